@@ -149,7 +149,10 @@ class EmulatedProgram:
                 return Outcome(outputs, f"output {name!r}: {touched} bytes of its slack were written")
         return Outcome(outputs, approximated=tuple(approximated))
 
-    def _launch(self, step: Step, compiled: Compiled, arrays: Mapping[str, Buffer], repeat: int) -> Counters:
+    def _launch(
+        self, step: Step, compiled: Compiled, arrays: Mapping[str, Buffer], repeat: int, only: tuple[int, ...] = ()
+    ) -> Counters:
+        """only: numbers of the blocks that run; all of them, if none is named"""
         arguments = [0 if value is None else value for _, value in bind(step, arrays)]
         grids = compiled.launch.grids(step.case.problem, self.device.multiprocessors)
         schedules = (ASCENDING, DESCENDING, Schedule(seed=self.seed))
@@ -162,6 +165,8 @@ class EmulatedProgram:
                 block=(compiled.launch.threads, 1, 1), args=arguments, schedule=schedules[repeat % len(schedules)],
                 count_traffic=False,
                 watch=watch,
+                only=only,
+                sanitize=not only,  # the shadow of terabytes is too large, and the case itself shows races
             )  # fmt: skip
         except Fault as error:
             # The emulator knows the kernel by its mangled name only.

@@ -6,7 +6,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 
@@ -121,6 +121,7 @@ def launch(
     cluster: Extent | None = None,
     dependence: Dependence | None = None,
     lenient: bool = False,
+    only: Sequence[int] = (),
 ) -> Counters:
     """Run a kernel to its end.
 
@@ -145,6 +146,7 @@ def launch(
     resources = code.resources
     _check_extents(resources.kernel, grid, block)
     cluster = _cluster(resources.kernel, grid, cluster)
+    schedule = replace(schedule, only=_only(only, math.prod(grid) // math.prod(cluster))) if only else schedule
     buffers = [*module.variables.values(), *memory, *(arg for arg in args if isinstance(arg, Buffer))]
     parameters = Buffer("the kernel's parameters", _parameters(resources, args), writable=False)
     memory = list({buffer.window: buffer for buffer in (parameters, *buffers)}.values())
@@ -240,6 +242,14 @@ def _cluster(kernel: Kernel, grid: Extent, said: Extent | None) -> Extent:
         sentence = f"a grid of {grid} blocks in clusters of {cluster}; {LARGEST_CLUSTER} blocks are allowed in one"
         raise LaunchError(f"{kernel.name}: {sentence}, and the grid has to be a multiple")
     return cluster
+
+
+def _only(numbers: Sequence[int], count: int) -> tuple[int, ...]:
+    """The clusters that run. Raises LaunchError for one that the grid does not have."""
+    wrong = next((number for number in numbers if not 0 <= number < count), None)
+    if wrong is not None:
+        raise LaunchError(f"only cluster {wrong} of {count} should run; they are numbered from 0")
+    return tuple(int(number) for number in numbers)
 
 
 def _parameters(resources: Resources, args: Sequence[Argument]) -> np.ndarray:

@@ -22,10 +22,12 @@ class Schedule:
     """descending: the last block first, and in a block the last warp
 
     seed: of an order that is drawn, in which some warps run ahead of others, too (`machine.run_ahead`); None for none
+    only: the clusters of a grid that run, in this order; all of them, if empty
     """
 
     descending: bool = False
     seed: int | None = None
+    only: tuple[int, ...] = ()
 
     @property
     def stale_bits(self) -> int:
@@ -51,6 +53,10 @@ class Schedule:
         if self.seed is not None:
             return _drawn(self.seed, count)[place]
         return count - 1 - place if self.descending else place
+
+    def clusters(self, place: Places, count: int) -> Places:
+        """The number of the cluster at a place, or at each of many, of a grid of `count`."""
+        return np.asarray(self.only)[place] if self.only else self.number(place, count)
 
     def threads(self, warps: int, together: int) -> np.ndarray:
         """The number of the thread at each place of a block, (32 * warps,).

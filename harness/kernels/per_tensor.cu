@@ -168,10 +168,11 @@ __global__ void __launch_bounds__(kBlock16x16Launch.threads, kTransposeBlocksPer
     int rows, int cols) {
   static_assert(outputs != Outputs::rowwise, "rowwise alone needs no transposition: use per_tensor_encode_rowwise");
   __shared__ CodesSmem shared;
-  if (rows == 0) return;  // a CTA's tile has rows to share among its threads
+  const CtaTile tile = cta_tile(kBlock16x16Launch, rows, cols);
+  if (tile.rows <= 0) return;  // y and z may cover more rows of tiles than there are, and its threads share rows
   encode_block_16x16<outputs, scale_layout>(
       shared, input, columnwise_amax, {rowwise_data, rowwise_scale_inv}, {columnwise_data, columnwise_scale_inv}, rows,
-      cols, cta_tile(kBlock16x16Launch, rows, cols));
+      cols, tile);
 }
 
 // =====================================================================================================================

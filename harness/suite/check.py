@@ -14,7 +14,7 @@ from harness.errors import SuiteError
 from harness.files import files_beside, is_file
 from harness.inputs import draw, tensor_file
 from harness.jit.library_calls import SIGNATURES
-from harness.suite import flag_values, shapes, stage_checks
+from harness.suite import corners, flag_values, shapes, stage_checks
 from harness.suite.flag_values import Errors
 from harness.suite.schema import Block, Launch, SuiteFile, nearest
 from harness.suite.sizes import GEMM_NAMES, NAMES, size_error
@@ -52,6 +52,10 @@ def _errors(file: SuiteFile, stem: str, root: Path) -> Errors:
             yield ("degenerate", index, "inputs", number), input_error(name, root)
         for number, shape in enumerate(entry.shapes):
             yield ("degenerate", index, "shapes", number), _no_block_has(file, shape)
+    for index, corner in enumerate(file.corners):
+        yield from flag_values.errors(file, ("corners", index, "when"), corner.when)
+        yield ("corners", index, "shape"), _no_block_has(file, corner.shape)
+        yield from ((("corners", index, "tensors", number), error) for number, error in corners.errors(file, corner))
     for index, launch in enumerate(file.launches):
         axes = flag_values.launch_axes(file)
         yield from flag_values.errors(file, ("launches", index, "when"), launch.when, axes)

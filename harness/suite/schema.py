@@ -81,6 +81,20 @@ class Degenerate(_Part):
         return self
 
 
+class Corner(_Part):
+    """Cases that the emulator also runs as the last rows and columns of larger tensors, to catch an index of 32 bits.
+
+    Every byte of the case must be the same there: nothing may depend on where in the tensor it stands.
+    """
+
+    shape: str
+    """The shape of the cases, as their ids spell it: whole tiles."""
+    when: dict[Name, Values] = {}
+    """Their flags; any, if absent."""
+    tensors: list[Shape] = Field(min_length=1)
+    """The shape of each larger tensor or product, as in a set; each extent a multiple of the case's."""
+
+
 class Launch(_Part):
     """One kernel of the recipe, or one call of a library; launches run in the order written."""
 
@@ -209,6 +223,8 @@ class SuiteFile(_Part):
     """Illegal combinations, as data."""
     degenerate: list[Degenerate] = []
     """Cases that are expected to have few different values; any other such case is an error."""
+    corners: list[Corner] = []
+    """Cases that the emulator also runs at the end of larger tensors."""
     launches: list[Launch] = []
     """The kernels, in order."""
     pipeline: list[Stage] = []
@@ -235,6 +251,7 @@ class SuiteFile(_Part):
 _PARTS: dict[str, type[BaseModel]] = {
     "exclude": Exclusion,
     "degenerate": Degenerate,
+    "corners": Corner,
     "launches": Launch,
     "pipeline": Stage,
     "sets": Block,

@@ -12,10 +12,10 @@ from typing import get_args
 
 from harness import files
 from harness.contract.case import Case, Flags, FlagValue, spell
-from harness.contract.problem import Extents
+from harness.contract.problem import Extents, Problem
 from harness.errors import ContractError, SuiteError, UsageError
 from harness.suite import check as suite_check
-from harness.suite import cover, flag_values, gemm_operands, shapes
+from harness.suite import corners, cover, flag_values, gemm_operands, shapes
 from harness.suite.schema import Block, Launch, Mode, Shape, SuiteFile, nearest
 from harness.suite.stage_checks import refuse_stages
 from harness.suite.stages import stages_of
@@ -64,6 +64,10 @@ class Suite:
         return tuple(
             launch for launch in self.file.launches if flag_values.launched(launch, flags) and launch.takes(case.rows)
         )
+
+    def corners(self, case: Case) -> list[Problem]:
+        """The larger problems of which the emulator also makes the case the end."""
+        return corners.corners(self.file, case)
 
     def cases(self, set_name: str) -> tuple[Case, ...]:
         """The cases of a set, small ones first, then by id. Raises UsageError if there is no such set."""

@@ -17,6 +17,7 @@ from harness.device.select import gpu_is_there
 from harness.errors import AccessError, CompileError, LaunchError, NotCapable
 from harness.suite.command_lines import verify_command, without_commands
 from harness.verdict import Result, Verdict
+from harness.verify.corner import wrong_corner
 from harness.verify.diagnosis.mismatch import render
 from harness.verify.digest import digests
 from harness.verify.expected import NUMPY_LARGEST, Expected, expect, expect_on, expect_split, make_inputs
@@ -100,6 +101,7 @@ def _verify(
         outcomes, found = judge(case, device, target, program, demanded)
         found = found or _unlike_eager(case, device, target, program, demanded)
         found = found or _resplit(case, device, target, program, splits)
+        found = found or (wrong_corner(case, device, target, demanded) if inputs is None else None)
         if found is not None:
             verdict, reason, story = found
             return replace(failed(empty, verdict, reason, story), instantiations=tuple(ran), oracles=expected.oracles)

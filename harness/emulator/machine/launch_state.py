@@ -122,8 +122,9 @@ class LaunchState:
 
     @property
     def blocks(self) -> int:
-        """Blocks of the grid."""
-        return self.grid[0] * self.grid[1] * self.grid[2]
+        """Blocks of the grid that run."""
+        of_grid = self.grid[0] * self.grid[1] * self.grid[2]
+        return len(self.schedule.only) * self.cluster_size if self.schedule.only else of_grid
 
     @property
     def threads(self) -> int:
@@ -152,7 +153,7 @@ def block_at(places: np.ndarray, grid: Extent, cluster: Extent, schedule: Schedu
     """The indices x, y, z of the blocks at places of a grid."""
     clusters = tuple(extent // of for extent, of in zip(grid, cluster, strict=True))
     size = cluster[0] * cluster[1] * cluster[2]
-    number = schedule.number(places // size, clusters[0] * clusters[1] * clusters[2])
+    number = schedule.clusters(places // size, clusters[0] * clusters[1] * clusters[2])
     of_cluster, in_cluster = coordinates(number, clusters), coordinates(places % size, cluster)
     return tuple(outer * extent + inner for outer, extent, inner in zip(of_cluster, cluster, in_cluster, strict=True))
 

@@ -6,7 +6,6 @@ import ast
 from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import zip_longest
-from operator import attrgetter
 from pathlib import Path
 
 from harness.contract.case import Case
@@ -17,7 +16,7 @@ from harness.studies.mutants.catalogue import KERNELS, Mutant
 from harness.suite.suite import suite_of
 
 ORACLES = PACKAGE / "oracles"
-NARROW = "32-bit index"  # the theme of mutants that only tensors beyond 2^31 elements show
+NARROW = "32-bit index"  # the theme of mutants that only places beyond 2^31 elements show
 
 
 @cache
@@ -32,17 +31,22 @@ def recipes_of(file: str) -> tuple[str, ...]:
 def cases(mutant: Mutant, set_name: str) -> Iterator[Case]:
     """Cases of a set in the order to run: the mutant's own, then round-robin the cheapest of every recipe.
 
-    Recipes of the mutant's own cases come before the others. An index of 32 bits meets the largest cases first.
+    Recipes of the mutant's own cases come before the others. An index of 32 bits meets the ends of larger tensors and
+    the largest cases first.
     """
     reached = recipes_of(mutant.file)
     own = [case_id.partition("/")[0] for case_id in mutant.cases]
     of_set = {recipe: suite_of(recipe).cases(set_name) for recipe in reached}
     by_id = {case.id: case for found in of_set.values() for case in found}
     first = [by_id[case_id] for case_id in mutant.cases if case_id in by_id]
-    cost = attrgetter("work", "id")
+    narrow = mutant.theme == NARROW
+
+    def cost(case: Case) -> tuple[bool, int, str]:
+        return narrow and bool(suite_of(case.recipe).corners(case)), case.work, case.id
+
     yield from first
     for recipes in ([r for r in reached if r in own], [r for r in reached if r not in own]):
-        by_cost = (sorted(set(of_set[r]) - set(first), key=cost, reverse=mutant.theme == NARROW) for r in recipes)
+        by_cost = (sorted(set(of_set[r]) - set(first), key=cost, reverse=narrow) for r in recipes)
         # Round-robin, so that a mutant in a shared header is not run on one recipe for long.
         yield from (case for turn in zip_longest(*by_cost) for case in turn if case is not None)
 

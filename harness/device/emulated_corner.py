@@ -1,0 +1,114 @@
+"""A case on the emulator as the last rows and columns of a tensor of 2^36 elements, to catch an index of 32 bits.
+
+All CTAs of such a grid would take the emulator hours, and memory that few machines have. So only the CTAs at both ends
+of the grid run, some of which have the case's tiles, in memory of which only the pages that they touch exist.
+"""
+
+from __future__ import annotations
+
+import itertools
+import mmap
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from harness.contract.case import Case
+from harness.contract.field import Field
+from harness.device.emulator import EmulatedProgram, EmulatorDevice
+from harness.emulator.memory import Buffer
+from harness.jit.geometry import Grid
+from harness.suite.launch_plan import own_memory
+
+_TILE = 128, 4, 512  # lines and scales of a swizzled tile, and its bytes
+_NO_RESERVE = 0x4000  # Linux's MAP_NORESERVE, for which `mmap` has no name
+_ALL = 1 << 24  # multiprocessors, so many that a persistent grid has a CTA for each tile
+
+
+class CornerProgram(EmulatedProgram):
+    """A dense case inside of a larger one, for one target.
+
+    larger: the case with the extents of the tensor around it; inputs: the case's own arrays
+    around: the shape that each of them has in the larger case; fields: what the case writes; larger_fields: likewise
+    """
+
+    def __init__(
+        self, device: EmulatorDevice, case: Case, larger: Case, target: str, inputs: Mapping[str, np.ndarray],
+        around: Mapping[str, Field], fields: Mapping[str, Field], larger_fields: Mapping[str, Field],
+    ):  # fmt: skip
+        wide = EmulatorDevice(device.kernels, _ALL)
+        super().__init__(wide, larger, target, inputs, fields)
+        self.own, self.around, self.larger_fields = case, around, larger_fields
+
+    def written(self, poison: int, repeat: int) -> dict[str, np.ndarray]:
+        """The bytes of the case's fields as the launches leave them. Raises AccessError and LaunchError.
+
+        poison: what these bytes are before; repeat: counts runs, whose grids alternate
+        """
+        arrays: dict[str, Buffer] = {}
+        for name, value in self.inputs.items():
+            memory = _sparse(self.around[name].nbytes)
+            corner(memory, self.around[name], value.shape)[...] = _tiled(value, self.around[name])
+            arrays[name] = Buffer(name, memory, writable=False)
+        seen = {}
+        for name, field in self.larger_fields.items():
+            memory = _sparse(field.nbytes)
+            seen[name] = corner(memory, field, self.fields[name].shape)
+            seen[name].view(np.uint8)[...] = poison
+            arrays[name] = Buffer(name, memory)
+        for sizes in own_memory(self.steps):
+            arrays |= {name: Buffer(name, _sparse(size)) for name, size in sizes.items()}
+        for step, compiled in zip(self.steps, self.kernels, strict=True):
+            own = replace(step, stage=replace(step.stage, case=self.own))
+            grids, small = (
+                compiled.launch.grids(each.case.problem, self.device.multiprocessors) for each in (step, own)
+            )
+            only = ends(grids[repeat % len(grids)], small[repeat % len(small)])
+            self._launch(step, compiled, arrays, repeat, only)
+        return {name: np.ascontiguousarray(array).reshape(-1).view(np.uint8) for name, array in seen.items()}
+
+
+def ends(grid: Grid, small: Grid) -> tuple[int, ...]:
+    """Numbers of the CTAs in the first and the last columns and rows of tiles, as many as the small grid has.
+
+    Rows of tiles go on along z, whose last layer may end before y does, so a layer more is taken.
+    """
+    across, down, layers = grid
+    columns = _both_ends(across, small[0])
+    rows = _both_ends(down * layers, small[1] * small[2], layers)
+    return tuple(row * across + column for row, column in itertools.product(rows, columns))
+
+
+def _both_ends(count: int, taken: int, more: int = 0) -> list[int]:
+    return sorted({*range(min(taken, count)), *range(max(0, count - taken - more), count)})
+
+
+def corner(memory: np.ndarray, field: Field, shape: tuple[int, ...]) -> np.ndarray:
+    """The last entries along every axis, as many as `shape` has; of a swizzled field its last tiles, (down, across,
+    bytes).
+    """
+    array = memory.view(field.dtype)
+    if field.swizzled:
+        lines, scales, size = _TILE
+        array = array.reshape(field.shape[0] // lines, field.shape[1] // scales, size)
+        shape = shape[0] // lines, shape[1] // scales, size
+    else:
+        array = array.reshape(field.shape)
+    return array[tuple(slice(whole - part, None) for whole, part in zip(array.shape, shape, strict=True))]
+
+
+def _tiled(value: np.ndarray, field: Field) -> np.ndarray:
+    """An array as `corner` shows it."""
+    if not field.swizzled:
+        return value.view(field.dtype)
+    lines, scales, size = _TILE
+    return value.reshape(value.shape[0] // lines, value.shape[1] // scales, size)
+
+
+def _sparse(size: int) -> np.ndarray:
+    """(size,) uint8 of zeros, whose pages do not exist before they are touched, however many there are."""
+    if not size:
+        return np.zeros(0, np.uint8)
+    pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
+    pages.madvise(mmap.MADV_NOHUGEPAGE)  # or a byte would take two megabytes
+    return np.frombuffer(pages, np.uint8)

@@ -1,0 +1,55 @@
+"""The key `corners` of a suite: which problems cases are the end of, and what is wrong with an entry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import astuple
+
+from harness.contract.case import Case
+from harness.contract.problem import Problem
+from harness.errors import ContractError, UsageError
+from harness.suite import flag_values, shapes
+from harness.suite.schema import Corner, Shape, SuiteFile
+
+TILE = 128  # lines; block scales are padded to as many
+
+
+def corners(file: SuiteFile, case: Case) -> list[Problem]:
+    """The larger problems of which the emulator also makes the case the end."""
+    entries = [each for each in file.corners if each.shape == case.shape and flag_values.holds(each.when, case.flags)]
+    return [shapes.problem(file, shape, case.flags) for each in entries for shape in each.tensors]
+
+
+def errors(file: SuiteFile, entry: Corner) -> Iterator[tuple[int, str | None]]:
+    """The number of each larger shape and what is wrong with it, if anything."""
+    for number, larger in enumerate(entry.tensors):
+        yield number, _error(file, entry, larger)
+
+
+def _error(file: SuiteFile, entry: Corner, larger: Shape) -> str | None:
+    if file.pipeline:
+        return "a pipeline has no corners; those of its recipes have"
+    flags = {name: values[0] for name, values in file.axes.items()} | {
+        name: values[0] for name, values in entry.when.items()
+    }
+    if isinstance(larger, str) != shapes.is_grouped(file):
+        return shapes.block_error(file, {name: [value] for name, value in flags.items()}, larger)
+    try:
+        case, whole = (shapes.problem(file, shape, flags) for shape in (entry.shape, larger))
+    except (ContractError, UsageError) as error:
+        return str(error)
+    if case.is_group:
+        tensors = tuple(whole.tensors)
+        behind_one = len(tensors) == len(case.tensors) + 1 and tensors[1:] == tuple(case.tensors)
+        return (
+            None
+            if behind_one
+            else f"'{larger}' is not '{entry.shape}' behind one larger tensor, as in 4096+{entry.shape}"
+        )
+    grown = [(part, all_of) for part, all_of in zip(astuple(case), astuple(whole), strict=True) if part != all_of]
+    if not grown or any(all_of < part or part % TILE or all_of % part for part, all_of in grown):
+        return (
+            f"'{whole}' is not larger than '{case}' by whole parts: an extent that differs is a multiple of the case's, and "
+            f"that one of {TILE}"
+        )
+    return None

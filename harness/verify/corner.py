@@ -1,0 +1,98 @@
+"""Whether a case's bytes are right at the end of a tensor of 2^36 elements, on the emulator.
+
+The larger tensor is zero but for its last rows and columns, which are the case's, so that the amaxes, and with them
+every byte in that corner, are the case's own, for which both oracles have spoken. Of a product the last rows of A or B
+are the case's, and of a group the last tensor, behind one that is far larger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import astuple, replace
+
+import numpy as np
+
+from harness.contract.case import Case
+from harness.contract.field import Field
+from harness.device.device import Device
+from harness.device.emulated_corner import CornerProgram
+from harness.device.emulator import EmulatorDevice
+from harness.suite.suite import find_case, suite_of
+from harness.verdict import Verdict
+from harness.verify.expected import Expected, fields_of, make_inputs
+
+_POISONS = (0xA5, 0x5A)
+
+Arrays = Mapping[str, np.ndarray]
+
+
+def wrong_corner(case: Case, device: Device, target: str, expected: Expected) -> tuple[Verdict, str, str] | None:
+    """The verdict, reason and story, if bytes at the end of a larger tensor of the suite are wrong."""
+    if not isinstance(device, EmulatorDevice):
+        return None
+    for problem in suite_of(case.recipe).corners(case):
+        larger = replace(case, problem=problem, seed_of=case.seed_name)
+        inputs, around = _inputs_around(case, larger, expected.inputs)
+        program = CornerProgram(device, case, larger, target, inputs, around, expected.fields, fields_of(larger))
+        for repeat, poison in enumerate(_POISONS):
+            found = program.written(poison, repeat)
+            wrong = [name for name, value in expected.values.items() if not device.accepts(found[name], value)]
+            if wrong:
+                where = f"as the end of {larger.shape}"
+                return Verdict.MISMATCH, f"{target}: bytes differ in {', '.join(wrong)}, {where}", ""
+    return None
+
+
+def _inputs_around(case: Case, larger: Case, inputs: Arrays) -> tuple[dict[str, np.ndarray], dict[str, Field]]:
+    """The inputs, with the larger group's extents among them, and the arrays of which each of them is the end.
+
+    Sides of arrays, and the extents of a group, are affine functions of the extent that grows, so two small cases tell
+    those of the larger one.
+    """
+    made, around = dict(inputs), {}
+    shapes = {name: np.array(array.shape) for name, array in inputs.items()}
+    for steps, small, next_larger in _growing(case, larger, inputs):
+        for name, array in small.items():
+            more = next_larger[name]
+            sides = np.array(array.shape), np.array(more.shape)
+            shapes[name] = (sides[0] if case.is_group else shapes[name]) + (sides[1] - sides[0]) * steps
+            if case.is_group and array.dtype == np.int64:
+                made[name] = array + (more - array) * steps
+    for name, array in made.items():
+        around[name] = Field(tuple(shapes[name].tolist()), array.dtype.name, swizzled=_is_swizzled(case, name))
+    return made, around
+
+
+def _growing(case: Case, larger: Case, inputs: Arrays) -> Iterator[tuple[int, Arrays, Arrays]]:
+    """For each extent that grows: how often, and the inputs before it does and when it did once."""
+    if case.is_group:
+        first, *others = larger.problem.tensors
+        axis = int(first[0] == others[0][0])
+        unit = others[-1][axis]
+        sizes = [[(unit * n if axis == 0 else first[0], first[1] if axis == 0 else unit * n)] for n in (1, 2)]
+        cases = [_with_tensors(case, larger, size + others) for size in sizes]
+        yield first[axis] // unit - 1, make_inputs(cases[0]), make_inputs(cases[1])
+        return
+    extents = astuple(case.problem)
+    for axis, (own, whole) in enumerate(zip(extents, astuple(larger.problem), strict=True)):
+        if whole > own:
+            doubled = type(case.problem)(*extents[:axis], 2 * own, *extents[axis + 1 :])
+            yield whole // own - 1, inputs, make_inputs(replace(case, problem=doubled))
+
+
+def _with_tensors(case: Case, larger: Case, tensors: list[tuple[int, int]]) -> Case:
+    """The case of a group of these tensors."""
+    sides = ["+".join(map(str, side)) if len(set(side)) > 1 else str(side[0]) for side in zip(*tensors, strict=True)]
+    if len(set(tensors)) == 1:
+        sides[0] = f"{len(tensors)}*{sides[0]}"
+    shape = "x".join([*sides, str(larger.problem.n)] if case.is_gemm else sides)
+    return find_case(f"{case.recipe}/{case.variant}/{shape}/{case.input}/eager")
+
+
+def _is_swizzled(case: Case, name: str) -> bool:
+    """Whether the bytes of a dense input lie in tiles of block scales."""
+    if case.is_group or not name.endswith("scale_inv"):
+        return False
+    operand = f"{name.partition('_')[0]}_scale_layout"
+    layout = case.flags.get(operand, case.flags.get("scale_layout"))
+    return layout == "swizzled" or (case.recipe == "swizzle" and case.flags.to == "compact")

@@ -1,0 +1,110 @@
+"""Cases at the end of tensors of 2^36 elements, on the emulator."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from harness.contract.field import Field
+from harness.device import emulated_corner
+from harness.device.emulated_corner import corner, ends
+from harness.device.emulator import EmulatorDevice
+from harness.files import KERNELS
+from harness.suite.corners import errors
+from harness.suite.schema import Corner
+from harness.suite.suite import find_case, suite_of
+from harness.verdict import Verdict
+from harness.verify.verify import verify
+
+PER_TENSOR = "per_tensor/stage=encode/128x256/normal/eager"
+GROUPED = "grouped/outputs=rowwise,stage=encode/128x256/normal/eager"
+PRODUCT = "gemm/default/128x64x16/normal/eager"
+
+
+@pytest.fixture
+def changed(tmp_path):
+    """Kernels with one text replaced in one file."""
+
+    def change(file: str, right: str, wrong: str):
+        folder = tmp_path / "kernels"
+        shutil.copytree(KERNELS, folder)
+        text = (folder / file).read_text()
+        assert text.count(right) == 1
+        (folder / file).write_text(text.replace(right, wrong))
+        return EmulatorDevice(folder)
+
+    return change
+
+
+@pytest.mark.parametrize("case_id", [PER_TENSOR, GROUPED, PRODUCT])
+def test_a_right_kernel_passes(case_id):
+    case = find_case(case_id)
+    assert suite_of(case.recipe).corners(case)
+    assert verify(case, EmulatorDevice()).verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize(
+    "case_id", [PER_TENSOR, "dequantize/default/128x256/normal/eager", "casts/default/128x256/normal/eager"]
+)
+def test_a_row_offset_of_32_bits_is_found(changed, case_id):
+    device = changed(
+        "memory/scale_layout.cuh", "return i64(u64(u32(row)) * u32(stride)); }", "return i64(u32(row) * u32(stride)); }"
+    )
+    found = verify(find_case(case_id), device)
+    assert found.verdict in (Verdict.MISMATCH, Verdict.OUT_OF_BOUNDS)
+    assert "268435584x256" in found.story or "byte" in found.reason
+
+
+def test_the_same_kernel_passes_where_nothing_is_beyond_32_bits(changed):
+    device = changed(
+        "memory/scale_layout.cuh", "return i64(u64(u32(row)) * u32(stride)); }", "return i64(u32(row) * u32(stride)); }"
+    )
+    assert verify(find_case("per_tensor/stage=encode/128x128/normal/eager"), device).verdict is Verdict.PASS
+
+
+def test_ctas_at_both_ends_run():
+    assert ends((2, 5, 1), (2, 1, 1)) == (0, 1, 6, 7, 8, 9)
+    assert ends((4, 1, 1), (1, 1, 1)) == (0, 3)
+    assert ends((1, 2, 1), (1, 2, 1)) == (0, 1)
+
+
+def test_a_layer_more_is_taken_where_z_goes_on():
+    assert ends((1, 4, 2), (1, 1, 1)) == (0, 5, 6, 7)
+
+
+def test_the_corner_of_compact_bytes_is_at_the_end_of_every_axis():
+    memory = np.arange(24, dtype=np.uint8)
+    assert corner(memory, Field((4, 6), "uint8"), (2, 3)).tolist() == [[15, 16, 17], [21, 22, 23]]
+
+
+def test_the_corner_of_swizzled_scales_is_their_last_tiles():
+    memory = np.arange(2 * 3 * 512) // 512
+    found = corner(memory.astype(np.uint8), Field((256, 12), "uint8", swizzled=True), (128, 8))
+    assert found[:, :, 0].tolist() == [[4, 5]]
+
+
+def test_memory_that_nobody_touches_does_not_exist():
+    memory = emulated_corner._sparse(1 << 36)
+    memory[-1] = 7
+    assert memory[0] == 0 and memory[-1] == 7
+
+
+@pytest.mark.parametrize(
+    ("recipe", "shape", "larger", "sentence"),
+    [
+        ("per_tensor", "128x256", [200, 256], "is not larger than '128x256' by whole parts"),
+        ("per_tensor", "128x256", [128, 256], "is not larger than '128x256' by whole parts"),
+        ("per_tensor", "48x80", [96, 80], "one of 128"),
+        ("per_tensor", "128x256", "4096x256", "where a shape [rows, cols] belongs"),
+        ("per_tensor", "128x256", [256, 256], ""),
+        ("grouped", "128x256", "4096+256x256", "behind one larger tensor"),
+        ("grouped", "128x256", "128x256", "behind one larger tensor"),
+        ("grouped", "128x256", "4096+128x256", ""),
+        ("gemm", "128x64x16", [1024, 64, 16], ""),
+        ("forward", "48x80x32", [1024, 80, 32], "a pipeline has no corners"),
+    ],
+)
+def test_a_corner_is_the_end_of_something_larger(recipe, shape, larger, sentence):
+    found = list(errors(suite_of(recipe).file, Corner(shape=shape, tensors=[larger])))
+    assert [number for number, _ in found] == [0]
+    assert sentence in (found[0][1] or "") and bool(sentence) == bool(found[0][1])
