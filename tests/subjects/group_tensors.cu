@@ -1,8 +1,9 @@
 // Kernels that take one pointer for each tensor of a group, as grouped kernels of frameworks do. A block for a tensor.
 
 // Moves the scale bytes of each tensor into the 128x4 tiles that a GEMM reads.
-extern "C" __global__ void tiles_of_each(const unsigned char* const* scales, unsigned char* const* tiles,
-                                         const long long* first_dims, const long long* last_dims) {
+extern "C" __global__ void tiles_of_each(
+    const unsigned char* const* scales, unsigned char* const* tiles, const long long* first_dims,
+    const long long* last_dims) {
   const int g = blockIdx.x;
   if (first_dims[g] == 0 || last_dims[g] == 0) return;
   const int rows = static_cast<int>(first_dims[g] + 127) / 128 * 128;

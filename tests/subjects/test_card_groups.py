@@ -107,7 +107,7 @@ def test_every_array_that_the_oracle_divides_has_a_pointer_to_each_tensor(case_i
     [
         (
             "swizzle", "tiles_of_each", "[{tensors: scale_inv}, {array: swizzled_scale_inv}, {u64: 0}, {u64: 0}]",
-            r"card.yaml:7: swizzle is of one tensor, and `tensors` is a pointer to each of a group; pass "
+            r"card.yaml:7: swizzle is of one tensor, and `tensors` points to each of a group; pass "
             r"`array: scale_inv`",
         ),
         (

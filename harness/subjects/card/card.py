@@ -208,9 +208,7 @@ class Card:
     def _without_tensors(self, case: Case, name: str) -> str:
         """Why an array has no part for each tensor of a group, empty if it has."""
         if not case.is_group:
-            return (
-                f"{case.recipe} is of one tensor, and `tensors` is a pointer to each of a group; pass `array: {name}`"
-            )
+            return f"{case.recipe} is of one tensor, and `tensors` points to each of a group; pass `array: {name}`"
         starts = self.tensor_starts(case)
         if name in starts:
             return ""

@@ -19,7 +19,7 @@ Starts = Mapping[str, tuple[int, ...]]
 def tensor_starts(keeping: Keeping, inputs: Mapping[str, np.ndarray]) -> Starts:
     """By array, the byte at which the part of each tensor begins; none of a case that is no group.
 
-    inputs: as the contract has them. Extents and offsets, of which the device has one array for all, are not among them.
+    inputs: as the contract has them. Extents and offsets are not divided: the device has one array of each.
     """
     case = keeping.case
     if not case.is_group:
