@@ -37,6 +37,19 @@ class Both:
         one, other = self.laptop["written"], self.gpu["written"]
         return [name for name in sorted({*one, *other}) if one.get(name) != other.get(name)]
 
+    @property
+    def drawn(self) -> bool:
+        """Whether the subject rounds by random bits, which each machine draws anew."""
+        said = any(Convention.RANDOM_BITS in record["reason"] for record in (self.laptop, self.gpu))
+        return said or "rounding=sr" in self.laptop["case_id"]
+
+    @property
+    def why(self) -> str:
+        """What the oracles found in the bytes of both: the conventions that explain them, or what is wrong."""
+        one, other = _judged(self.laptop), _judged(self.gpu)
+        said = f"both {one}" if one == other else f"{LAPTOP} {one}; {GPU} {other}"
+        return f"each machine draws random bits of its own; {said}" if self.drawn else said
+
 
 def name_of(run: RunFiles) -> str:
     """The subject of a run as the command line spells it; empty for our own kernels."""
@@ -96,6 +109,8 @@ def summary(found: Sequence[Both], laptop: Sequence[RunFiles], gpu: Sequence[Run
                 "subject": name,
                 "cases on both": len(cases),
                 "every byte equal": sum(not each.differing for each in cases),
+                "differ, random bits": sum(bool(each.differing) and each.drawn for each in cases),
+                "differ otherwise": sum(bool(each.differing) and not each.drawn for each in cases),
                 "fields": fields,
                 "fields equal": fields - sum(len(each.differing) for each in cases),
                 **{f"on the {where} only": only[name, where] for where in (LAPTOP, GPU)},
@@ -113,7 +128,7 @@ def table(found: Iterable[Both]) -> pd.DataFrame:
                 f"bytes on the {LAPTOP}": _shown(each.laptop["written"]),
                 f"bytes on the {GPU}": _shown(each.gpu["written"]),
                 "equal": "differ" if each.differing else "equal",
-                "where and why": f"{', '.join(each.differing)}: {why(each.laptop, each.gpu)}" if each.differing else "",
+                "where and why": f"{', '.join(each.differing)}: {each.why}" if each.differing else "",
             }
             for each in found
         ]
@@ -123,14 +138,6 @@ def table(found: Iterable[Both]) -> pd.DataFrame:
 def _shown(written: Mapping[str, str]) -> str:
     """One digest of all fields."""
     return sha256(" ".join(f"{name} {written[name]}" for name in sorted(written)).encode()).hexdigest()[:SHOWN]
-
-
-def why(laptop: Record, gpu: Record) -> str:
-    """What the oracles found in the bytes of both: the conventions that explain them, or what is wrong."""
-    one, other = _judged(laptop), _judged(gpu)
-    said = f"both {one}" if one == other else f"{LAPTOP} {one}; {GPU} {other}"
-    drawn = any(Convention.RANDOM_BITS in record["reason"] for record in (laptop, gpu))
-    return f"each machine draws random bits of its own; {said}" if drawn else said
 
 
 def _judged(record: Record) -> str:

@@ -84,8 +84,8 @@ def test_a_field_that_differs_is_named_with_what_the_oracles_found():
     ],
 )  # fmt: skip
 def test_why_is_what_was_said_of_both(one, other, said):
-    records = [{"verdict": verdict, "reason": reason} for verdict, reason in (one, other)]
-    assert subjects_on_both.why(*records) == said
+    records = [{"case_id": CASE, "verdict": verdict, "reason": reason} for verdict, reason in (one, other)]
+    assert subjects_on_both.Both("theirs", *records).why == said
 
 
 def test_a_case_of_one_machine_has_the_reason_of_the_other():
