@@ -121,6 +121,7 @@ class Result:
     times: of the bench, only for a PASS or a CONVENTION
     subject: name and version of the subject that ran in place of our kernels
     offence: the name of the rule that the subject broke
+    written: digests of what the subject wrote in its first call, by field, right or wrong
     """
 
     case_id: str
@@ -140,6 +141,7 @@ class Result:
     times: dict = field(default_factory=dict)
     subject: str = ""
     offence: str = ""
+    written: dict = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("reason", "input", "device", "subject", "offence"):

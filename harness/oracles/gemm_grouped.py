@@ -106,7 +106,7 @@ def extents(case: Case) -> dict[str, np.ndarray]:
 def inputs_of(case: Case, tensors: Mapping[str, Any], g: int) -> dict[str, Any]:
     """The arrays of one group, from either library, as `gemm` reads them."""
     shapes = gemm_operands.shapes(case.part(g))
-    return {name: tensors[name][place].reshape(shapes[name]) for name, place in _places(case)[g].items()}
+    return {name: tensors[name][place].reshape(shapes[name]) for name, place in places(case)[g].items()}
 
 
 def numpy_oracle(case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray | Interval]:
@@ -176,7 +176,7 @@ def _is_flat(case: Case, name: str) -> bool:
 
 
 @lru_cache(maxsize=1)
-def _places(case: Case) -> tuple[dict[str, slice], ...]:
+def places(case: Case) -> tuple[dict[str, slice], ...]:
     """The slice of every array that each group has, before it gets its shape."""
     shapes = [gemm_operands.shapes(part) for part in case.parts]
     counts = [
@@ -234,7 +234,7 @@ def _of_group(case: Case, g: int):
 
 def shapes(case: Case) -> dict[str, tuple[int, ...]]:
     """The shape of every array that the case reads, `extents` left out."""
-    last, found = _places(case)[-1], {}
+    last, found = places(case)[-1], {}
     for name, shape in gemm_operands.shapes(case.part(0)).items():
         lines = _entries(case, name) if _has_slack(case, name) else last[name].stop
         found[name] = (lines, *([] if _is_flat(case, name) else shape[1:]))

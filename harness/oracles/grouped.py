@@ -106,7 +106,7 @@ def inputs(case: Case, x: np.ndarray, act_input: np.ndarray | None = None) -> di
     if case.flags.activation != "none":
         tensors["act_input"] = _allocated(act_input, shape.allocated)
     if case.flags.stage == "encode":
-        amaxes, fields = numpy_oracle(_amax_case(case), tensors), _given_fields(case)
+        amaxes, fields = numpy_oracle(_amax_case(case), tensors), given_fields(case)
         tensors |= {name: _allocated(amaxes[name], field.size + field.slack) for name, field in fields.items()}
     return tensors
 
@@ -155,7 +155,7 @@ def _activated(case: Case, g: int, tensors: Mapping[str, np.ndarray]) -> np.ndar
 
 
 def _given(case: Case, g: int, tensors: Mapping[str, np.ndarray], v: np.ndarray) -> dict[str, np.ndarray]:
-    amaxes = {name: field.part(tensors[name], g) for name, field in _given_fields(case).items()}
+    amaxes = {name: field.part(tensors[name], g) for name, field in given_fields(case).items()}
     return {"input": nvfp4.convert(v, case.flags.dtype), **amaxes}
 
 
@@ -200,7 +200,7 @@ def _amax_case(case: Case) -> Case:
     return replace(case, flags=case.flags.replace(stage="amax", dbias=False))
 
 
-def _given_fields(case: Case) -> dict[str, Field]:
+def given_fields(case: Case) -> dict[str, Field]:
     """The amax fields that stage=encode reads."""
     return outputs(_amax_case(case)) if case.flags.stage == "encode" else {}
 
@@ -217,7 +217,7 @@ def _require_arrays(case: Case, tensors: Mapping[str, Any]) -> None:
     lengths = {"input": (shape.allocated,)}
     if flags.activation != "none":
         lengths["act_input"] = (shape.allocated,)
-    lengths |= {name: (field.size + field.slack,) for name, field in _given_fields(case).items()}
+    lengths |= {name: (field.size + field.slack,) for name, field in given_fields(case).items()}
     for name, right in lengths.items():
         if tensors.get(name) is None:
             raise ContractError(f"{case.recipe}: {name} is missing; this case reads it")

@@ -37,7 +37,8 @@ def _problems_of_case(record: Any) -> Iterator[str]:
             yield "an EXCLUDED needs its reason"
         if record.story:
             yield "an EXCLUDED case has no story, because nothing was wrong"
-        ran = {name: getattr(record, name) for name in ("bytes_compared", "instantiations", "oracles", "digests")}
+        evidence = ("bytes_compared", "instantiations", "oracles", "digests", "written")
+        ran = {name: getattr(record, name) for name in evidence}
         yield from (f"an EXCLUDED case did not run, so it has no {name}" for name, value in ran.items() if value)
     if record.times and not verdict.right:
         yield f"a {verdict} may carry no time"
@@ -47,6 +48,8 @@ def _problems_of_case(record: Any) -> Iterator[str]:
         yield f"an offence is a subject's, and never a {verdict}"
     if not set(record.digests) <= set(record.targets):
         yield "there is a digest of a target that was not run"
+    if record.written and not record.subject:
+        yield "only of a subject is it said what it wrote"
     if record.device and record.device not in _DEVICES:
         yield f"there is no device '{record.device}'"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import sys
 import sysconfig
+import warnings
 from collections.abc import Iterator, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -80,7 +81,10 @@ def _imports(path: Path, package: str) -> Iterator[str]:
 
 def _tree(path: Path) -> ast.Module:
     try:
-        return ast.parse(path.read_bytes())
+        # Where warnings are errors, as under pytest, an escape that Python advises against would hide the whole file.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError):
         return ast.Module([], [])
 

@@ -26,6 +26,7 @@ Positive = Annotated[float, Field(gt=0, le=LONGEST)]
 NotNegative = Annotated[float, Field(ge=0, le=LONGEST)]
 Seconds = Annotated[float, Field(ge=0, le=1e7)]
 Words = list[str]
+Digest = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
 Change = Annotated[list[Positive], Field(min_length=3, max_length=3)]
 
 
@@ -124,10 +125,11 @@ class Finished(_CaseLine):
     bytes_compared: Count
     seconds: Seconds
     died: bool = False
-    digests: dict[str, dict[Literal["exact", "bounded"], Annotated[str, Field(pattern="^[0-9a-f]{32}$")]]] = {}
+    digests: dict[str, dict[Literal["exact", "bounded"], Digest]] = {}
     times: Times | dict[str, None] = {}
     subject: str = ""
     offence: str = ""
+    written: dict[str, Digest] = {}
 
     @model_validator(mode="after")
     def _as_a_run_writes_it(self) -> Finished:

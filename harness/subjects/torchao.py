@@ -30,6 +30,8 @@ def refuses(case: Case) -> str:
     for flag, value in wanted.items():
         if case.flags[flag] != value:
             return f"nvfp4_quantize has no {flag} other than {value}"
+    if not case.elements:
+        return "nvfp4_quantize takes no tensor without rows"
     return "nvfp4_quantize takes bf16 and fp32 only" if case.flags.dtype == "fp16" else ""
 
 

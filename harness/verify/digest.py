@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
+from harness.contract.field import Field
 from harness.contract.interval import Interval
 from harness.device.device import Device, Outcome
 from harness.verify.expected import Expected
@@ -34,6 +36,13 @@ def digests(device: Device, outcome: Outcome, expected: Expected) -> Digests:
         )
         for kind in sorted(set(kinds.values()))
     }
+
+
+def of_each_field(device: Device, outputs: Mapping[str, Any], fields: Mapping[str, Field]) -> dict[str, str]:
+    """A digest of each field, by its name; nothing of more than LARGEST bytes."""
+    if sum(field.nbytes for field in fields.values()) > LARGEST:
+        return {}
+    return {name: digest({name: device.to_host(outputs[name], field)}) for name, field in fields.items()}
 
 
 def digest(fields: Mapping[str, np.ndarray]) -> str:

@@ -102,7 +102,7 @@ def test_a_bug_has_the_defect_without_which_it_is_none():
     assert one(replace(of, mends=mends)).cause == "seven; without that: equal"
     del mends["seven"]
     found = one(replace(of, mends=mends), ZEROS)
-    assert found.cause == "zeros; without that: convention (codes under a zero scale, sign of zero)"
+    assert found.cause == "zeros; without that: convention (sign of zero)"
     assert f"| {found.cause} |" in page.page("", {"theirs": "1"}, [found], [])
     assert one(of).cause == "" and one(subject(right)).cause == ""
 

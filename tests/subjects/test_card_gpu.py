@@ -95,6 +95,29 @@ def test_the_driver_gets_the_launch_and_its_arguments(calls: list[tuple]):
     assert parts[3] == b"\x07" + bytes(7) + (0x2000).to_bytes(8, "little")
 
 
+def test_the_pointers_to_the_tensors_of_a_group_are_put_into_memory(calls: list[tuple]):
+    Path("own.cu").write_text('extern "C" __global__ void k(const char* const* in, char* const* out) {}\n')
+    Path("card.yaml").write_text(
+        "code: own.cu\nrecipe: swizzle_grouped\nlaunches: [{kernel: k, arguments: [{tensors: scale_inv}, "
+        "{tensors: swizzled_scale_inv}]}]\n"
+    )
+    tables: list[bytes] = []
+
+    def asarray(content: np.ndarray) -> SimpleNamespace:
+        tables.append(content.tobytes())
+        return SimpleNamespace(data=SimpleNamespace(ptr=0x9000 * len(tables)))
+
+    sys.modules["cupy"].asarray = asarray
+    found = program()
+    found.case, found.tables = find_case("swizzle_grouped/default/0+128+0+256x144/normal/eager"), []
+    (call,) = list(found._card_calls())
+    call()
+    places = (ctypes.c_void_p * 2).from_address(dict((name, words) for name, *words in calls)["cuLaunchKernelEx"][2])
+    assert [int.from_bytes(ctypes.string_at(place, 8), "little") for place in places] == [0x9000, 0x12000]
+    starts = np.array([0, 0, 128 * 12, 128 * 12], np.uint64)  # of scales of no rows, 128, none and 256
+    assert tables == [(starts + first).tobytes() for first in (0x1000, 0x2000)]
+
+
 def test_what_the_driver_refuses_names_the_launch(calls: list[tuple], monkeypatch: pytest.MonkeyPatch):
     (call,) = list(program()._card_calls())
     refusal = driver.CUresult.CUDA_ERROR_INVALID_CLUSTER_SIZE

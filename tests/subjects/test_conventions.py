@@ -139,6 +139,20 @@ def test_the_sign_of_a_zero_is_counted():
     assert asked(NORMAL, written) == (f"sign of zero: {zeros.sum():,} codes",)
 
 
+def test_the_sign_of_a_zero_is_all_that_differs_of_fast_math():
+    case = "per_tensor/fast_math=true,outputs=rowwise/48x80/signed_zero/eager"
+    written = right(case)
+    codes = written["rowwise_data"]
+    codes &= np.where(codes & 7 == 0, 0xF7, 0xFF).astype(np.uint8) & np.where(codes & 0x70 == 0, 0x7F, 0xFF).astype(
+        np.uint8
+    )
+    (reason,) = asked(case, written, {Convention.ZERO_SIGN})
+    assert reason.startswith("sign of zero: ")
+    odd = codes & 7 == 4
+    codes[odd] ^= 8  # a sign of another value
+    assert odd.any() and asked(case, written) is None
+
+
 def test_padding_is_its_own_convention():
     case_id = "per_tensor/default/48x80/normal/eager"
     written = right(case_id)

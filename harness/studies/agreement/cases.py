@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from harness.contract.case import Case
@@ -18,20 +18,29 @@ OFFERED = {
     "four_over_six": ("outputs=rowwise", "error=mse", "block=block_16x16"),
 }  # fmt: skip
 
+# What kernels of frameworks take, which are given the amaxes and read whole tiles of 32x32.
+GIVEN_AMAXES = {
+    "per_tensor": ("stage=encode", "block=block_16x16,stage=encode", "fast_math=true,stage=encode"),
+    "row_scaled": ("stage=encode",),
+}
+TILED = "64x96"
+
 
 def cases(suites: Iterable[Suite]) -> list[Case]:
     """Without those of 0 elements, small ones first within a recipe."""
     found: dict[str, Case] = {}
     for suite in suites:
-        chosen = [*choose(suite), *_offered(suite)]
+        offered = (*_offered(suite, OFFERED), *_offered(suite, GIVEN_AMAXES, TILED))
+        chosen = [*choose(suite), *offered]
         found |= {case.id: case for case in sorted(chosen, key=lambda case: (case.elements, case.id)) if case.elements}
     return list(found.values())
 
 
-def _offered(suite: Suite) -> list[Case]:
+def _offered(suite: Suite, offered: Mapping[str, Sequence[str]], shape: str = "") -> list[Case]:
+    """Those flags on every input of the plain recipe. shape: other than that of the plain ones"""
     made = []
-    for variant in OFFERED.get(suite.recipe, ()):
+    for variant in offered.get(suite.recipe, ()):
         for case in plain(suite, candidates(suite)):
-            with suppress(UsageError, ContractError):  # an input that these flags do not take
-                made.append(suite.find(f"{suite.recipe}/{variant}/{case.shape}/{case.input}/eager"))
+            with suppress(UsageError, ContractError):  # an input that these flags do not take, or that is too small
+                made.append(suite.find(f"{suite.recipe}/{variant}/{shape or case.shape}/{case.input}/eager"))
     return made

@@ -20,7 +20,7 @@ HEAD = """# Who agrees with the oracles
 `{command}`
 
 Public implementations, each byte beside both oracles', on the inputs of the vectors (`harness vectors`) and on every
-input of the plain recipe with the flags that others have.
+input of the plain recipe with the flags that others have, those with given amaxes at a shape of whole tiles of 32.
 
 - equal: every byte
 - order: a last bit differs, where another order of the same operations makes it differ

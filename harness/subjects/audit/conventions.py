@@ -47,6 +47,9 @@ def explain(
     x = inputs.get("input")
     if x is None or case.is_group or case.is_gemm or not set(wrong) <= _QUANTIZED:
         return None
+    signs = _signs_of_zeros(wrong, expected, actual)
+    if signs and Convention.ZERO_SIGN in declared:
+        return _described({Convention.ZERO_SIGN: signs}, declared)
     if not np.isfinite(x).all() or _degenerate(inputs, expected):
         pairs = [[part[name].reshape(-1).view(np.uint8) for part in (expected, actual)] for name in wrong]
         return _described({Convention.SPECIALS: sum(np.count_nonzero(a != b) for a, b in pairs)}, declared)
@@ -73,6 +76,20 @@ def explain(
 _UNITS = dict.fromkeys((Convention.SCALE_ORDER, Convention.ERROR_ORDER, Convention.SCALE_FLOOR), "scales")
 _UNITS |= dict.fromkeys((Convention.SPECIALS, Convention.PADDING), "bytes")
 _QUANTIZED = {f"{side}_{part}" for side in layout.DIRECTIONS for part in ("data", "scale_inv", "amax")}
+
+
+def _signs_of_zeros(wrong: Iterable[str], expected: Arrays, actual: Arrays) -> int:
+    """How many codes differ, if all that differs is the sign of zeros; else 0. True of any scale and arithmetic."""
+    count = 0
+    for name in wrong:
+        if not name.endswith("_data"):
+            return 0
+        ours, theirs = nvfp4.unpack(expected[name]), nvfp4.unpack(actual[name])
+        other = ours != theirs
+        if ((ours | theirs)[other] & 7).any():
+            return 0
+        count += int(np.count_nonzero(other))
+    return count
 
 
 def _degenerate(inputs: Arrays, expected: Arrays) -> bool:

@@ -16,6 +16,7 @@ from harness.subjects.audit.violations import Finding, ViolationError
 from harness.subjects.device import SubjectDevice
 from harness.verdict import Result, Verdict
 from harness.verify.diagnosis.mismatch import render
+from harness.verify.digest import of_each_field
 from harness.verify.expected import NUMPY_LARGEST, Expected, expect, expect_on, fields_of, forget, make_inputs
 from harness.verify.verify import POISONS, attempt, blank, explained, failed, on_host
 
@@ -90,6 +91,7 @@ def _audit(case: Case, device: SubjectDevice, empty: Result, numpy_largest: int)
             warnings.simplefilter("ignore")  # those of others are not ours to fail for
             program = device.prepare(case, device.targets[0], inputs, fields)
             observations = list(observe(program, inputs, other, POISONS, case.mode == "graph"))
+            empty = replace(empty, written=of_each_field(device, observations[0].outcome.outputs, fields))
             device.refusals.of(case)  # may not change now that it has seen the data
             where = "cuda" if device.name == "cuda" else "cpu"
             others = expect_on(case, other, where, numpy_largest)

@@ -27,6 +27,9 @@ class Memory(Protocol):
     def address(self, name: str) -> int:
         """Of the first byte of an array."""
 
+    def tensor_starts(self, name: str) -> Sequence[int]:
+        """The byte of an array at which the part of each tensor of a group begins."""
+
     def table(self, addresses: bytes) -> int:
         """Put an array of pointers into memory, and tell its address."""
 
@@ -37,7 +40,7 @@ class Memory(Protocol):
 def extent_of(argument: Argument) -> tuple[int, int]:
     """Bytes and alignment of an argument."""
     match argument.kind:
-        case "array" | "pointers":
+        case "array" | "pointers" | "tensors":
             return POINTER, POINTER
         case "map":
             return MAP_SIZE, MAP_ALIGN
@@ -66,8 +69,9 @@ def _placed(members: Sequence[Argument]) -> Iterator[tuple[int, Argument]]:
 def misfit(argument: Argument, parameter: Parameter) -> str:
     """Why an argument is none for a parameter: the end of a sentence, or empty."""
     kind, (size, _) = argument.kind, extent_of(argument)
-    if kind == "array" and parameter.kind not in ("u64", "b64", "s64"):
-        return f"is an array, which is a pointer of 8 bytes, and the kernel takes {parameter} there"
+    if kind in ("array", "tensors") and parameter.kind not in ("u64", "b64", "s64"):
+        what = "an array" if kind == "array" else "an array of pointers"
+        return f"is {what}, which is a pointer of 8 bytes, and the kernel takes {parameter} there"
     if size != parameter.size:
         return f"is {_what(argument, size)}, and the kernel takes {parameter} of {parameter.size} bytes there"
     if kind in SCALARS and parameter.pointer and getattr(argument, kind) != 0:
@@ -85,16 +89,23 @@ def _what(argument: Argument, size: int) -> str:
 def arrays_of(arguments: Iterable[Argument]) -> Iterator[str]:
     """The arrays that arguments name."""
     for argument in arguments:
-        yield from filter(None, (argument.array, argument.map and argument.map.array))
+        yield from filter(None, (argument.array, argument.tensors, argument.map and argument.map.array))
         yield from argument.pointers or ()
         yield from arrays_of(argument.struct or ())
+
+
+def tensors_of(arguments: Iterable[Argument]) -> Iterator[str]:
+    """The arrays of which arguments have a pointer to each tensor."""
+    for argument in arguments:
+        yield from filter(None, (argument.tensors,))
+        yield from tensors_of(argument.struct or ())
 
 
 def expressions_of(arguments: Iterable[Argument]) -> Iterator[int | str]:
     """Everything in arguments that is a number or an expression."""
     for argument in arguments:
         for value in (argument.offset, getattr(argument, argument.kind)):
-            if isinstance(value, str) and value != argument.array:
+            if isinstance(value, str) and value not in (argument.array, argument.tensors):
                 yield value
         if argument.map:
             yield from (*argument.map.extents, *argument.map.strides, *argument.map.box, *argument.map.steps)
@@ -107,8 +118,12 @@ def bytes_of(argument: Argument, memory: Memory, numbers: Mapping[str, int]) -> 
         case "array":
             return _integer("u64", memory.address(str(argument.array)) + _value(argument.offset, numbers))
         case "pointers":
-            table = b"".join(memory.address(name).to_bytes(POINTER, "little") for name in argument.pointers or ())
-            return memory.table(table).to_bytes(POINTER, "little")
+            table = b"".join(_integer("u64", memory.address(name)) for name in argument.pointers or ())
+            return _integer("u64", memory.table(table))
+        case "tensors":
+            name = str(argument.tensors)
+            table = b"".join(_integer("u64", memory.address(name) + start) for start in memory.tensor_starts(name))
+            return _integer("u64", memory.table(table))
         case "map":
             return _map(argument.map, memory, lambda size: size_of(size, numbers))
         case "pad":

@@ -13,10 +13,11 @@ from pydantic_core import ErrorDetails
 from harness.contract.case import Case, spell
 from harness.errors import SuiteError, UsageError
 from harness.files import resolved_path
-from harness.subjects.card.arguments import arrays_of, expressions_of, misfit
+from harness.subjects.card.arguments import arrays_of, expressions_of, misfit, tensors_of
 from harness.subjects.card.code import Code, read_code
 from harness.subjects.card.kept import Keeping
 from harness.subjects.card.schema import Argument, CardFile, Kept, Launch, Map
+from harness.subjects.card.tensor_starts import Starts, tensor_starts
 from harness.subjects.convention import Convention
 from harness.suite.launch_plan import numbers
 from harness.suite.schema import nearest, route_of, sentence_of
@@ -89,6 +90,10 @@ class Card:
     def keeping(self, case: Case) -> Keeping:
         """How the card's arrays differ from the contract's."""
         return Keeping(case, self.file.arrays, frozenset(self.file.given), self.masked)
+
+    def tensor_starts(self, case: Case) -> Starts:
+        """The byte of each array at which each tensor of a group begins; none of a case that is no group."""
+        return tensor_starts(self.keeping(case), make_inputs(case))
 
     def numbers(self, case: Case) -> dict[str, int]:
         """What expressions may name, of a case."""
@@ -194,7 +199,20 @@ class Card:
                             self.document.where(*where),
                             f"there is no array '{name}' in {case.id}{nearest(name, known)}",
                         )
+                for name in tensors_of([argument]):
+                    why = self._without_tensors(case, name)
+                    if why:
+                        raise SuiteError(self.document.where(*where), why)
         self._check_outputs(case, fields)
+
+    def _without_tensors(self, case: Case, name: str) -> str:
+        """Why an array has no part for each tensor of a group, empty if it has."""
+        if not case.is_group:
+            return f"{case.recipe} is of one tensor, and `tensors` points to each of a group; pass `array: {name}`"
+        starts = self.tensor_starts(case)
+        if name in starts:
+            return ""
+        return f"'{name}' has no part for each tensor; these have: {', '.join(starts)}"
 
     def _check_outputs(self, case: Case, fields: Iterable[str]) -> None:
         passed = {name for launch in self.file.launches for name in arrays_of(launch.arguments)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import Any
@@ -30,6 +30,7 @@ from harness.subjects.card.card import MASKED_M, Card
 from harness.subjects.card.code import runs_on
 from harness.subjects.card.gpu import CardOnGpu
 from harness.subjects.card.schema import Launch
+from harness.subjects.card.tensor_starts import Starts
 from harness.suite.sizes import size_of
 
 LARGEST_BUFFER = 1 << 30  # bytes of a scratch or a workspace
@@ -144,7 +145,7 @@ class EmulatedCard:
         Blocks and warps run in ascending order, in descending order, and in one drawn from the case's seed.
         """
         file = self.card.file
-        memory = EmulatedMemory(self.inputs)
+        memory = EmulatedMemory(self.inputs, lambda: self.card.tensor_starts(self.case))
         for name, mask in self.unwritten.items():
             memory.buffers[name].written = (~mask).astype(np.uint8)
         outputs = {name: memory.put(name, field.allocated, poison, False) for name, field in self.fields.items()}
@@ -205,9 +206,10 @@ class EmulatedCard:
 
 
 class EmulatedMemory:
-    """The arrays of one run. buffers: by name, arrays of pointers among them"""
+    """The arrays of one run. buffers: by name, arrays of pointers among them; starts: of the tensors of a group"""
 
-    def __init__(self, inputs: Mapping[str, np.ndarray]):
+    def __init__(self, inputs: Mapping[str, np.ndarray], starts: Callable[[], Starts]):
+        self._starts = starts
         self.buffers = {
             name: Buffer(name, np.ascontiguousarray(value).view(np.uint8).reshape(-1).copy(), writable=False)
             for name, value in inputs.items()
@@ -227,6 +229,9 @@ class EmulatedMemory:
 
     def address(self, name: str) -> int:
         return self.buffers[name].address
+
+    def tensor_starts(self, name: str) -> Sequence[int]:
+        return self._starts()[name]
 
     def table(self, addresses: bytes) -> int:
         name = f"pointers {sum(each.startswith('pointers ') for each in self.buffers)}"

@@ -67,6 +67,9 @@ class CardOnGpu(CudaProgram):
     def address(self, name: str) -> int:
         return int(self.arrays[name].data.ptr)
 
+    def tensor_starts(self, name: str) -> Sequence[int]:
+        return self.card.tensor_starts(self.case)[name]
+
     def table(self, addresses: bytes) -> int:
         import cupy
 

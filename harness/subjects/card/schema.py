@@ -14,6 +14,7 @@ SCALARS = {
     "i8": 1, "u8": 1, "i16": 2, "u16": 2, "f16": 2, "bf16": 2,
     "i32": 4, "u32": 4, "f32": 4, "i64": 8, "u64": 8, "f64": 8,
 }  # fmt: skip
+KINDS = ("array", "struct", "pointers", "tensors", "map", "pad", *SCALARS)  # of an argument
 FLOATS = ("f16", "bf16", "f32", "f64")
 MOST_MEMBERS = 4096  # bytes of all parameters of a launch; CUDA allows no more
 
@@ -109,6 +110,8 @@ class Argument(Part):
     """A struct by value: members in order, each at its natural alignment."""
     pointers: list[str] | None = None
     """A pointer to an array of pointers, in memory, to these arrays."""
+    tensors: str | None = None
+    """A pointer to an array of pointers, in memory, one for each tensor of a group: to its part of this array."""
     map: Map | None = None
     """A tensor map by value."""
     pad: Annotated[int, Field(ge=1, le=MOST_MEMBERS)] | None = None
@@ -119,14 +122,13 @@ class Argument(Part):
         said = self.kinds()
         if len(said) != 1:
             what = f"it has {' and '.join(said)}" if said else "it has none"
-            raise ValueError(f"an argument has one of array, struct, pointers, map, pad, {', '.join(SCALARS)}; {what}")
+            raise ValueError(f"an argument has one of {', '.join(KINDS)}; {what}")
         if self.offset != 0 and self.array is None:
             raise ValueError("offset goes with array")
         return self
 
     def kinds(self) -> list[str]:
-        names = ("array", "struct", "pointers", "map", "pad", *SCALARS)
-        return [name for name in names if getattr(self, name) is not None]
+        return [name for name in KINDS if getattr(self, name) is not None]
 
     @property
     def kind(self) -> str:
