@@ -1,6 +1,6 @@
 """Memory that kernels can address: global buffers, and the shared and local memory of a batch of blocks.
 
-Each buffer lies in the middle of its own window of 2^40 bytes, so that an index that runs off either end, even one that
+Each buffer lies in the middle of its own window of 2^42 bytes, so that an index that runs off either end, even one that
 overflowed 32 bits, hits no other buffer. Shared and local memory start at small addresses, the same in every block or
 thread, and each has a window of generic addresses.
 """
@@ -16,9 +16,9 @@ import numpy as np
 from harness.emulator.ptx.syntax import Instruction
 from harness.emulator.registers import U8, UNSIGNED
 
-WINDOW_BITS = 40
+WINDOW_BITS = 42
 FIRST_WINDOW = 16  # of a module's variables
-_WINDOWS = itertools.cycle(range(1 << 10, 1 << 23))
+_WINDOWS = itertools.cycle(range(1 << 10, 1 << 21))
 
 # The system owns the first KiB of a block's shared memory, so no kernel has data at address 0.
 SHARED_BASE = 1024

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import astuple
 
 from harness.contract.case import Case
-from harness.contract.problem import Problem
+from harness.contract.problem import Extents, Problem
 from harness.errors import ContractError, UsageError
 from harness.suite import flag_values, shapes
 from harness.suite.schema import Corner, Shape, SuiteFile
@@ -39,17 +39,18 @@ def _error(file: SuiteFile, entry: Corner, larger: Shape) -> str | None:
     except (ContractError, UsageError) as error:
         return str(error)
     if case.is_group:
-        tensors = tuple(whole.tensors)
-        behind_one = len(tensors) == len(case.tensors) + 1 and tensors[1:] == tuple(case.tensors)
-        return (
-            None
-            if behind_one
-            else f"'{larger}' is not '{entry.shape}' behind one larger tensor, as in 4096+{entry.shape}"
-        )
+        right = f"'{entry.shape}' behind one larger tensor, as in 4096+{entry.shape}, nor one tensor with more rows"
+        return None if _ends_in(tuple(whole.tensors), tuple(case.tensors)) else f"'{larger}' is neither {right}"
     grown = [(part, all_of) for part, all_of in zip(astuple(case), astuple(whole), strict=True) if part != all_of]
     if not grown or any(all_of < part or part % TILE or all_of % part for part, all_of in grown):
-        return (
-            f"'{whole}' is not larger than '{case}' by whole parts: an extent that differs is a multiple of the case's, and "
-            f"that one of {TILE}"
-        )
+        rule = f"an extent that differs is a multiple of the case's, and that one of {TILE}"
+        return f"'{whole}' is not larger than '{case}' by whole parts: {rule}"
     return None
+
+
+def _ends_in(larger: tuple[Extents, ...], own: tuple[Extents, ...]) -> bool:
+    """Whether a group ends in the tensors of another, or is one tensor that does."""
+    if larger[1:] == own:
+        return True
+    (rows, cols), (all_rows, all_cols) = own[-1], larger[-1]
+    return len(larger) == len(own) == 1 and cols == all_cols and all_rows > rows and all_rows % rows == 0

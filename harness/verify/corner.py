@@ -67,8 +67,9 @@ def _growing(case: Case, larger: Case, inputs: Arrays) -> Iterator[tuple[int, Ar
     """For each extent that grows: how often, and the inputs before it does and when it did once."""
     if case.is_group:
         first, *others = larger.problem.tensors
-        axis = int(first[0] == others[0][0])
-        unit = others[-1][axis]
+        own = case.problem.tensors[-1]
+        axis = int(first[0] == own[0])
+        unit = own[axis]
         sizes = [[(unit * n if axis == 0 else first[0], first[1] if axis == 0 else unit * n)] for n in (1, 2)]
         cases = [_with_tensors(case, larger, size + others) for size in sizes]
         yield first[axis] // unit - 1, make_inputs(cases[0]), make_inputs(cases[1])
