@@ -1,8 +1,8 @@
 """Copies of tensor maps of which no public text says what they do, for a GPU to tell: where each two bytes went.
 
-Both sides hold a number of their own in every two bytes, so that the places show in what arrived. A load waits by the
-clock and leaves the raw words of its mbarrier, because nobody knows how many bytes it counts. There is shared memory to
-spare.
+Both sides hold a number of their own in every two bytes, so that the places show in what arrived. Nobody knows how many
+bytes a load counts, so it waits a while, and then counts those that its mbarrier still lacks. There is shared memory
+to spare.
 """
 
 from __future__ import annotations
@@ -19,27 +19,28 @@ from harness.emulator.tensor_map import TensorMap
 
 ROOM = 40 << 10  # bytes of shared memory, and of the tensor
 UNTOUCHED, FILLED = 0xEEEE, 0  # neither is the number of a place
-EXPECTED = (1 << 16, 16)  # bytes that the mbarrier of a load is told to expect, one after the other
+EXPECTED = 1 << 13  # bytes that the mbarrier of a load is told to expect
 
 LOAD = r"""
-extern "C" __global__ void k(const __grid_constant__ Map map, u16* out, u64* states, u32 bytes,
+extern "C" __global__ void k(const __grid_constant__ Map map, u16* out, u64* uncounted, u32 bytes,
                              int x, int y, int z, int v) {
   extern __shared__ __align__(1024) u16 s[];
   u64& bar = *(u64*)((u8*)s + bytes);
   for (u32 i = threadIdx.x; i < bytes / 2; i += blockDim.x) s[i] = 0xEEEE;
-  if (!threadIdx.x) init(bar, 2);
+  if (!threadIdx.x) init(bar, 1);
   fence(); __syncthreads();
   if (!threadIdx.x) {
-    volatile u64& state = bar;
-    states[0] = state;
-    asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], 65536;" :: "r"(at(&bar)) : "memory");
-    states[1] = state;
-    asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], 16;" :: "r"(at(&bar)) : "memory");
-    states[2] = state;
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], 8192;" :: "r"(at(&bar)) : "memory");
     CALL
-    for (long long from = clock64(); clock64() - from < 2000000;) {}
-    fence();
-    states[3] = state;
+    for (int i = 0; i < 1000; ++i) __nanosleep(1000);  // a millisecond: the copy is long there
+    u32 left = 0;
+    for (u32 done = 0; left <= 8192; ++left) {
+      asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared::cta.b64 p, [%1], 0; selp.u32 %0, 1, 0, p; }"
+                   : "=r"(done) : "r"(at(&bar)) : "memory");
+      if (done) break;
+      asm volatile("mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%0], 1;" :: "r"(at(&bar)) : "memory");
+    }
+    *uncounted = left;
   }
   __syncthreads();
   for (u32 i = threadIdx.x; i < bytes / 2; i += blockDim.x) out[i] = s[i];
@@ -88,9 +89,9 @@ def probe(name: str, found: TensorMap, start: Sequence[int], *, load: bool = Tru
     at, places = (*start, 0, 0, 0, 0)[:4], _COORDINATES[rank - 1]
     more = {"shared": ROOM + 16, "wanted": lambda arrays: {}}
     if load:
-        arrays = {"tensor": numbered(), "out": _untouched(ROOM), "states": np.zeros(32, np.uint8)}
+        arrays = {"tensor": numbered(), "out": _untouched(ROOM), "left": np.zeros(8, np.uint8)}
         source = PRELUDE + LOAD.replace("CALL", f"load{rank}(s, map, bar, {places});")
-        given = (Tensor("tensor", found), "out", "states", ROOM, *at)
+        given = (Tensor("tensor", found), "out", "left", ROOM, *at)
         PROBES.append(Probe(Exercise(f"load.{name}", source, arrays, given, **more), "out", True))
     if store:
         call = f"store{rank}(map, s, {places});"
@@ -181,21 +182,17 @@ def places(numbers: np.ndarray) -> list[str]:
     return out
 
 
-def counted(states: np.ndarray) -> int | None:
-    """Bytes that an mbarrier counted, by its raw words before and after; None if they cannot be compared."""
-    words = [int(word) for word in states.view(np.uint64)]
-    unit = words[2] - words[1]
-    if not unit or (words[2] - words[3]) * EXPECTED[1] % unit:
-        return None
-    return (words[2] - words[3]) * EXPECTED[1] // unit
+def counted(left: np.ndarray) -> int | None:
+    """Bytes that a load counted, by those that were left, (1,) uint64; None if there was no end of them."""
+    lacked = int(left.view(np.uint64)[0])
+    return EXPECTED - lacked if lacked <= EXPECTED else None
 
 
 def told(each: Probe, found: dict[str, np.ndarray]) -> str:
     """What a GPU did, in a few lines."""
     head = f"{each.name}: {each.exercise.arguments[0]}"
     if each.loads:
-        states = [hex(int(word)) for word in found["states"].view(np.uint64)]
-        head += f"\n  counted {counted(found['states'])} bytes; mbarrier {', '.join(states)}"
+        head += f"\n  counted {counted(found['left'])} bytes"
     if "reduce" in each.name:
         changed = np.flatnonzero(found[each.array] != each.exercise.arrays[each.array])
         words = found[each.array].view(np.uint32)[np.unique(changed // 4)]

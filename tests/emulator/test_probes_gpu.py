@@ -49,11 +49,14 @@ def test_places_are_told_by_their_numbers() -> None:
     assert places(out.view(np.uint8)) == ["0..79 from 240..319", "80..95 filled", "200..215 from 240..255"]
 
 
-def test_counted_bytes_are_told_by_the_words_of_an_mbarrier() -> None:
-    unit = 1 << 37
-    words = [5, 5 + 65536 * unit, 5 + 65552 * unit, 5 + (65552 - 240) * unit]
-    assert counted(np.array(words, np.uint64).view(np.uint8)) == 240
-    assert counted(np.zeros(32, np.uint8)) is None
+@pytest.mark.parametrize(("left", "found"), [(7952, 240), (8192, 0), (8193, None)])
+def test_counted_bytes_are_told_by_those_that_were_left(left: int, found: int | None) -> None:
+    assert counted(np.array([left], np.uint64).view(np.uint8)) == found
+
+
+def test_a_load_on_the_emulator_counts_the_bytes_of_its_box() -> None:
+    found = emulated(PROBES[0].exercise)
+    assert counted(found["left"]) == 16 * 4 * 3 * 2
 
 
 @pytest.mark.parametrize("name", ["store.plain", "reduce.end.8.2"])
