@@ -17,6 +17,7 @@ from harness.contract.field import Field
 from harness.device.device import Device
 from harness.device.emulated_corner import CornerProgram
 from harness.device.emulator import EmulatorDevice
+from harness.suite.command_lines import verify_command
 from harness.suite.suite import find_case, suite_of
 from harness.verdict import Verdict
 from harness.verify.expected import Expected, fields_of, make_inputs
@@ -38,9 +39,20 @@ def wrong_corner(case: Case, device: Device, target: str, expected: Expected) ->
             found = program.written(poison, repeat)
             wrong = [name for name, value in expected.values.items() if not device.accepts(found[name], value)]
             if wrong:
-                where = f"as the end of {larger.shape}"
-                return Verdict.MISMATCH, f"{target}: bytes differ in {', '.join(wrong)}, {where}", ""
+                reason = f"{target}: bytes differ in {', '.join(wrong)}, as the end of {larger.shape}"
+                return Verdict.MISMATCH, reason, _story(case, reason)
     return None
+
+
+def _story(case: Case, reason: str) -> str:
+    return "\n".join(
+        (
+            f"{Verdict.MISMATCH}  {case.id}",
+            f"  {reason}",
+            "cause     index of 32 bits: the same bytes are right where the tensor has the case's extents",
+            f"  reproduce: {verify_command(case.id)}",
+        )
+    )
 
 
 def _inputs_around(case: Case, larger: Case, inputs: Arrays) -> tuple[dict[str, np.ndarray], dict[str, Field]]:
