@@ -119,7 +119,7 @@ class TensorShadow:
 
     def _race(self, instruction: Instruction, lane: int, does: str, other: int, replaced_by: int) -> None:
         earlier = self.uses[other]
-        verb = "read" if earlier.how == LOADS or other != replaced_by else "use"
+        verb = "read" if other != replaced_by else {LOADS: "read", STORES: "write", UNIT: "use"}[earlier.how]
         block, thread = divmod(earlier.lane, self.lanes.threads)
         who = self.shadow.name(*(int(each) for each in self.order.row(block, thread)))
         if earlier.how != UNIT:
