@@ -176,8 +176,8 @@ def test_nothing_is_followed_if_not_asked():
 
 
 def test_what_the_emulator_lacks_is_named():
-    a, c = torch.ones(64, 64).bfloat16(), torch.zeros(64, 64)
-    with pytest.raises(harness.NotEmulated, match=r"matmul: not emulated: tcgen05\.alloc\S* at kernels\.py:\d+"):
+    a, c = torch.ones(64, 64).to(torch.float8_e5m2), torch.zeros(64, 64)
+    with pytest.raises(harness.NotEmulated, match=r"matmul: not emulated: tcgen05\.mma\S*f8f6f4 at kernels\.py:\d+"):
         k.matmul[(1, 1)](a, a, c, 64, 64, 64, 64, 64, 64)
 
 
