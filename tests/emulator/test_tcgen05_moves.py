@@ -196,6 +196,15 @@ def test_faults(body: str, kind: str, says: str) -> None:
     assert found.value.kind == kind
 
 
+def test_an_address_may_be_stored_through_a_generic_one() -> None:
+    generic = " mov.u64 %rd2, where; cvta.shared.u64 %rd2, %rd2;\n @%p0 tcgen05.alloc"
+    body = begin(32).replace(" @%p0 tcgen05.alloc", generic)
+    body = body.replace("shared::cta.b32 [where]", "b32 [%rd2]") + WRITE + WAIT + READ + to_global(1, 0, 0, 1) + "\n"
+    out = np.zeros((128, 1), np.uint32)
+    run(kernel(body + end(32), 1), {"out": out}, block=128)
+    assert (out == 7).all()
+
+
 def test_a_copy_of_a_loaded_register_may_come_before_the_wait() -> None:
     """As compilers put it; what is copied is used afterwards."""
     body = begin(32) + WRITE + WAIT + READ.replace("\n", " mov.u32 v1, v0;\n", 1) + to_global(2, 0, 0, 2) + "\n"

@@ -1,7 +1,7 @@
 """A persistent kernel of three roles: one thread loads, one has the matrix unit multiply, four warps take the results.
 
-Slots of shared memory and stages of tensor memory go round by mbarriers. It is right in every order, and a fault once one
-of its handshakes is left out.
+Slots of shared memory and stages of tensor memory go round by mbarriers. It is right in every order, and a fault once
+one of its handshakes is left out.
 """
 
 from __future__ import annotations

@@ -184,6 +184,7 @@ DECODERS: dict[str, Decoder] = {"tcgen05": tcgen05}
 def mnemonics() -> list[str]:
     """Every mnemonic decoded here, in `tcgen05_moves` and in `tcgen05_mma`."""
     names = [f"tcgen05.{verb}.{_OF_ONE}.sync.aligned.b32" for verb in ("alloc", "dealloc")]
+    names += [f"tcgen05.alloc.{_OF_ONE}.sync.aligned.shared::cta.b32"]
     names += [f"tcgen05.relinquish_alloc_permit.{_OF_ONE}.sync.aligned"]
     names += [f"tcgen05.wait::{what}.sync.aligned" for what in ("ld", "st")]
     names += [f"tcgen05.fence::{when}_thread_sync" for when in ("before", "after")]
