@@ -89,9 +89,10 @@ def test_dot_of_warpgroups(dtype: torch.dtype, rows: int, options: dict[str, int
 ])  # fmt: skip
 def test_dot_in_tensor_memory(dtype: torch.dtype, rows: int, columns: int, options: dict[str, int]):
     """`tcgen05.mma`, whose accumulator lies in tensor memory."""
-    a, b, out = whole(rows, 256, dtype=dtype), whole(256, columns, dtype=dtype), torch.empty(rows, columns)
+    m, n = 2 * rows - 5, columns + 3
+    a, b, out = whole(m, 256, dtype=dtype), whole(256, n, dtype=dtype), torch.empty(m, n)
     with harness.triton_on("sm_100a"):
-        compiled = k.matmul[(1, 1)](a, b, out, rows, columns, 256, rows, columns, 64, **options)
+        compiled = k.matmul[(2, 2)](a, b, out, m, n, 256, rows, columns, 64, **options)
     assert "tcgen05.mma" in compiled.asm["ptx"]
     same(out, a.float() @ b.float())
 

@@ -96,7 +96,8 @@ class TensorShadow:
         for region in reads:
             for other in _numbers(reader[region]):
                 if not self._over(other, use):
-                    use.also += [other, *self.uses[other].also]
+                    own = self.uses[other].counter == use.counter
+                    use.also += [*([] if own else [other]), *self.uses[other].also]
             reader[region] = number
         for region in writes:
             writer[region], reader[region] = number, 0
