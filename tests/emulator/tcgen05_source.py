@@ -70,10 +70,18 @@ def matrix(start: int, leading: int, stride: int, mode: int = 0) -> int:
 def instruction(
     rows: int, columns: int, kind: str = "bf16", signs: tuple[int, int] = (1, 1), across: tuple[int, int] = (0, 0)
 ) -> int:
-    """The 32 bits that describe a product of 16-bit floats with a float32 D."""
-    kinds = {"f16": 0, "bf16": 1}[kind]
+    """The 32 bits that describe a product with a float32 D. kind: of A and B, or of both with a comma between"""
+    types = [{"f16": 0, "bf16": 1, "tf32": 2, "e4m3": 0, "e5m2": 1}[each] for each in (kind.split(",") * 2)[:2]]
     negated = [sign < 0 for sign in signs]
-    out = 1 << 4 | kinds << 7 | kinds << 10 | negated[0] << 13 | negated[1] << 14 | across[0] << 15 | across[1] << 16
+    out = (
+        1 << 4
+        | types[0] << 7
+        | types[1] << 10
+        | negated[0] << 13
+        | negated[1] << 14
+        | across[0] << 15
+        | across[1] << 16
+    )
     return out | columns // 8 << 17 | rows // 16 << 24
 
 

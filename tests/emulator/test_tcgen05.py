@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import exact_floats as exact
 import numpy as np
 import pytest
 from cuda_source import buffer, line_of, module
@@ -71,7 +72,8 @@ def multiply(
 ) -> np.ndarray:  # fmt: skip
     """D (rows, columns), patterns of float32.
 
-    a: (rows, k), b: (columns, k) patterns; d: what is added to; k fits one row of a swizzling pattern, unless across
+    a: (rows, k), b: (columns, k) uint16 patterns, or rows of others as such; d: what is added to; k fits one row of a
+    swizzling pattern, unless across
     """
     (rows, depth), columns = a.shape, len(b)
     turns, images, described, steps = depth // 16, [], [], []
@@ -102,6 +104,7 @@ def multiply(
     lanes = [lane_of(row, rows) for row in range(rows)]
     out[lanes] = d
     source = PRODUCT.replace("IN_TENSOR", str(int(how == "tensor"))).replace("MULTIPLY", HOW[how])
+    source = source.replace("kind::f16", "kind::" + {"tf": "tf32", "e4": "f8f6f4", "e5": "f8f6f4"}.get(kind[:2], "f16"))
     args = [
         buffer("a", images[0]), size_a, buffer("b", images[1]), len(images[1]) // 16, buffer("out", out),
         *(each.to_bytes(8, "little") for each in described), *steps, turns, added,
@@ -173,6 +176,86 @@ def test_sums_are_exact(kind: str) -> None:
     a[::3, 1], b[::3, 1] = a[::3, 0] ^ 0x8000, b[::3, 0]
     a, b, d = a.astype(np.uint16), b.astype(np.uint16), rng.choice(finite_edges("f32"), (128, 16)).astype(np.uint32)
     assert multiply(a, b, d, kind).tolist() == exact_sums(kind, a[None], b.T[None], d[None])[0].tolist()
+
+
+def as_pairs(bits: np.ndarray) -> np.ndarray:
+    """Rows of any elements as rows of uint16."""
+    return np.ascontiguousarray(bits).view(np.uint16)
+
+
+BYTES = np.delete(np.arange(256), [0x7F, 0xFF]).astype(np.uint8)  # finite e4m3
+
+
+@pytest.mark.parametrize("how", ["shared", "tensor"])
+@pytest.mark.parametrize("kind, rows, mode", [("e4m3", 128, 0), ("e5m2", 64, 1), ("e4m3,e5m2", 128, 2)])
+def test_sums_of_bytes(kind: str, rows: int, mode: int, how: str) -> None:
+    """32 deep for each instruction; every finite code of e4m3, and e5m2 up to 448, in sums of exact products."""
+    rng = np.random.default_rng(6)
+    kinds = (kind.split(",") * 2)[:2]
+    kept = [0xFF if each == "e4m3" else 0xDF for each in kinds]
+    a, b = (rng.choice(BYTES, (n, 32)) & np.uint8(bits) for n, bits in zip((rows, 16), kept, strict=True))
+    d = rng.choice(finite_edges("f32"), (rows, 16)).astype(np.uint32)
+    got = multiply(as_pairs(a), as_pairs(b), d, kind, mode, how)
+    # e4m3 and e5m2 are f16 with fewer digits.
+    a, b = (TO_F16[each][bits] for each, bits in zip(kinds, (a, b), strict=True))
+    assert got.tolist() == exact_sums("f16", a[None], b.T[None], d[None])[0].tolist()
+
+
+TO_F16 = {
+    name: np.array([exact.encode(exact.decode(code, exact.FORMATS[name]), exact.F16) for code in range(256)], np.uint16)
+    for name in ("e4m3", "e5m2")
+}
+
+
+@pytest.mark.parametrize("how", ["shared", "tensor"])
+def test_sums_of_tf32(how: str) -> None:
+    """8 deep; the last 13 bits of an element count for nothing."""
+    rng = np.random.default_rng(7)
+    a, b = (rng.choice(finite_edges("f32"), (n, 8)).astype(np.uint32) for n in (128, 16))
+    a[::2], b[1::2] = (rng.normal(size=each.shape).astype(np.float32).view(np.uint32) for each in (a[::2], b[1::2]))
+    d = rng.choice(finite_edges("f32"), (128, 16)).astype(np.uint32)
+    got = multiply(as_pairs(a), as_pairs(b), d, "tf32", how=how)
+    a, b = a & np.uint32(0xFFFFE000), b & np.uint32(0xFFFFE000)
+    assert got.tolist() == exact_sums("f32", a[None], b.T[None], d[None])[0].tolist()
+
+
+@pytest.mark.parametrize("mode", [0, 1, 2, 3])
+def test_bytes_across(mode: int) -> None:
+    """A and B run along their rows, 16 of them in 16 bytes."""
+    rng = np.random.default_rng(8)
+    a, b = (rng.choice(BYTES, (n, 64)) for n in (128, 32))
+    images, placed, steps = [], [], []
+    for each in (a, b):
+        leading, stride = (len(each) * 8, 128) if mode == 0 else (64 * PITCH[mode], 8 * PITCH[mode])
+        images.append(np.pad(bytes_across(each, mode, leading, stride), (0, 1024)))
+        placed.append(matrix(0, leading, stride, mode))
+        steps.append(4 * (leading if mode == 0 else stride))
+    images = [each[: len(each) // 1024 * 1024] for each in images]
+    out, sizes = np.zeros((128, 32), np.uint32), [len(each) // 16 for each in images]
+    source = PRODUCT.replace("IN_TENSOR", "0").replace("MULTIPLY", HOW["shared"]).replace("kind::f16", "kind::f8f6f4")
+    args = [
+        buffer("a", images[0]), sizes[0], buffer("b", images[1]), sizes[1], buffer("out", out),
+        *(each.to_bytes(8, "little") for each in placed), *steps, 2, 0,
+        instruction(128, 32, "e4m3", across=(1, 1)).to_bytes(4, "little"), 32,
+    ]  # fmt: skip
+    launch(module(source, "sm_100a"), "k", (1, 1, 1), (128, 1, 1), args, 16 * sum(sizes))
+    a, b = (TO_F16["e4m3"][each] for each in (a, b))
+    first = exact_sums("f16", a[None, :, :32], b.T[None, :32], np.zeros((1, 128, 32), np.uint32))
+    assert out.tolist() == exact_sums("f16", a[None, :, 32:], b.T[None, 32:], first)[0].tolist()
+
+
+def bytes_across(matrix: np.ndarray, mode: int, leading: int, stride: int) -> np.ndarray:
+    """As `image_across`, of bytes: 16 rows in 16 bytes, and a swizzled run has PITCH rows."""
+    out = np.zeros(1 << 15, np.uint8)
+    for (row, k), value in np.ndenumerate(matrix):
+        if mode:
+            run, within = divmod(row, PITCH[mode])
+            byte = run * leading + k // 8 * stride + k % 8 * PITCH[mode] + within
+            byte ^= (byte >> 7) % (PITCH[mode] // 16) << 4
+        else:
+            byte = row // 16 * stride + k // 8 * leading + k % 8 * 16 + row % 16
+        out[byte] = value
+    return out
 
 
 @pytest.mark.parametrize("order", [DESCENDING, Schedule(seed=1), Schedule(seed=2)], ids=str)

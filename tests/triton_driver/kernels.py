@@ -48,6 +48,13 @@ def matmul(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexp
 
 
 @triton.jit
+def product(a, b, c, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    m, n, depth = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
+    left, right = tl.load(a + m[:, None] * K + depth[None, :]), tl.load(b + depth[:, None] * N + n[None, :])
+    tl.store(c + m[:, None] * N + n[None, :], tl.dot(left, right, out_dtype=c.dtype.element_ty))
+
+
+@triton.jit
 def attention_without_softmax(q, key, v, out, M: tl.constexpr, N: tl.constexpr, D: tl.constexpr):
     m, n, d = tl.arange(0, M)[:, None], tl.arange(0, N), tl.arange(0, D)
     score = tl.dot(tl.load(q + m * D + d[None, :]), tl.load(key + d[:, None] * N + n[None, :])).to(tl.bfloat16)

@@ -97,6 +97,17 @@ def test_dot_in_tensor_memory(dtype: torch.dtype, rows: int, columns: int, optio
     same(out, a.float() @ b.float())
 
 
+@pytest.mark.parametrize("dtype, kind", [
+    (torch.float8_e4m3fn, "f8f6f4"), (torch.float8_e5m2, "f8f6f4"), (F32, "tf32"),
+])  # fmt: skip
+def test_dot_of_other_floats(dtype: torch.dtype, kind: str):
+    a, b, out = whole(64, 64, dtype=dtype, most=4), whole(64, 64, dtype=dtype, most=4), torch.empty(64, 64)
+    with harness.triton_on("sm_100a"):
+        compiled = k.product[(1,)](a, b, out, 64, 64, 64)
+    assert f"tcgen05.mma.cta_group::1.kind::{kind}" in compiled.asm["ptx"]
+    same(out, a.float() @ b.float())
+
+
 @pytest.mark.parametrize("rows", [64, 128])
 def test_dot_of_a_dot(rows: int):
     """The first product, rounded to bf16, is A of the second, and stays in tensor memory."""

@@ -8,16 +8,16 @@ import numpy as np
 
 from harness.emulator.arithmetic.matrix_product import EXACT_BITS, odd_total
 from harness.emulator.arithmetic.rounding import NAN_F32, canonical, to_odd_sum
-from harness.emulator.arithmetic.small_floats import E2M1, E4M3
+from harness.emulator.arithmetic.small_floats import E2M1, E4M3, E5M2
 from harness.emulator.registers import F16, F32, F64, I64, U8, Bits
 
 _NEVER = 1 << 20  # beyond every power of two, for zeros, infinities and NaNs
 _DIGITS = 53
 
 CODES = E2M1.decode_table().view(F16).astype(F64)
-_E4M3 = E4M3.decode_table().view(F16).astype(F64)
+BYTES = {name: form.decode_table().view(F16).astype(F64) for name, form in (("e4m3", E4M3), ("e5m2", E5M2))}
 _E8M0 = np.append(2.0 ** (np.arange(255, dtype=F64) - 127), np.nan)
-SCALES = {"ue4m3": _E4M3, "ue8m0": _E8M0}
+SCALES = {"ue4m3": BYTES["e4m3"], "ue8m0": _E8M0}
 
 
 def multiply_add(a: np.ndarray, b: np.ndarray, c: Bits) -> Bits:

@@ -11,6 +11,7 @@ first in the lowest, and again in each further 32 lanes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -23,21 +24,40 @@ from harness.emulator.instructions.load_store import items_of
 from harness.emulator.instructions.mbarrier import each_lane
 from harness.emulator.instructions.tcgen05_moves import tensor_place
 from harness.emulator.instructions.tcgen05_operands import Operands
-from harness.emulator.instructions.wgmma_descriptors import DEPTH
+from harness.emulator.instructions.wgmma_descriptors import CHUNK
 from harness.emulator.machine.batch import Batch
 from harness.emulator.machine.tensor_memory import KIND, LANES, QUARTER
 from harness.emulator.ptx.syntax import Address, Instruction, Vector
 from harness.emulator.races.tensor_shadow import Region, Use
-from harness.emulator.registers import F64, U8, U16, U32, Bits
+from harness.emulator.registers import F32, F64, U8, U32, UNSIGNED, Bits
 
-_F16 = {0: f16_values, 1: bf16_values}
-_F32, _E2M1 = 1, 1
+_FLOAT32, _E2M1 = 1, 1  # types of D, and of A and B, in an instruction descriptor
 _BUFFERS = {"collector::a::fill", "collector::a::discard"}  # what is kept of A, which changes no value if A is given
 # Scales of a row for one instruction, 64 elements deep: the words that ask for them.
 _SCALES = {
     "mxf4": {"scale_vec::2X": 2, "block32": 2},
     "mxf4nvf4": {"scale_vec::4X": 4, "block16": 4, "scale_vec::2X": 2, "block32": 2},
 }
+
+
+class Kind(NamedTuple):
+    """A kind without scales. width: bytes of an element; types: what makes values of patterns, by number"""
+
+    width: int
+    types: dict[int, Callable[[Bits], np.ndarray]]
+
+
+def _tf32_values(bits: Bits) -> np.ndarray:
+    """float32 patterns, whose last 13 bits are not looked at."""
+    return (bits & U32(0xFFFFE000)).view(F32)
+
+
+_KINDS = {
+    "f16": Kind(2, {0: f16_values, 1: bf16_values}),
+    "tf32": Kind(4, {2: _tf32_values}),
+    "f8f6f4": Kind(1, {0: lambda bits: products.BYTES["e4m3"][bits], 1: lambda bits: products.BYTES["e5m2"][bits]}),
+}
+_WIDTH = 32  # bytes of a row of A or B, whatever its type
 
 
 class Descriptor(NamedTuple):
@@ -78,7 +98,7 @@ class _Product:
             if words[2:3] != ["block_scale"] or len(words) > 4 or block not in _SCALES[self.kind]:
                 raise Unsupported
             self.scales = _SCALES[self.kind][block]
-        elif self.kind != "f16" or len(words) != 2:
+        elif self.kind not in _KINDS or len(words) != 2:
             raise Unsupported
         target, a, b, which, *rest = instruction.operands
         self.target, self.operands = tensor_place(emitter, target), Operands(emitter, instruction)
@@ -146,7 +166,12 @@ class _Product:
             wrong_types = wrong_types or (self.kind == "mxf4" and not bits >> 23 & 1)
         else:
             allowed = rows in (64, LANES) and columns % (8 if rows == 64 else 16) == 0
-            wrong_types = descriptor.a not in _F16 or descriptor.a != descriptor.b or bits >> 4 & 3 != _F32
+            kind = _KINDS[self.kind]
+            wrong_types = not {descriptor.a, descriptor.b} <= set(kind.types) or bits >> 4 & 3 != _FLOAT32
+            wrong_types = wrong_types or (kind.width == 2 and descriptor.a != descriptor.b)
+            # Where its bytes lie across K, an element of 4 bytes needs a swizzle of its own.
+            runs = ((descriptor.across[0], rows), (descriptor.across[1], columns))
+            wrong_types |= any(across and (kind.width == 4 or count * kind.width % CHUNK) for across, count in runs)
         if other or wrong_types:
             raise NotEmulated(f"not emulated: {what} with the instruction descriptor {bits:#010x}")
         across = any(descriptor.across) if self.scales else self.a_place and descriptor.across[0]
@@ -168,22 +193,27 @@ class _Product:
         if not self.a_place:
             return self._matrix(batch, lane, use, where, descriptor.rows, descriptor.a, descriptor.across[0])
         rows = self._rows(batch, lane, where, descriptor.rows, "reads")
-        region = rows[:, None], (where & 0xFFFF) + np.arange(DEPTH // 2)[None, :]
+        region = rows[:, None], (where & 0xFFFF) + np.arange(_WIDTH // 4)[None, :]
         reads.append(region)
         found = np.ascontiguousarray(batch.tensor_memory.read(self.instruction, lane, region))
-        return _F16[descriptor.a](found.view(U16)).astype(F64)
+        return self._values(descriptor.a, found)
 
     def _matrix(
         self, batch: Batch, lane: int, use: Use | None, descriptor: int, rows: int, kind: int, across: bool
     ) -> np.ndarray:
         """A matrix of shared memory, (rows, k): values, or packed codes where there are scales."""
-        found = self.operands.read(batch, lane, use, descriptor, rows, 2, across)
+        width = _KINDS[self.kind].width if across else 0
+        found = self.operands.read(batch, lane, use, descriptor, rows, across=width)
         if self.scales:
             return found.reshape(rows, -1)
-        found = np.ascontiguousarray(found).view(U16)
         if across:
-            found = np.ascontiguousarray(found.swapaxes(1, 2))
-        return _F16[kind](found.reshape(rows, DEPTH)).astype(F64)
+            found = np.ascontiguousarray(found).view(UNSIGNED[width]).swapaxes(1, 2)
+        return self._values(kind, np.ascontiguousarray(found).reshape(rows, -1))
+
+    def _values(self, kind: int, found: Bits) -> np.ndarray:
+        """Elements of a type, (rows, k) float64, of rows of 32 bytes."""
+        width, types = _KINDS[self.kind]
+        return types[kind](found.view(UNSIGNED[width])).astype(F64)
 
     def _scales(
         self, batch: Batch, lane: int, place: int, count: int, number: int, name: str, reads: list[Region]
@@ -221,7 +251,7 @@ def multiply(emitter: Emitter, instruction: Instruction) -> None:
 
 def mnemonics() -> list[str]:
     """Every mnemonic decoded here, without what is kept of A."""
-    names = ["tcgen05.mma.cta_group::1.kind::f16", "tcgen05.mma.cta_group::1.kind::mxf4.block_scale"]
+    names = [f"tcgen05.mma.cta_group::1.kind::{kind}" for kind in (*_KINDS, "mxf4.block_scale")]
     for kind, blocks in _SCALES.items():
         names += [f"tcgen05.mma.cta_group::1.kind::{kind}.block_scale.{block}" for block in blocks]
     return names

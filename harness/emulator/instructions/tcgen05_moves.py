@@ -174,7 +174,7 @@ def copy(emitter: Emitter, instruction: Instruction) -> None:
         memory = batch.tensor_memory
         for lane, address, descriptor in each_lane(batch, mask, where.of(batch), batch.registers[described]):
             use = memory.issue(instruction, lane)
-            content = operands.read(batch, lane, use, descriptor, rows, chunks, across=False)
+            content = operands.read(batch, lane, use, descriptor, rows, chunks)
             values = np.tile(np.ascontiguousarray(content).reshape(rows, -1).view(U32), (repeats, 1))
             operands.require_first_lane(batch, lane, address, "writes", (0,))
             region = np.arange(rows * repeats)[:, None], (address & 0xFFFF) + np.arange(4 * chunks)[None, :]

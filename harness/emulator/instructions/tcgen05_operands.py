@@ -34,11 +34,15 @@ class Operands:
         emitter.cells["shared"] = min(emitter.cells["shared"], CHUNK)
 
     def read(
-        self, batch: Batch, lane: int, use: Use | None, descriptor: int, rows: int, chunks: int, across: bool
+        self, batch: Batch, lane: int, use: Use | None, descriptor: int, rows: int, chunks: int = 2, across: int = 0
     ) -> np.ndarray:
-        """The chunks of 16 bytes of a matrix, (rows, chunks, 16) uint8; (rows / 8, 16, 16) if it lies across K."""
+        """The chunks of 16 bytes of a matrix, (rows, chunks, 16) uint8.
+
+        across: 0, or bytes of an element of a matrix that lies across K: (rows * across / 16, 32 / across, 16) uint8
+        """
         instruction, proxy, shared = self.instruction, batch.asynchronous, batch.addressing.shared
-        addresses = descriptors.chunks(self._as_wgmma(batch, lane, descriptor), rows, across, self._what())[0]
+        as_wgmma = self._as_wgmma(batch, lane, descriptor)
+        addresses = descriptors.chunks(as_wgmma, rows, across > 0, self._what(), across or 2)[0]
         if not across:
             addresses = addresses[:, :chunks]
         bytes_ = addresses.astype(np.int64).reshape(-1) - SHARED_BASE
