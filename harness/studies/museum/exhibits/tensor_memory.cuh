@@ -21,9 +21,8 @@ __device__ void multiply(u32 d, const void* a, const void* b) {
       : "memory");
 }
 __device__ void arrive_when_done(u64& bar) {
-  asm volatile(
-      "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%0];" ::"r"(at(&bar))
-      : "memory");
+  asm volatile("tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%0];" ::"r"(at(&bar))
+               : "memory");
 }
 __device__ u32 tensor_load(u32 address) {
   u32 out;
