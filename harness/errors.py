@@ -96,7 +96,7 @@ class AccessError(LaunchError):
     """The emulator, acting as a sanitizer, stopped a kernel. The verdict depends on `kind`.
 
     kind: `out_of_bounds`, `misaligned`, `unwritten_read`, `race`, `divergent_barrier`, `inactive_shuffle`, `deadlock`,
-        `assertion`, `mbarrier`
+        `assertion`, `mbarrier`, `tensor_memory`
     where: `file.cu:line` of the instruction
     """
 

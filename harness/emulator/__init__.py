@@ -17,21 +17,26 @@ for buffers that are not `initialised`; `race`, in shared and global memory, bet
 with `ld.global.nc` of what the launch writes, and around `wgmma`, whose registers may not be used before
 `wgmma.wait_group` nor without `wgmma.fence`, and which reads shared memory asynchronously and needs
 `fence.proxy.async`; a `race` with an asynchronous copy in flight, which is an agent of its own (`races.async_shadow`,
-`races.async_global`), or with a launch that may not have ended (`stream`); `mbarrier` for one that is not initialised,
-whose bytes or arrivals do not add up, or that is written over; `divergent_barrier` and `inactive_shuffle` for lanes
+`races.async_global`), with a `tcgen05` in flight, which may use shared and tensor memory, and registers, until its
+commit or its wait is waited for (`races.tensor_shadow`), or with a launch that may not have ended (`stream`);
+`mbarrier` for one that is not initialised, whose bytes or arrivals do not add up, or that is written over;
+`tensor_memory` for columns that are never freed, freed twice or asked for too late, and for descriptors that the manual
+does not have; `divergent_barrier` and `inactive_shuffle` for lanes
 that wait for lanes that never arrive, wrong masks, and `mma`, `ldmatrix` or `wgmma` without all lanes; `deadlock` for
 no end within the budget, or a wait for a phase that never comes.
 
 `launch` may be `lenient`: then it bears three races that Triton's compiler puts into right programs.
 
 It does not model time or caches. Races are those of the orders that were run, in which a block that waits for one of a
-later batch never ends; a shuffle orders its warp's memory. The payload of a float64 NaN is lost. The sum of an `mma`
-or `wgmma` of f16 with depth 16 is Hopper's for sm_90 targets (`arithmetic.hopper_product`); any other is exact and
-rounded once, whatever the hardware's order. Local memory may be read before it is written; a register that
-nobody wrote holds other bits in each order, which shows if bytes depend on it, and so do the last bits of approximate
-instructions (`approximate`), which `Counters.approximated` names, unless a table has those of the target's chip.
-NotEmulated is raised where a kernel reaches `mma` or `wgmma` of other than 16-bit floats, or of matrices in shared
-memory that do not run along K, im2col TMA, interleaved TMA of several slices, tcgen05, or calls.
+later batch never ends; a shuffle orders its warp's memory. The payload of a float64 NaN is lost. The sum of an `mma` or
+`wgmma` of f16 with depth 16 is Hopper's for sm_90 targets (`arithmetic.hopper_product`); any other, `tcgen05.mma` with
+and without scales among them, is exact and rounded once, whatever the hardware's order. Local memory may be read before
+it is written; a register that nobody wrote holds other bits in each order, which shows if bytes depend on it, and so do
+the last bits of approximate instructions (`approximate`), which `Counters.approximated` names, unless a table has those
+of the target's chip. NotEmulated is raised where a kernel reaches `mma` or `wgmma` of other than 16-bit floats, im2col
+TMA, interleaved TMA of several slices, or calls; and `tcgen05` of two blocks, multicast or sparse, of kinds other than
+f16, tf32, f8f6f4 (of 8 bits), mxf4 and mxf4nvf4, with an accumulator of f16, with A kept from an instruction before, or
+`shift`.
 
 Asynchronous copies are done when they are issued; a thread may see that once it knows that they are complete, which an
 mbarrier's phase or its own `wait_group` tells it. In kernels that have them (or mbarriers, or clusters) each thread has

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from harness.emulator.arithmetic.atomics import ATOMICS
 from harness.emulator.arithmetic.warp import REDUCTIONS
-from harness.emulator.instructions import approximate, bulk_copy, cluster, mbarrier, mma, moves, tensormap, wgmma, wmma
+from harness.emulator.instructions import (
+    approximate,
+    bulk_copy,
+    cluster,
+    mbarrier,
+    mma,
+    moves,
+    tcgen05,
+    tensormap,
+    wgmma,
+    wmma,
+)
 from harness.emulator.instructions.arithmetic import ARITHMETIC
 
 SPACES = ("global", "shared", "local", "param", "const")
@@ -29,6 +40,7 @@ def mnemonics() -> set[str]:
         *bulk_copy.mnemonics(),
         *cluster.mnemonics(),
         *tensormap.mnemonics(),
+        *tcgen05.mnemonics(),
         *CONTROL,
         *ORDER,
         *IGNORED,

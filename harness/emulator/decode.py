@@ -25,6 +25,7 @@ from harness.emulator.instructions import (
     mbarrier,
     mma,
     moves,
+    tcgen05,
     tensormap,
     warp_sync,
     wgmma,
@@ -70,6 +71,7 @@ DECODERS: dict[str, Decoder] = {
         bulk_copy,
         cluster,
         tensormap,
+        tcgen05,
     )  # fmt: skip
     for head, decoder in family.DECODERS.items()
 }
@@ -83,6 +85,7 @@ _ASYNCHRONOUS = (
     "st.async",
     "red.async",
     "tensormap.",
+    "tcgen05.",
 )
 TOGETHER = 32  # instructions that are unpacked together
 _LEFT_TO_NUMPY = ("ld.", "st.", "atom.", "red.", "shfl.", "vote.", "redux.", "match.", "bar.", "elect.")
@@ -161,6 +164,7 @@ def decode(kernel: Kernel, variables: dict[str, Variable], addresses: dict[str, 
     emitter = Emitter(kernel, variables, dict(addresses), architecture)
     emitter.fragments = wgmma.fragments(emitter, kernel)
     fragments = tuple(sorted(emitter.fragments))
+    emitter.in_flight = _in_flight(emitter, kernel)
     asynchronous = any(
         each.mnemonic.startswith(_ASYNCHRONOUS) or "shared::cluster" in each.mnemonic for each in kernel.instructions
     )
@@ -215,6 +219,14 @@ def decode(kernel: Kernel, variables: dict[str, Variable], addresses: dict[str, 
     constants = np.array([int(value.item()) for value in emitter.constants], np.uint64)
     hazards = _hazards(emitter.hazards, fragments)
     return Decoded(resources, blocks, program, constants, hazards, origins, emitter.prune(), kernel.instructions)
+
+
+def _in_flight(emitter: Emitter, kernel: Kernel) -> dict[int, frozenset[int]]:
+    """The instructions that use registers of a `tcgen05.ld` which may not be waited for, and their slots."""
+    return {
+        number: frozenset(emitter.named(name)[0] for name in names if name in kernel.registers)
+        for number, names in tcgen05.registers_in_flight(kernel).items()
+    }
 
 
 def _hazards(hazards: list[Hazard], fragments: tuple[int, ...]) -> np.ndarray:

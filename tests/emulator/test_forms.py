@@ -192,7 +192,7 @@ def test_shared_memory_takes_generic_addresses_of_its_own(compiled: bool) -> Non
     [
         "rcp.approx.ftz.f64 %fd0, %fd1;",
         "add.cc.u32 %r0, %r1, %r2;",
-        "tcgen05.fence::before_thread_sync;",
+        "tcgen05.shift.cta_group::1.down [%r0];",
         "mov.u32 %r0, %smid;",
         "call foo;",
     ],

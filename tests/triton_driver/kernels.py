@@ -47,6 +47,31 @@ def matmul(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexp
     tl.store(c + rows[:, None] * N + columns, total.to(c.dtype.element_ty), (rows[:, None] < M) & (columns < N))
 
 
+@triton.jit
+def product(a, b, c, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    m, n, depth = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
+    left, right = tl.load(a + m[:, None] * K + depth[None, :]), tl.load(b + depth[:, None] * N + n[None, :])
+    tl.store(c + m[:, None] * N + n[None, :], tl.dot(left, right, out_dtype=c.dtype.element_ty))
+
+
+@triton.jit
+def attention_without_softmax(q, key, v, out, M: tl.constexpr, N: tl.constexpr, D: tl.constexpr):
+    m, n, d = tl.arange(0, M)[:, None], tl.arange(0, N), tl.arange(0, D)
+    score = tl.dot(tl.load(q + m * D + d[None, :]), tl.load(key + d[:, None] * N + n[None, :])).to(tl.bfloat16)
+    tl.store(out + m * D + d[None, :], tl.dot(score, tl.load(v + n[:, None] * D + d[None, :])))
+
+
+@triton.jit
+def scaled_matmul(a, scale_a, b, scale_b, out, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr):
+    m, n, pair, block = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K // 2), tl.arange(0, K // BLOCK)
+    left = tl.load(a + m[:, None] * (K // 2) + pair[None, :])
+    right = tl.load(b + n[None, :] * (K // 2) + pair[:, None])
+    scale_left = tl.load(scale_a + m[:, None] * (K // BLOCK) + block[None, :])
+    scale_right = tl.load(scale_b + n[:, None] * (K // BLOCK) + block[None, :])
+    total = tl.dot_scaled(left, scale_left, "e2m1", right, scale_right, "e2m1")
+    tl.store(out + m[:, None] * N + n[None, :], total)
+
+
 @triton.autotune([triton.Config({"BLOCK": size}, num_warps=warps) for size, warps in ((64, 1), (128, 4))], key=["n"])
 @triton.heuristics({"EVEN": lambda args: args["n"] % args["BLOCK"] == 0})
 @triton.jit

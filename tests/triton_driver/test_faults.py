@@ -176,9 +176,9 @@ def test_nothing_is_followed_if_not_asked():
 
 
 def test_what_the_emulator_lacks_is_named():
-    a, c = torch.ones(64, 64).bfloat16(), torch.zeros(64, 64)
-    with pytest.raises(harness.NotEmulated, match=r"matmul: not emulated: tcgen05\.alloc\S* at kernels\.py:\d+"):
-        k.matmul[(1, 1)](a, a, c, 64, 64, 64, 64, 64, 64)
+    a, c = torch.ones(64, 64, dtype=torch.int8), torch.zeros(64, 64, dtype=torch.int32)
+    with pytest.raises(harness.NotEmulated, match=r"product: not emulated: mma\.sync\S*s8\S* at kernels\.py:\d+"):
+        k.product[(1,)](a, a, c, 64, 64, 64)
 
 
 def test_too_much_shared_memory_is_tritons_own_error():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -79,6 +80,69 @@ def test_dot_of_warpgroups(dtype: torch.dtype, rows: int, options: dict[str, int
         compiled = k.matmul[(1, 1)](a, b, out, rows, 64, 128, rows, 64, 64, **options)
     assert "wgmma.mma_async" in compiled.asm["ptx"]
     same(out, a.float() @ b.float())
+
+
+@pytest.mark.parametrize("dtype, rows, columns, options", [
+    (BF16, 64, 64, {}),
+    (F16, 128, 64, {"num_warps": 8, "num_stages": 3}),  # two warpgroups, and copies that run ahead
+    (BF16, 128, 256, {"num_stages": 4}),
+])  # fmt: skip
+def test_dot_in_tensor_memory(dtype: torch.dtype, rows: int, columns: int, options: dict[str, int]):
+    """`tcgen05.mma`, whose accumulator lies in tensor memory."""
+    m, n = 2 * rows - 5, columns + 3
+    a, b, out = whole(m, 256, dtype=dtype), whole(256, n, dtype=dtype), torch.empty(m, n)
+    with harness.triton_on("sm_100a"):
+        compiled = k.matmul[(2, 2)](a, b, out, m, n, 256, rows, columns, 64, **options)
+    assert "tcgen05.mma" in compiled.asm["ptx"]
+    same(out, a.float() @ b.float())
+
+
+@pytest.mark.parametrize("dtype, kind", [
+    (torch.float8_e4m3fn, "f8f6f4"), (torch.float8_e5m2, "f8f6f4"), (F32, "tf32"),
+])  # fmt: skip
+def test_dot_of_other_floats(dtype: torch.dtype, kind: str):
+    a, b, out = whole(64, 64, dtype=dtype, most=4), whole(64, 64, dtype=dtype, most=4), torch.empty(64, 64)
+    with harness.triton_on("sm_100a"):
+        compiled = k.product[(1,)](a, b, out, 64, 64, 64)
+    assert f"tcgen05.mma.cta_group::1.kind::{kind}" in compiled.asm["ptx"]
+    same(out, a.float() @ b.float())
+
+
+@pytest.mark.parametrize("rows", [64, 128])
+def test_dot_of_a_dot(rows: int):
+    """The first product, rounded to bf16, is A of the second, and stays in tensor memory."""
+    q, key, v = (whole(*shape, dtype=BF16) for shape in ((rows, 64), (64, 64), (64, 64)))
+    out = torch.empty(rows, 64)
+    with harness.triton_on("sm_100a"):
+        compiled = k.attention_without_softmax[(1,)](q, key, v, out, rows, 64, 64)
+    assert re.search(r"tcgen05\.mma.*\[.*\], \[", compiled.asm["ptx"])
+    same(out, (q.float() @ key.float()).to(BF16).float() @ v.float())
+
+
+@pytest.mark.parametrize("block", [16, 32])
+def test_scaled_dot(block: int):
+    """NVFP4 (e4m3 scales of 16) and MXFP4 (ue8m0 scales of 32), 64 deep for each instruction."""
+    draw = torch.Generator().manual_seed(7)
+    codes = [torch.randint(0, 256, (128, 64), generator=draw, dtype=torch.uint8) for _ in "ab"]
+    low, high = (0, 0x7F) if block == 16 else (120, 135)
+    scales = [torch.randint(low, high, (128, 128 // block), generator=draw, dtype=torch.uint8) for _ in "ab"]
+    if block == 16:
+        scales = [each.view(torch.float8_e4m3fn) for each in scales]
+    out = torch.empty(128, 128)
+    with harness.triton_on("sm_100a"):
+        compiled = k.scaled_matmul[(1,)](codes[0], scales[0], codes[1], scales[1], out, 128, 128, 128, block)
+    assert f"kind::mxf4{'nvf4' if block == 16 else ''}.block_scale" in compiled.asm["ptx"]
+    a, b = (decoded(*each, block) for each in zip(codes, scales, strict=True))
+    first = (a[:, :64] @ b[:, :64].T).float()
+    same(out, (first.double() + a[:, 64:] @ b[:, 64:].T).float())
+
+
+def decoded(codes: torch.Tensor, scales: torch.Tensor, block: int) -> torch.Tensor:
+    """What e2m1 codes and their scales stand for, float64, in which sums of these are exact."""
+    half = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6], dtype=torch.float64)
+    values = torch.cat([half, -half])[torch.stack([codes & 15, codes >> 4], -1).reshape(len(codes), -1).long()]
+    factors = scales.double() if block == 16 else 2.0 ** (scales.double() - 127)
+    return values * factors.repeat_interleave(block, 1)
 
 
 def test_autotune_and_heuristics():

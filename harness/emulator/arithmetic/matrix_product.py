@@ -55,7 +55,7 @@ def multiply_add(kind: str, a: Bits, b: Bits, c: Bits) -> Bits:
     total = to_odd_sum(np.matmul(left, right), addend)
     for n, row, column in _inexact(factors, a, b):
         if np.isfinite(total[n, row, column]):
-            total[n, row, column] = _odd_total([*(left[n, row] * right[n, :, column]).tolist(), addend[n, row, column]])
+            total[n, row, column] = odd_total([*(left[n, row] * right[n, :, column]).tolist(), addend[n, row, column]])
     # matmul chooses the sign of zero; adding +0 makes it +0.
     return canonical((total + 0.0).astype(F32), NAN_F32)
 
@@ -73,7 +73,7 @@ def _inexact(factors: Factors, a: Bits, b: Bits) -> np.ndarray:
     return np.argwhere(rows[:, :, None] + columns[:, None, :] + growth > EXACT_BITS)
 
 
-def _odd_total(terms: list[float]) -> float:
+def odd_total(terms: list[float]) -> float:
     """The exact sum of finite terms, rounded to odd."""
     near = fsum(terms)
     rest = fsum([*terms, -near])

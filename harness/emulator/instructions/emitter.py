@@ -15,7 +15,7 @@ import numpy as np
 from harness.emulator.compiled import opcodes
 from harness.emulator.compiled.layout import ACCESS_BITS
 from harness.emulator.errors import NotEmulated
-from harness.emulator.instructions.steps import arithmetic, guarded, hazard_checked
+from harness.emulator.instructions.steps import arithmetic, guarded, hazard_checked, waited_checked
 from harness.emulator.machine.basic_blocks import DecodedStep, Fast, Step
 from harness.emulator.machine.launch_state import Hazard, Resources
 from harness.emulator.memory import LOCAL_BASE, SHARED_BASE, Access
@@ -53,6 +53,7 @@ class Emitter:
     An instruction that is decoded again, for its NumPy step, gets the slots and accesses that it got the first time.
 
     architecture: the module's target, such as `sm_90a`, whose matrix unit may be known
+    in_flight: by instruction, the slots it uses that a `tcgen05.ld` may still write; number: of the current one
     """
 
     def __init__(
@@ -77,6 +78,8 @@ class Emitter:
         self.cells = {"shared": 16, "global": 16}
         self.fragments: frozenset[int] = frozenset()
         self.hazards: list[Hazard] = []
+        self.in_flight: dict[int, frozenset[int]] = {}
+        self.number = 0
         self._lay_out(module_variables)
 
     def _lay_out(self, module_variables: dict[str, Variable]) -> None:
@@ -106,6 +109,7 @@ class Emitter:
     def begin(self, number: int) -> None:
         """Begin instruction number `number` of the kernel, for the first time or again."""
         self.discard()
+        self.number = number
         self._again = iter(self._allotted[number]) if number in self._allotted else None
         self._now = self._allotted.setdefault(number, [])
 
@@ -291,7 +295,13 @@ class Emitter:
         ]
 
     def _checked(self, step: DecodedStep, instruction: Instruction | None) -> DecodedStep:
-        """The step, with a hazard check if it uses registers of a `wgmma`; `wgmma` has its own checks."""
+        """The step, with a check if it uses registers of a `wgmma` or a `tcgen05.ld`; `wgmma` has its own checks."""
+        loaded = self.in_flight.get(self.number, frozenset())
+        if instruction and loaded & (step.reads | step.writes):
+            copies = instruction.mnemonic.startswith("mov.")
+            # A copy's other side counts as well: it has what is still to come.
+            used = (step.reads, step.writes) if copies else (step.reads & loaded, step.writes & loaded)
+            step = DecodedStep(waited_checked(step.run, instruction, *used, copies), step.reads, step.writes)
         reads, writes = (tuple(sorted(slots & self.fragments)) for slots in (step.reads, step.writes))
         if not instruction or not reads + writes or instruction.mnemonic.startswith("wgmma"):
             return step

@@ -70,6 +70,18 @@ def hazard_checked(step: Step, instruction: Instruction, hazard: int) -> Step:
     return run
 
 
+def waited_checked(
+    step: Step, instruction: Instruction, reads: frozenset[int], writes: frozenset[int], copies: bool
+) -> Step:
+    """The step after a check of its registers against `tcgen05.ld`s in flight. copies: whether it is a move"""
+
+    def run(batch: Batch, mask: np.ndarray | None) -> None:
+        batch.tensor_memory.use_registers(instruction, reads, writes, copies, mask)
+        step(batch, mask)
+
+    return run
+
+
 def unsupported(instruction: Instruction) -> Step:
     """A step that raises NotEmulated, so that only a launch that reaches it fails."""
 

@@ -35,10 +35,12 @@ def _field(descriptors: Bits, low: int) -> Bits:
     return (descriptors >> U64(low) & U64(0x3FFF)).astype(U32) << U32(4)
 
 
-def chunks(descriptors: Bits, rows: int, transposed: bool, what: str) -> Bits:
-    """Addresses of the 16 bytes of each row and half of K, (n, rows, 2) uint32; of each 8 rows and k if transposed.
+def chunks(descriptors: Bits, rows: int, transposed: bool, what: str, width: int = 2) -> Bits:
+    """Addresses of the 16 bytes of each row and half of K, (n, rows, 2) uint32; of each 16 bytes of rows and k if
+    transposed.
 
-    descriptors: (n,) uint64, of matrices (rows, 16) of 16-bit elements; what: the instruction and its location
+    descriptors: (n,) uint64, of matrices of rows of 32 bytes; what: the instruction and its location
+    width: bytes of an element
 
     Raises NotEmulated for a base offset, and for a row that crosses the end of a swizzled row.
     """
@@ -47,7 +49,7 @@ def chunks(descriptors: Bits, rows: int, transposed: bool, what: str) -> Bits:
         raise NotEmulated(f"not emulated: {what} with a matrix base offset")
     mode = (descriptors >> U64(62)).astype(int)
     if transposed:
-        return _transposed(start, leading, stride, mode, rows // 8, what)
+        return _transposed(start, leading, stride, mode, (rows * width // CHUNK, 2 * CHUNK // width), what)
     row, half = np.arange(rows, dtype=U32)[None, :, None], np.arange(2, dtype=U32)[None, None, :]
     out = start + (row & U32(7)) * U32(CHUNK) + (row >> U32(3)) * stride + half * leading
     for number, pitch in _PITCH.items():
@@ -61,9 +63,12 @@ def chunks(descriptors: Bits, rows: int, transposed: bool, what: str) -> Bits:
     return out
 
 
-def _transposed(start: Bits, leading: Bits, stride: Bits, mode: np.ndarray, eights: int, what: str) -> Bits:
-    """As `chunks`. eights: of rows"""
-    eight, k = np.arange(eights, dtype=U32)[None, :, None], np.arange(DEPTH, dtype=U32)[None, None, :]
+def _transposed(
+    start: Bits, leading: Bits, stride: Bits, mode: np.ndarray, extents: tuple[int, int], what: str
+) -> Bits:
+    """As `chunks`. extents: how many chunks a run of all rows has (8 rows each, if of 16 bits), and K"""
+    eights, depth = extents
+    eight, k = np.arange(eights, dtype=U32)[None, :, None], np.arange(depth, dtype=U32)[None, None, :]
     out = start + eight * stride + (k & U32(7)) * U32(CHUNK) + (k >> U32(3)) * leading
     for number, pitch in _PITCH.items():
         which = mode == number

@@ -17,6 +17,7 @@ from harness.emulator.ptx.syntax import Instruction
 # Instructions that all lanes of a warpgroup, or of a warp, execute together.
 WHOLE_WARPGROUP = ("wgmma.",)
 WHOLE_WARP = ("mma.", "ldmatrix.", "stmatrix.", "movmatrix.", "wmma.", "tensormap.cp_fenceproxy.", *WHOLE_WARPGROUP)
+WHOLE_WARP += tuple(f"tcgen05.{verb}" for verb in ("alloc.", "dealloc.", "relinquish_", "ld.", "st.", "wait::"))
 
 ENTRY, NUMPY_STEP = 16, 64  # what entering a basic block costs, and a NumPy step, in compiled instructions
 

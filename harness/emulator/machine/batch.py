@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from harness.emulator.machine.cp_async_groups import CopyGroups
 from harness.emulator.machine.lanes import Lanes
 from harness.emulator.machine.launch_state import LaunchState
 from harness.emulator.machine.register_file import RegisterFile
+from harness.emulator.machine.tensor_memory import TensorMemory
 from harness.emulator.machine.wgmma_groups import WgmmaGroups
 from harness.emulator.memory import PENDING, WRITTEN, Access, BlockMemory, Buffer, Resolved, all_written, mark_bytes
 from harness.emulator.ptx.syntax import Instruction
@@ -67,11 +69,19 @@ class Batch(Lanes):
         self.asynchronous: AsyncProxy | None = None
         if asynchronous:
             self.asynchronous = AsyncProxy(self, self.registers, self.addressing, self.order, self.shadow)
+        self.has_tensor_memory = False
         self.waited = np.zeros(self.shape, bool)  # lanes that know that the launches before have ended
         if launch.dependence:
             self.addressing.on_global.append(self._check_launches)
             if self.asynchronous:
                 self.asynchronous.on_wait = self._know_of_launches
+
+    @cached_property
+    def tensor_memory(self) -> TensorMemory:
+        """Of kernels with `tcgen05`."""
+        order, shadow = self.asynchronous.order, self.asynchronous.shadow
+        self.has_tensor_memory = True
+        return TensorMemory(self, order, shadow)
 
     # ---- warps ------------------------------------------------------------------------------------------------------
 

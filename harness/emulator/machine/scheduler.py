@@ -186,6 +186,8 @@ class Scheduler:
         batch = self.batch
         if batch.asynchronous:
             batch.asynchronous.exit(batch.under(mask).reshape(-1))
+        if batch.has_tensor_memory:
+            batch.tensor_memory.exit(batch.under(mask).reshape(-1))
         batch.live = batch.live & ~mask if mask is not None else np.zeros_like(batch.live)
         batch.all_live = False
         for barrier in batch.asynchronous.cluster_barriers.values() if batch.asynchronous else ():

@@ -338,7 +338,9 @@ class AsyncShadow(SharedShadow):
         reads = self.copy_reads[cells]
         for other in np.unique(reads[reads != 0]).tolist():
             if not self.complete(other, cluster, row):
-                copy.also += [other, *self.copies[other].also]
-                self._several[number] = True
+                # Who knows that this one is complete knows it of the earlier ones of its counter.
+                own = self.copies[other].counter == copy.counter
+                copy.also += [*([] if own else [other]), *self.copies[other].also]
+                self._several[number] = bool(copy.also)
         self.copy_reads[cells] = number
         order.activity += 1

@@ -11,7 +11,6 @@ from typing import Any
 from harness.errors import UsageError
 
 FOLDER = Path(__file__).parent / "exhibits"
-HEADER = "asynchronous.cuh"
 BYTES = "bytes"  # the check of an exhibit whose bug is in what it writes
 
 
@@ -66,6 +65,12 @@ class Exhibit(Kernels):
 
     thread: str
     check: str
+
+
+@cache
+def headers() -> dict[str, str]:
+    """What exhibits may include, by name."""
+    return {path.name: path.read_text() for path in sorted(FOLDER.glob("*.cuh"))}
 
 
 @cache

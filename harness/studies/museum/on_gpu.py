@@ -10,14 +10,14 @@ import sys
 
 from harness.jit.nvrtc import build
 from harness.studies.museum.driver import OnGpu, device, encoded
-from harness.studies.museum.exhibit import FOLDER, HEADER, Kernels, exhibits
+from harness.studies.museum.exhibit import Kernels, exhibits, headers
 from harness.studies.museum.given import OPTIONS, contents, map_of
 
 
 def main(kernels: Kernels, mended: bool, arch: str) -> int:
     """Launch everything once."""
     name = f"{kernels.name}.cu"
-    sources = {name: kernels.source, HEADER: (FOLDER / HEADER).read_text()}
+    sources = {name: kernels.source, **headers()}
     cubin = build(name, sources, (), (*OPTIONS, f"-DMENDED={int(mended)}", f"-arch={arch}")).cubin
     arrays = {name: contents(array) for name, array in kernels.arrays.items()}
     with OnGpu(cubin, arrays) as gpu:
@@ -47,4 +47,8 @@ if __name__ == "__main__":
     if target is None:
         print("no GPU from Hopper on", file=sys.stderr)
         sys.exit(2)
-    sys.exit(main(by_name[sys.argv[1]], sys.argv[2] == "mend", target))
+    chosen = by_name[sys.argv[1]]
+    if chosen.arch.startswith("sm_100") and not target.startswith("sm_10"):
+        print(f"{chosen.name} needs {chosen.arch}, and the GPU is {target}", file=sys.stderr)
+        sys.exit(2)
+    sys.exit(main(chosen, sys.argv[2] == "mend", target))

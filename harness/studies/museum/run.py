@@ -16,7 +16,7 @@ from harness.emulator.schedule import ASCENDING, DESCENDING, Schedule
 from harness.emulator.stream import Stream
 from harness.jit.nvrtc import build
 from harness.report.tables import markdown, write_table
-from harness.studies.museum.exhibit import BYTES, FOLDER, HEADER, Exhibit, Kernels
+from harness.studies.museum.exhibit import BYTES, Exhibit, Kernels, headers
 from harness.studies.museum.given import OPTIONS, contents, map_of
 
 ORDERS = (ASCENDING, DESCENDING, Schedule(seed=0), Schedule(seed=1))
@@ -58,7 +58,7 @@ def show(exhibit: Exhibit) -> Shown:
 def compiled(kernels: Kernels, *options: str) -> Module:
     """PTX of the source, with these options beside those of all."""
     name = f"{kernels.name}.cu"
-    sources = {name: kernels.source, HEADER: (FOLDER / HEADER).read_text()}
+    sources = {name: kernels.source, **headers()}
     return Module(build(name, sources, (), (*OPTIONS, *options, f"-arch={kernels.arch}")).ptx)
 
 
