@@ -3,10 +3,10 @@
 Their bits are the driver's own affair, so these are of our making. The meaning of the fields, the order of the elements
 of a box in shared memory and the swizzles are from the CUDA driver API, "cuTensorMapEncodeTiled", and the PTX ISA,
 "Tensors" and "cp.async.bulk.tensor"; which address bits a swizzle XORs, from CUTLASS (`Swizzle<3, 4, 3>` and its kin).
-Tiles alone, not im2col. Of interleaved layouts (NC/8HWC8) the driver's demands are checked, and none is emulated: no
-public text says where their elements lie, and an H200 put them elsewhere than a dense box of slices would have them.
-Boxes with rows shorter than their swizzle are not emulated either. The CUDA Programming Guide ("Tensor memory access,
-swizzle") asks for shared memory of the full width of the swizzle there, and an H200 accessed more than the box's bytes.
+Tiles alone, not im2col. What no public text says is from copies that an H200 made (tests/emulator/probes.py): in an
+interleaved layout (NC/8HWC8) the innermost dimension counts slices of 16 or 32 bytes, and of the last dimension but one
+a box has a single place, whatever its extent there; rows of a box that are shorter than its swizzle lie as far apart as
+the swizzle is wide, and only the box's own bytes count.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class TensorMap:
 
     address: of the tensor, bytes; extents, box, steps: elements; strides: bytes, one fewer; steps: between elements
     fills_nan: whether elements outside of the tensor arrive as NaN, or else as zeros
-    interleave: of the innermost dimension, in slices
+    interleave: of channels, in slices of so many bytes, which the innermost dimension then counts
     """
 
     kind: str
@@ -84,10 +84,18 @@ class TensorMap:
     @property
     def bytes(self) -> int:
         """Bytes of a box in shared memory, which an mbarrier counts, whether or not all is in the tensor."""
-        return math.prod(self._counts()) * BITS[self.kind] // 8
+        return math.prod(self._counts()) * self.innermost_bits // 8
+
+    @property
+    def innermost_bits(self) -> int:
+        """Bits from one place of the innermost dimension to the next: an element, or a slice of interleaved ones."""
+        return 8 * SLICES[self.interleave] or BITS[self.kind]
 
     def _counts(self) -> tuple[int, ...]:
-        return self.box[0], *(-(-extent // step) for extent, step in zip(self.box[1:], self.steps[1:], strict=True))
+        counts = [self.box[0], *(-(-extent // step) for extent, step in zip(self.box[1:], self.steps[1:], strict=True))]
+        if SLICES[self.interleave]:
+            counts[-2] = 1
+        return tuple(counts)
 
     def check(self) -> None:
         """Raises MalformedMap for what cuTensorMapEncodeTiled refuses."""
@@ -105,8 +113,9 @@ class TensorMap:
         wrong = [stride for stride in self.strides if stride % align or not 0 <= stride < 1 << 40]
         if wrong:
             raise MalformedMap(f"a stride of {wrong[0]} bytes, which is not a multiple of {align} below 2^40")
+        self._check_rows(self.box[0] * bits)
         if self.interleave == "none":
-            self._check_rows(self.box[0] * bits)
+            pass
         elif rank < _LEAST_INTERLEAVED:
             raise MalformedMap(
                 f"interleave {self.interleave} of a tensor of {rank} dimensions, where 3 to 5 are allowed"
@@ -123,17 +132,17 @@ class TensorMap:
                 f"a box whose rows have {self.box[0]} elements of {BITS[self.kind]} bits, not a multiple of 16 bytes"
             )
         span = _SPANS.get(self.swizzle)
-        if span and bits > 8 * span:
+        if span and bits > 8 * span and self.interleave == "none":
             raise MalformedMap(f"a box with rows of {bits // 8} bytes, more than the {span} of swizzle {self.swizzle}")
 
     def check_emulated(self) -> None:
-        """Raises MalformedMap for an interleaved layout, and for rows of a box that are shorter than its swizzle."""
-        row, span = self.box[0] * BITS[self.kind] // 8, _SPANS.get(self.swizzle, 0)
-        if SLICES[self.interleave]:
-            raise MalformedMap(f"interleave {self.interleave}, whose order in shared memory no public text says")
-        if row < span:
+        """Raises MalformedMap for what no public text explains and no GPU was asked about."""
+        if SLICES[self.interleave] and max(self.steps) > 1:
+            raise MalformedMap(f"interleave {self.interleave} with a step of {max(self.steps)}; 1 is emulated")
+        row, span = self.box[0] * self.innermost_bits // 8, _SPANS.get(self.swizzle, 0)
+        if row < span and (SLICES[self.interleave] or self.swizzle not in _MODES):
             sentence = f"a box with rows of {row} bytes, less than the {span} of swizzle {self.swizzle}"
-            raise MalformedMap(f"{sentence}: a GPU accesses shared memory beyond the box's bytes there")
+            raise MalformedMap(f"{sentence}: emulated where its atoms are of 16 bytes and nothing is interleaved")
 
     def encode(self) -> bytes:
         """The 128 bytes. Raises MalformedMap."""
@@ -160,7 +169,7 @@ class TensorMap:
 
     def _width(self) -> int:
         """Bytes of a unit: as many as a swizzle keeps together, or fewer where the tensor ends between."""
-        ends = self.extents[0] * BITS[self.kind]
+        ends = self.extents[0] * self.innermost_bits
         most = _TOGETHER // 2 if self.swizzle == FLIPS else _TOGETHER
         return next((width for width in (16, 8, 4, 2) if width <= most and ends % (8 * width) == 0), 1)
 
@@ -176,7 +185,7 @@ class TensorMap:
         ends = (at + (count - 1) * step for at, count, step in zip(start, self._counts(), self._steps(), strict=True))
         if min(start) < 0 or any(end >= extent for end, extent in zip(ends, self.extents, strict=True)):
             return self._units(start)
-        at = start[0] * BITS[self.kind] // 8 + sum(
+        at = start[0] * self.innermost_bits // 8 + sum(
             i * stride for i, stride in zip(start[1:], self.strides, strict=True)
         )
         return self._first._replace(outer=self._first.outer + at)
@@ -190,26 +199,28 @@ class TensorMap:
         return 1, *self.steps[1:]
 
     def _units(self, start: Sequence[int]) -> Box:
-        width, bits = self._width(), BITS[self.kind]
-        per_unit = 8 * width // bits  # elements
-        counts = list(self._counts())
-        counts[0] //= per_unit
+        width, bits = self._width(), self.innermost_bits
+        # Along the innermost dimension bytes are counted, for a unit may be several elements or a part of a slice.
+        counts = self._counts()
+        counts = (counts[0] * bits // (8 * width), *counts[1:])
+        starts = (start[0] * bits // 8, *start[1:])
+        ends = (self.extents[0] * bits // 8, *self.extents[1:])
+        reaches = (-(-ends[0] // _TOGETHER) * _TOGETHER, *ends[1:])
         inside, near = np.ones((1,) * len(counts), bool), np.ones((1,) * len(counts), bool)
         outer = np.zeros((1,) * len(counts), np.int64)
         shared, pitch = np.zeros((1,) * len(counts), np.int64), width
-        for axis, (count, extent) in enumerate(zip(counts, self.extents, strict=True)):
+        for axis, count in enumerate(counts):
             shape = [1] * len(counts)
             shape[axis] = count
-            steps = np.arange(count, dtype=np.int64).reshape(shape)
-            index = start[axis] + steps * (per_unit if axis == 0 else self.steps[axis])
-            inside = inside & (index >= 0) & (index < extent)
-            reach = -(-extent * bits // _START) * _START // bits if axis == 0 else extent
-            near = near & (index >= 0) & (index < reach)
-            outer = outer + index * (self.strides[axis - 1] if axis else 0)
-            if axis == 0:
-                outer = outer + index * bits // 8
-            shared = shared + steps * pitch
+            places = np.arange(count, dtype=np.int64).reshape(shape)
+            index = starts[axis] + places * (self.steps[axis] if axis else width)
+            inside = inside & (index >= 0) & (index < ends[axis])
+            near = near & (index >= 0) & (index < reaches[axis])
+            outer = outer + index * (self.strides[axis - 1] if axis else 1)
+            shared = shared + places * pitch
             pitch *= count
+            if axis == 0:
+                pitch = max(pitch, _SPANS.get(self.swizzle, 0))
         shape = np.broadcast_shapes(shared.shape, inside.shape)
         # The innermost runs fastest in shared memory.
         arrays = (shared, outer, inside, near & ~inside)

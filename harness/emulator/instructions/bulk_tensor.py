@@ -15,7 +15,6 @@ from harness.emulator.machine.batch import Batch
 from harness.emulator.memory import WINDOW_BITS, Buffer
 from harness.emulator.ptx.syntax import Instruction, TensorAddress
 from harness.emulator.registers import I32
-from harness.emulator.tensor_elements import BITS
 from harness.emulator.tensor_map import FLIPS, SIZE, Box, MalformedMap, TensorMap, decode, swizzled
 
 _DIMENSIONS = tuple(f"{count}d" for count in range(1, 6))
@@ -82,7 +81,7 @@ def _store(emitter: Emitter, instruction: Instruction, rank: int, operation: lis
             box = _box(batch, instruction, lane, found, start)
             shared = _in_swizzle(batch, found, origin, box.shared)
             transfers.reduction = of_elements(operation[0], found.kind) if operation else None
-            chosen = box.inside if operation else box.inside | box.padding
+            chosen = box.inside | box.padding  # a reduction, too, takes whole 16 bytes at the end of a row
             transfers.to_global(
                 batch, lane, origin, shared[chosen], found.address + box.outer[chosen], box.width, _ALIGNMENT,
                 holder, found.bytes, box.padding[chosen],
@@ -102,7 +101,7 @@ def _box(batch: Batch, instruction: Instruction, lane: int, found: TensorMap, st
     """The box at these coordinates, as registers hold them. A GPU ends with an illegal instruction where the innermost
     is not a multiple of 16 bytes (triton-lang/triton#7385, tile-ai/tilelang#2527)."""
     signed = np.array(start, np.uint32).view(I32).tolist()
-    bits = BITS[found.kind]
+    bits = found.innermost_bits
     if signed[0] * bits % _START:
         sentence = f"copies a box at innermost coordinate {signed[0]}, which is {signed[0] * bits / 8:g} bytes of "
         sentence += f"{found.kind}: not a multiple of 16 bytes, so a GPU raises an illegal instruction"
