@@ -12,7 +12,6 @@ from harness.errors import UsageError
 from harness.suite.schema import SuiteFile, nearest, parse
 from harness.suite.yaml_lines import Document, read
 
-
 _SETTLED = 2_000_000_000  # nanoseconds after which a second write of a file shows in its time
 
 
