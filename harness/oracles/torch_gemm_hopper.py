@@ -14,7 +14,7 @@ from harness.contract.case import Case
 from harness.oracles.torch_gemm import finished, window_factors
 from harness.oracles.torch_source import DTYPES
 
-_SUMS = {"cpu": 1 << 10, "cuda": 1 << 20}  # at a time; on a CPU too few for several threads, which wait for each other
+_SUMS = {"cpu": 1 << 11, "cuda": 1 << 20}  # at a time; on a CPU too few for several threads, which wait for each other
 _KEPT = 25  # bits behind the largest exponent that a term keeps
 _UNIT = 2.0**-7  # of a factor
 _LOWEST = -400  # the exponent of a 0, below all others
@@ -61,12 +61,12 @@ def _tiles(rows: int, cols: int, sums: int) -> Iterator[tuple[slice, slice]]:
 class _Factors:
     """Lines of an operand, cut into the steps of sixteen that an instruction takes.
 
-    value: (steps, lines, 16) float64; exponent: int64, of the f16 as its bits have it, subnormal ones being -14
+    value: (steps, 16, lines) float64; exponent: int16, of the f16 as its bits have it, subnormal ones being -14
     """
 
     def __init__(self, value: torch.Tensor, exponent: torch.Tensor):
         self.value, self.exponent = value, exponent
-        self.steps, self.count = value.shape[:2]
+        self.steps, _, self.count = value.shape
 
     @classmethod
     def of(cls, x: torch.Tensor, group: int) -> _Factors:
@@ -74,30 +74,30 @@ class _Factors:
         x = torch.nn.functional.pad(x, (0, -x.shape[1] % group))
         # Within a group: the block or pair of blocks, which of the pair, the word of a block, two codes on, odd or even
         cut = x.unflatten(1, (-1, 4, group // 64, 2, 4, 2))
-        value = cut.permute(1, 3, 4, 6, 0, 2, 5).reshape(-1, len(x), 16).contiguous()
-        return cls(value, _exponent(value).clamp(min=-14).masked_fill(value == 0, _LOWEST))
+        value = cut.permute(1, 3, 4, 6, 2, 5, 0).reshape(-1, 16, len(x)).contiguous()
+        return cls(value, _exponent(value).clamp(min=-14).masked_fill(value == 0, _LOWEST).short())
 
     def lines(self, some: slice) -> _Factors:
-        return _Factors(self.value[:, some], self.exponent[:, some])
+        return _Factors(self.value[:, :, some], self.exponent[:, :, some])
 
 
 def _accumulated(a: _Factors, b: _Factors, steps: Iterable[int]) -> torch.Tensor:
     """float32 (lines of a, lines of b): from +0 on, one step after the other."""
     acc = torch.zeros((a.count, b.count), dtype=torch.float64, device=a.value.device)
     for step in steps:
-        products = a.value[step].unsqueeze(1) * b.value[step].unsqueeze(0)
-        exponents = a.exponent[step].unsqueeze(1) + b.exponent[step].unsqueeze(0)
-        highest = torch.maximum(exponents.amax(dim=2), _exponent(acc)).clamp(min=_LOWEST)
+        exponents = a.exponent[step].unsqueeze(2) + b.exponent[step].unsqueeze(1)
+        highest = torch.maximum(exponents.amax(dim=0).long(), _exponent(acc)).clamp(min=_LOWEST)
         last_bit = (highest - _KEPT + 1023).bitwise_left_shift(52).view(torch.float64)
-        kept = torch.div(products, last_bit.unsqueeze(2), rounding_mode="trunc").sum(dim=2)
+        products = a.value[step].unsqueeze(2) * b.value[step].unsqueeze(1)
+        kept = torch.div(products, last_bit, rounding_mode="trunc").sum(dim=0)
         kept = kept + torch.div(acc, last_bit, rounding_mode="trunc")
         acc = _shortened(kept * last_bit)
     return acc.float()
 
 
 def _exponent(x: torch.Tensor) -> torch.Tensor:
-    """The exponents of finite numbers, int64; _LOWEST for a 0."""
-    return (torch.frexp(x.nan_to_num()).exponent.long() - 1).masked_fill(x == 0, _LOWEST)
+    """The exponents of normal float64 numbers, int64; of a 0 one that is below `_LOWEST`, of a NaN the largest."""
+    return (x.abs().view(torch.int64) >> 52) - 1023
 
 
 def _shortened(x: torch.Tensor) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from functools import lru_cache
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from harness.contract.case import Flags
 from harness.errors import UsageError
 from harness.suite.schema import SuiteFile, nearest, parse
 from harness.suite.yaml_lines import Document, read
+
+_SETTLED = 2_000_000_000  # nanoseconds after which a second write of a file shows in its time
 
 
 def read_suite(path: Path) -> tuple[SuiteFile, Document]:
@@ -54,7 +57,21 @@ def _in_a_folder(recipe: str) -> str:
 
 
 def file_of(recipe: str) -> SuiteFile:
-    """The file of a recipe's suite. Raises UsageError or SuiteError."""
+    """The file of a recipe's suite, read again only if its size or time changed, because every case of a pipeline asks
+    for those of its stages. Raises UsageError or SuiteError.
+    """
+    path = (files.recipe_dir(recipe) or files.SUITES) / f"{recipe}.yaml"
+    try:
+        status = path.stat()
+    except OSError:
+        return read_suite(suite_path(recipe))[0]  # which says what is wrong
+    if abs(time.time_ns() - status.st_mtime_ns) < _SETTLED:
+        return read_suite(suite_path(recipe))[0]
+    return _unchanged(recipe, path, status.st_ino, status.st_mtime_ns, status.st_size)
+
+
+@lru_cache(maxsize=64)
+def _unchanged(recipe: str, path: Path, *state: int) -> SuiteFile:
     return read_suite(suite_path(recipe))[0]
 
 
