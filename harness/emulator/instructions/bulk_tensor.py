@@ -9,7 +9,7 @@ import numpy as np
 from harness.emulator.errors import NotEmulated
 from harness.emulator.instructions.emitter import Emitter, Unsupported
 from harness.emulator.instructions.mbarrier import each_lane, shared_place
-from harness.emulator.instructions.reductions import of_elements
+from harness.emulator.instructions.reductions import Reduction, of_elements
 from harness.emulator.instructions.transfers import Transfers
 from harness.emulator.machine.batch import Batch
 from harness.emulator.memory import WINDOW_BITS, Buffer
@@ -80,7 +80,7 @@ def _store(emitter: Emitter, instruction: Instruction, rank: int, operation: lis
             _require_not_before(batch, instruction, lane, start)
             box = _box(batch, instruction, lane, found, start)
             shared = _in_swizzle(batch, found, origin, box.shared)
-            transfers.reduction = of_elements(operation[0], found.kind) if operation else None
+            transfers.reduction = _reduction(instruction, operation[0], found) if operation else None
             chosen = box.inside | box.padding  # a reduction, too, takes whole 16 bytes at the end of a row
             transfers.to_global(
                 batch, lane, origin, shared[chosen], found.address + box.outer[chosen], box.width, _ALIGNMENT,
@@ -88,6 +88,13 @@ def _store(emitter: Emitter, instruction: Instruction, rank: int, operation: lis
             )  # fmt: skip
 
     emitter.emit(step, (source.slot, place.slot, *coordinates), ())
+
+
+def _reduction(instruction: Instruction, operation: str, found: TensorMap) -> Reduction:
+    try:
+        return of_elements(operation, found.kind)
+    except Unsupported:
+        _refuse(instruction, f"no {operation} of {found.kind}, for which a GPU raises an illegal instruction")
 
 
 def _tensor(emitter: Emitter, operand: TensorAddress, rank: int) -> tuple:
