@@ -6,6 +6,7 @@ of the grid run, some of which have the case's tiles, in memory of which only th
 
 from __future__ import annotations
 
+import copy
 import itertools
 import mmap
 from collections.abc import Mapping
@@ -36,7 +37,8 @@ class CornerProgram(EmulatedProgram):
         self, device: EmulatorDevice, case: Case, larger: Case, target: str, inputs: Mapping[str, np.ndarray],
         around: Mapping[str, Field], fields: Mapping[str, Field], larger_fields: Mapping[str, Field],
     ):  # fmt: skip
-        wide = EmulatorDevice(device.kernels, _ALL)
+        wide = copy.copy(device)
+        wide.multiprocessors = _ALL
         super().__init__(wide, larger, target, inputs, fields)
         self.own, self.around, self.larger_fields = case, around, larger_fields
 
