@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.contract.case import FlagValue, spell
-from harness.errors import SuiteError
+from harness.errors import ContractError, SuiteError
 from harness.files import files_beside, is_file
 from harness.inputs import draw, tensor_file
 from harness.jit.library_calls import SIGNATURES
 from harness.suite import corners, flag_values, shapes, stage_checks
 from harness.suite.flag_values import Errors
-from harness.suite.schema import Block, Launch, SuiteFile, nearest
+from harness.suite.schema import Block, Launch, Shape, SuiteFile, nearest
 from harness.suite.sizes import GEMM_NAMES, NAMES, size_error
 from harness.suite.yaml_lines import Document, Route
 
@@ -140,5 +140,13 @@ def _file_error(name: str, root: Path) -> str | None:
 def _no_block_has(file: SuiteFile, shape: str) -> str | None:
     """An excuse for a shape that no case has, or that ids spell otherwise, would excuse nothing."""
     listed = [each for blocks in file.sets.values() for block in blocks for each in block.shapes]
-    spelled = {shapes.canonical(each) if isinstance(each, str) else "x".join(map(str, each)) for each in listed}
+    spelled = set(map(_spelled, listed))
     return None if shape in spelled else f"no case has the shape '{shape}'{nearest(shape, sorted(spelled))}"
+
+
+def _spelled(shape: Shape) -> str:
+    """A shape as ids have it; one that is none, which its block is told of, stays as it is."""
+    try:
+        return shapes.canonical(shape) if isinstance(shape, str) else "x".join(map(str, shape))
+    except ContractError:
+        return str(shape)

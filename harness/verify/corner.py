@@ -22,6 +22,7 @@ from harness.suite.suite import find_case, suite_of
 from harness.verdict import Verdict
 from harness.verify.expected import Expected, fields_of, make_inputs
 
+CAUSE = "index of 32 bits"
 _POISONS = (0xA5, 0x5A)
 
 Arrays = Mapping[str, np.ndarray]
@@ -49,7 +50,7 @@ def _story(case: Case, reason: str) -> str:
         (
             f"{Verdict.MISMATCH}  {case.id}",
             f"  {reason}",
-            "cause     index of 32 bits: the same bytes are right where the tensor has the case's extents",
+            f"cause     {CAUSE}: the same bytes are right where the tensor has the case's extents",
             f"  reproduce: {verify_command(case.id)}",
         )
     )

@@ -299,10 +299,10 @@ def test_a_device_that_can_do_less(suites: Path, check: Callable, monkeypatch: p
     [
         ("swizzle,full,emulator,56,88", "swizzle,full,emulator,55,89"),
         ("swizzle,full,emulator,56,88", "swizzle,full,emulator,9,88"),
-        ("swizzle,smoke,cuda 6 GiB,10,0,\n", ""),
+        ("swizzle,smoke,cuda 6 GiB,14,0,\n", ""),
         ("swizzle,full,emulator,56,88", "swizzle,full,emulator,-56,88"),
         ("swizzle,full,emulator,56,88", "swizzle,full,emulator,56,88,"),
-        ("swizzle,smoke,emulator", "swizzle,smoke,emulator,9,1,1\nswizzle,smoke,emulator"),
+        ("swizzle,smoke,emulator", "swizzle,smoke,emulator,13,1,1\nswizzle,smoke,emulator"),
     ],
     ids=["less", "less compared", "a device's line", "negative", "more columns", "twice"],
 )
