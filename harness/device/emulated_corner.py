@@ -1,4 +1,4 @@
-"""A case on the emulator as the last rows and columns of a tensor of 2^36 elements, to catch an index of 32 bits.
+"""A case on the emulator as the last rows and columns of a tensor of up to 2^37 elements, to catch an index of 32 bits.
 
 All CTAs of such a grid would take the emulator hours, and memory that few machines have. So only the CTAs at both ends
 of the grid run, some of which have the case's tiles, in memory of which only the pages that they touch exist.
@@ -50,7 +50,8 @@ class CornerProgram(EmulatedProgram):
         arrays: dict[str, Buffer] = {}
         for name, value in self.inputs.items():
             memory = _sparse(self.around[name].nbytes)
-            corner(memory, self.around[name], value.shape)[...] = _tiled(value, self.around[name])
+            field = self.around[name]
+            corner(memory, field, value.shape)[...] = value.view(field.dtype).reshape(_sides(value.shape, field))
             arrays[name] = Buffer(name, memory, writable=False)
         seen = {}
         for name, field in self.larger_fields.items():
@@ -86,25 +87,15 @@ def _both_ends(count: int, taken: int, more: int = 0) -> list[int]:
 
 
 def corner(memory: np.ndarray, field: Field, shape: tuple[int, ...]) -> np.ndarray:
-    """The last entries along every axis, as many as `shape` has; of a swizzled field its last tiles, (down, across,
-    bytes).
-    """
-    array = memory.view(field.dtype)
-    if field.swizzled:
-        lines, scales, size = _TILE
-        array = array.reshape(field.shape[0] // lines, field.shape[1] // scales, size)
-        shape = shape[0] // lines, shape[1] // scales, size
-    else:
-        array = array.reshape(field.shape)
-    return array[tuple(slice(whole - part, None) for whole, part in zip(array.shape, shape, strict=True))]
+    """The entries of a field at the end of every axis, as many as `shape` has; swizzled scales in tiles."""
+    array, parts = memory.view(field.dtype).reshape(_sides(field.shape, field)), _sides(shape, field)
+    return array[tuple(slice(whole - part, None) for whole, part in zip(array.shape, parts, strict=True))]
 
 
-def _tiled(value: np.ndarray, field: Field) -> np.ndarray:
-    """An array as `corner` shows it."""
-    if not field.swizzled:
-        return value.view(field.dtype)
+def _sides(shape: tuple[int, ...], field: Field) -> tuple[int, ...]:
+    """The shape, or the tiles that swizzled scales of this shape lie in, (down, across, bytes)."""
     lines, scales, size = _TILE
-    return value.reshape(value.shape[0] // lines, value.shape[1] // scales, size)
+    return (shape[0] // lines, shape[1] // scales, size) if field.swizzled else shape
 
 
 def _sparse(size: int) -> np.ndarray:

@@ -149,7 +149,7 @@ def _judged(record: Record) -> str:
 
 
 def machines(laptop: Sequence[RunFiles], gpu: Sequence[RunFiles], targets: Mapping[str, str]) -> pd.DataFrame:
-    """Which versions ran where. targets: of the subjects whose kernels of Triton were emulated"""
+    """A row for each run: its machine and versions. targets: by subject, for what Triton kernels were emulated as"""
 
     def place(run: RunFiles) -> str:
         gpu = run.about["device"].get("gpu")

@@ -1,4 +1,4 @@
-"""Whether a case's bytes are right at the end of a tensor of 2^36 elements, on the emulator.
+"""Whether a case's bytes are right at the end of a tensor of up to 2^37 elements, on the emulator.
 
 The larger tensor is zero but for its last rows and columns, which are the case's, so that the amaxes, and with them
 every byte in that corner, are the case's own, for which both oracles have spoken. Of a product the last rows of A or B
@@ -17,6 +17,7 @@ from harness.contract.field import Field
 from harness.device.device import Device
 from harness.device.emulated_corner import CornerProgram
 from harness.device.emulator import EmulatorDevice
+from harness.errors import AccessError
 from harness.suite.command_lines import verify_command
 from harness.suite.suite import find_case, suite_of
 from harness.verdict import Verdict
@@ -29,7 +30,10 @@ Arrays = Mapping[str, np.ndarray]
 
 
 def wrong_corner(case: Case, device: Device, target: str, expected: Expected) -> tuple[Verdict, str, str] | None:
-    """The verdict, reason and story, if bytes at the end of a larger tensor of the suite are wrong."""
+    """The verdict, reason and story, if bytes at the end of a larger tensor of the suite are wrong.
+
+    Raises AccessError for a wrong access there, and LaunchError.
+    """
     if not isinstance(device, EmulatorDevice):
         return None
     for problem in suite_of(case.recipe).corners(case):
@@ -37,7 +41,11 @@ def wrong_corner(case: Case, device: Device, target: str, expected: Expected) ->
         inputs, around = _inputs_around(case, larger, expected.inputs)
         program = CornerProgram(device, case, larger, target, inputs, around, expected.fields, fields_of(larger))
         for repeat, poison in enumerate(_POISONS):
-            found = program.written(poison, repeat)
+            try:
+                found = program.written(poison, repeat)
+            except AccessError as error:
+                sentence = f"{str(error).removeprefix(f'{error.where}: ')}, as the end of {larger.shape}"
+                raise AccessError(error.kind, error.where, sentence) from None
             wrong = [name for name, value in expected.values.items() if not device.accepts(found[name], value)]
             if wrong:
                 reason = f"{target}: bytes differ in {', '.join(wrong)}, as the end of {larger.shape}"

@@ -67,6 +67,25 @@ def matrix(start: int, leading: int, stride: int, mode: int = 0) -> int:
     return fields | 1 << 46 | MODES[mode] << 61
 
 
+# The end of a kernel of 128 threads: each writes the words of its lane to `out` once `done` has its phase.
+WRITE_OUT = r"""
+  wait(done, 0);
+  for (int j = 0; j < WORDS; ++j) {
+    const u32 value = tensor_load(d + mine + j);
+    wait_ld();
+    out[t * WORDS + j] = value;
+  }
+  __syncthreads();
+  if (t < 32) deallocate(d, ALLOCATED);
+}
+"""
+
+
+def write_out(words: str, allocated: int) -> str:
+    """WRITE_OUT of so many words, whose number has this name, from so many columns of tensor memory."""
+    return WRITE_OUT.replace("WORDS", words).replace("ALLOCATED", str(allocated))
+
+
 def instruction(
     rows: int, columns: int, kind: str = "bf16", signs: tuple[int, int] = (1, 1), across: tuple[int, int] = (0, 0)
 ) -> int:

@@ -8,7 +8,7 @@ import exact_floats as exact
 import numpy as np
 import pytest
 from cuda_source import buffer, line_of, module
-from tcgen05_source import FUNCTIONS, instruction, lane_of, matrix
+from tcgen05_source import FUNCTIONS, instruction, lane_of, matrix, write_out
 from test_mma import exact_sums, finite_edges
 from wgmma_source import PITCH, encoded, image, image_across
 
@@ -48,16 +48,8 @@ extern "C" __global__ void k(const uint4* in_a, int size_a, const uint4* in_b, i
     }
     arrive_when_done(done);
   }
-  wait(done, 0);
-  for (int j = 0; j < columns; ++j) {
-    const u32 value = tensor_load(d + mine + j);
-    wait_ld();
-    out[t * columns + j] = value;
-  }
-  __syncthreads();
-  if (t < 32) deallocate(d, 512);
-}
 """
+    + write_out("columns", 512)
 )
 HOW = {
     "shared": "multiply(d, from_a + i * (step_a >> 4), right, which, added || i)",

@@ -108,7 +108,7 @@ def without(line: str) -> str:
     return "\n".join(lines)
 
 
-# What is left out, or put in place of it.
+# Each drops one synchronisation of the ring, or puts a weaker one there.
 MUTANTS = {
     "the slot is loaded before it is read": without("slot is free"),
     "the product before the slot is full": without("slot is full"),

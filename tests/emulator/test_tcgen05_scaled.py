@@ -10,7 +10,7 @@ import exact_floats as exact
 import numpy as np
 import pytest
 from cuda_source import buffer, module
-from tcgen05_source import FUNCTIONS, matrix, scaled_instruction
+from tcgen05_source import FUNCTIONS, matrix, scaled_instruction, write_out
 
 import harness
 from harness.emulator.errors import Fault, NotEmulated
@@ -54,16 +54,8 @@ extern "C" __global__ void k(const uint4* in_a, const uint4* in_b, const uint4* 
     }
     arrive_when_done(done);
   }
-  wait(done, 0);
-  for (int j = 0; j < columns; ++j) {
-    const u32 value = tensor_load(d + mine + j);
-    wait_ld();
-    out[t * columns + j] = value;
-  }
-  __syncthreads();
-  if (t < 32) deallocate(d, 512);
-}
 """
+    + write_out("columns", 512)
 )
 
 COPY = (
@@ -83,16 +75,8 @@ extern "C" __global__ void k(const u32* in, u32* out, u64 rows, int words) {
     asm volatile("tcgen05.cp.cta_group::1.NAME [%0], %1;" :: "r"(d), "l"(rows + (at(s) >> 4)) : "memory");
     arrive_when_done(done);
   }
-  wait(done, 0);
-  for (int j = 0; j < words; ++j) {
-    const u32 value = tensor_load(d + mine + j);
-    wait_ld();
-    out[t * words + j] = value;
-  }
-  __syncthreads();
-  if (t < 32) deallocate(d, 32);
-}
 """
+    + write_out("words", 32)
 )
 
 

@@ -237,7 +237,7 @@ class _Product:
         return products.SCALES[name][codes[0]]
 
     def _enabled(self, rows: np.ndarray, disabled: list[int]) -> np.ndarray:
-        """Which rows are written, as indices."""
+        """The indices of the rows that an output-lane mask leaves to be written."""
         if not disabled:
             return np.arange(len(rows))
         words: Bits = np.array(disabled, U32)

@@ -78,7 +78,7 @@ class Batch(Lanes):
 
     @cached_property
     def tensor_memory(self) -> TensorMemory:
-        """Of kernels with `tcgen05`."""
+        """The tensor memory of these blocks, made when the first `tcgen05` runs."""
         order, shadow = self.asynchronous.order, self.asynchronous.shadow
         self.has_tensor_memory = True
         return TensorMemory(self, order, shadow)

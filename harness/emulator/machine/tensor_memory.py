@@ -178,7 +178,7 @@ class TensorMemory:
             self.shadow.start(use, block, reads, writes)
 
     def rank(self, warp: int) -> int:
-        """Which of the four warps of its warpgroup a warp of the batch is."""
+        """The place of a warp in its warpgroup, 0 to 3. warp: its place in the batch"""
         thread = int(self.lanes.launch.thread_at[warp * WARP % self.lanes.threads])
         return thread % WARPGROUP // WARP
 

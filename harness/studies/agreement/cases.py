@@ -37,7 +37,7 @@ def cases(suites: Iterable[Suite]) -> list[Case]:
 
 
 def _offered(suite: Suite, offered: Mapping[str, Sequence[str]], shape: str = "") -> list[Case]:
-    """Those flags on every input of the plain recipe. shape: other than that of the plain ones"""
+    """The variants that a subject offers, on every input of the plain recipe. shape: in place of the plain one's"""
     made = []
     for variant in offered.get(suite.recipe, ()):
         for case in plain(suite, candidates(suite)):
