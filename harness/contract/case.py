@@ -11,6 +11,7 @@ from harness.contract.problem import Problem
 
 TERMS = 2048  # products that cost a NumPy oracle about as much as one element to quantize
 
+LARGEST_OWN_TENSOR = 1 << 20  # elements of a case whose tensors are those of no other case
 OWN = "own"  # a flag of a group that each dense recipe has a default of its own for
 
 FlagValue = str | bool | int | float
@@ -152,6 +153,17 @@ class Case:
     def seed(self) -> int:
         """64 bits that depend on `seed_name` alone."""
         return int.from_bytes(self._digest[:8], "little") if self.philox_seed is None else self.philox_seed
+
+    @property
+    def tensor_seed(self) -> int:
+        """What its tensors are drawn with: its seed, or if they are large a hash of their extents and input alone.
+
+        So the cases of a bench that have a shape in common share a tensor, which takes seconds to draw.
+        """
+        if self.elements <= LARGEST_OWN_TENSOR or self.philox_seed is not None:
+            return self.seed
+        name = self.seed_name.split("/", 2)[-1]  # without recipe and flags
+        return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")
 
     @property
     def offset(self) -> int:

@@ -30,10 +30,14 @@ class KeptCopies:
         if known() is array:
             return copy
         copy = upload(array)
-        if self.nbytes + copy.nbytes <= self.limit:
-            forget = self._copies.pop
-            self._copies[number] = weakref.ref(array, lambda _: forget(number, None)), copy
+        self.keep(array, copy)
         return copy
+
+    def keep(self, array: np.ndarray, copy: Any) -> None:
+        """Keep a copy that the GPU has already, flat and of bytes, if there is room."""
+        if self.nbytes + copy.nbytes <= self.limit:
+            number, forget = id(array), self._copies.pop
+            self._copies[number] = weakref.ref(array, lambda _: forget(number, None)), copy
 
     def clear(self) -> None:
         """Forget all, as after a kernel that may have written anywhere, or to make room."""

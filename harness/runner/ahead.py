@@ -1,13 +1,14 @@
 """The next cases of a bench, prepared by other processes while this one times: machine code, inputs, small oracles.
 
-The processes are forked before a GPU is in use, know all cases in the order of the run, and share nothing but numbers:
-which piece of work is next, and which cases are passed. A prepared case is a file in memory that this process maps.
-Whatever they cannot do, this process does itself, so that an error shows where it always does.
+The processes are forked before a GPU is in use and know all cases in the order of the run. They share which piece of work
+is next, which cases are passed, and the large tensors that they draw. A prepared case is a file in memory that this process
+maps. Whatever they cannot do, this process does itself, so that an error shows where it always does.
 """
 
 from __future__ import annotations
 
 import ctypes
+import io
 import mmap
 import multiprocessing
 import os
@@ -20,11 +21,13 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from harness.bench.baseline import baseline_first, opponents
 from harness.contract.case import Case
 from harness.errors import HarnessError
 from harness.inputs import draw
+from harness.inputs.drawn_once import DRAWN, Reference
 from harness.jit.compile import compile_kernel, instantiation
 from harness.suite.launch_plan import Step, plan
 from harness.verify import torch_calls
@@ -33,7 +36,7 @@ from harness.verify.prepared import Prepared
 
 LEFT_FREE = 2  # cores, for the process that times and for everything else
 NICE = 10
-BYTES_AN_ELEMENT = 8  # that a case takes while it is prepared or waits, at most about so many on average
+BYTES_AN_ELEMENT = 8  # that a case takes while it is prepared, at most about so many on average
 SHARE = 0.5  # of the machine's memory, and of the folder's room, for all of these
 _SHM = Path("/dev/shm")
 _FEW = 1 << 30  # bytes of room below which a folder is not used
@@ -68,6 +71,8 @@ class Ahead:
         for number, case in enumerate(self.cases):
             self._passed[number] = case.id not in wanted
         self._target.value = target.encode()
+        if self._processes:
+            DRAWN.share(self.folder)
         self._begun.set()
 
     def take(self, case: Case) -> Prepared | None:
@@ -94,6 +99,7 @@ class Ahead:
             process.kill()
         for process in self._processes:
             process.join()
+        DRAWN.reset()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _claimed(self, number: int) -> bool:
@@ -108,6 +114,7 @@ class Ahead:
             if not self._passed[before] or before == number:
                 self._passed[before] = True
                 (self.folder / str(before)).unlink(missing_ok=True)
+        DRAWN.drop(number)
 
     def _work(self, own: int) -> None:
         """The life of a process. own: its number"""
@@ -119,6 +126,7 @@ class Ahead:
         os.nice(NICE)
         draw.MOST_THREADS = 1
         torch_calls.leave_gpus_alone()
+        DRAWN.share(self.folder)
         self._begun.wait()
         kernels = instantiations(self.cases)
         while True:
@@ -149,13 +157,19 @@ class Ahead:
 
     def _room(self, number: int) -> bool:
         """Whether the case fits beside those that are prepared or wait; the first always does."""
-        waiting = [self.cases[i].elements for i in range(number) if not self._passed[i]]
+        waiting = [i for i in range(number) if not self._passed[i]]
+        files: dict[str, int] = {}
+        for entry in os.scandir(self.folder):
+            with suppress(FileNotFoundError):  # taken in between
+                files[entry.name] = entry.stat().st_size
+        begun = sum(self.cases[i].elements for i in waiting if str(i) not in files)
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         room = SHARE * min(memory, shutil.disk_usage(self.folder).total * 2)
-        return not waiting or BYTES_AN_ELEMENT * (sum(waiting) + self.cases[number].elements) <= room
+        return not waiting or sum(files.values()) + BYTES_AN_ELEMENT * (begun + self.cases[number].elements) <= room
 
     def _prepare(self, number: int) -> None:
         path = self.folder / str(number)
+        DRAWN.asker = number
         try:
             made = prepare(self.cases[number], NUMPY_LARGEST_TIMED)
             _write(path.with_suffix(".part"), made)
@@ -208,11 +222,24 @@ def _new_folder() -> Path:
     return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=parent))
 
 
+class _Pickler(pickle.Pickler):
+    """Names a tensor that every process can map, in place of its bytes."""
+
+    def persistent_id(self, item: Any) -> Reference | None:
+        return DRAWN.reference(item)
+
+
+class _Unpickler(pickle.Unpickler):
+    def persistent_load(self, reference: Reference) -> Any:
+        return DRAWN.load(reference)
+
+
 def _write(path: Path, made: Prepared) -> None:
     """Lengths of the parts, eight bytes each and a zero; then the pickle, and the bytes of every array."""
     buffers: list[pickle.PickleBuffer] = []
-    parts = [pickle.dumps(made, 5, buffer_callback=buffers.append)]
-    parts += [buffer.raw() for buffer in buffers]
+    pickled = io.BytesIO()
+    _Pickler(pickled, 5, buffer_callback=buffers.append).dump(made)
+    parts = [pickled.getvalue(), *(buffer.raw() for buffer in buffers)]
     with path.open("wb") as file:
         file.write(b"".join(len(part).to_bytes(8, "little") for part in parts) + bytes(8))
         for part in parts:
@@ -232,4 +259,4 @@ def _read(path: Path) -> Prepared | None:
         at += -at % _ALIGNMENT
         parts.append(memory[at : at + length])
         at += length
-    return pickle.loads(parts[0], buffers=parts[1:])
+    return _Unpickler(io.BytesIO(parts[0]), buffers=parts[1:]).load()

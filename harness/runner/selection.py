@@ -116,13 +116,19 @@ def select(
 
 
 def shards(cases: Sequence[Case], count: int) -> list[list[Case]]:
-    """Split cases into parts of like cost. The same cases give the same parts on every machine."""
+    """Split cases into parts of like cost. The same cases give the same parts on every machine.
+
+    The modes of a case stay together, because they share its inputs and the answers of the oracles.
+    """
+    together: dict[str, list[Case]] = {}
+    for case in sorted(cases, key=lambda case: case.id):
+        together.setdefault(case.data_id, []).append(case)
     parts: list[list[Case]] = [[] for _ in range(count)]
     costs = [0] * count
-    for case in sorted(cases, key=lambda case: (-cost(case), case.id)):
+    for modes in sorted(together.values(), key=lambda modes: (-sum(map(cost, modes)), modes[0].id)):
         cheapest = costs.index(min(costs))
-        parts[cheapest].append(case)
-        costs[cheapest] += cost(case)
+        parts[cheapest] += modes
+        costs[cheapest] += sum(map(cost, modes))
     return parts
 
 

@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from harness.contract.case import Case
+from harness.contract.case import LARGEST_OWN_TENSOR, Case
 from harness.contract.field import Field
 from harness.contract.group_shape import MOST_TENSORS
 from harness.contract.interval import Demand, Interval
 from harness.errors import ContractError
 from harness.files import recipe_dir
 from harness.inputs.draw import make
+from harness.inputs.drawn_once import DRAWN
 from harness.inputs.dtypes import DTYPES
 from harness.oracles import by_recipe
 from harness.seconds import INPUTS, ORACLES, SECONDS
@@ -136,29 +137,33 @@ def _high_precision(case: Case) -> dict[str, np.ndarray]:
 def _drawn(case: Case) -> dict[str, np.ndarray]:
     require_memory(case)
     if is_pipeline(case):
-        return {stage.name: _draw(stage.case, stage.case.seed) for stage in stages(case) if stage.draws}
+        return {stage.name: _draw(stage.case, stage.case.tensor_seed) for stage in stages(case) if stage.draws}
     if case.is_gemm:
         return gemm_operands.draw(case)
-    made = {"x": _draw(case, case.seed)}
+    made = {"x": _draw(case, case.tensor_seed)}
     if case.flags.get("activation", "none") != "none":
         # A seed that no tensor of the group has, so that no gradient equals an activation's input.
-        made["act_input"] = _draw(case, case.seed + MOST_TENSORS)
+        made["act_input"] = _draw(case, case.tensor_seed + MOST_TENSORS)
     return made
 
 
 def _draw(case: Case, seed: int) -> np.ndarray:
     dtype = str(case.flags.get("dtype", "bf16"))
     if not case.is_group:
-        if not case.rows:
-            return np.empty((0, case.cols), DTYPES[dtype])
-        return make(case.input, case.rows, case.cols, dtype, seed)
-    flat = np.empty(case.problem.group.elements, DTYPES[dtype])
-    offsets = case.problem.group.tensor_offsets
-    for number, (rows, cols) in enumerate(case.problem.tensors):
-        if rows and cols:
-            part = make(case.input, rows, cols, dtype, seed + number)
-            flat[offsets[number] : offsets[number + 1]] = part.reshape(-1)
-    return flat
+        return gemm_operands.drawn(case.input, case.rows, case.cols, dtype, seed)
+    tensors, offsets = case.problem.tensors, case.problem.group.tensor_offsets
+
+    def draw() -> np.ndarray:
+        flat = np.empty(case.problem.group.elements, DTYPES[dtype])
+        for number, (rows, cols) in enumerate(tensors):
+            if rows and cols:
+                part = make(case.input, rows, cols, dtype, seed + number)
+                flat[offsets[number] : offsets[number + 1]] = part.reshape(-1)
+        return flat
+
+    if case.problem.group.elements <= LARGEST_OWN_TENSOR:
+        return draw()
+    return DRAWN.of(f"{case.input} {tensors} {seed}", dtype, (case.problem.group.elements,), draw)
 
 
 def fields_of(case: Case) -> dict[str, Field]:

@@ -178,3 +178,18 @@ def test_processes_end_with_the_one_that_times():
     os.waitpid(pid, 0)
     worker = Path("/proc", os.read(reading, 20).decode(), "stat")
     until(lambda: not worker.exists() or worker.read_text().rpartition(")")[2].split()[0] == "Z")
+
+
+def test_cases_of_one_large_shape_read_the_same_array(make):
+    ids = ("per_token/default/1040x1024/normal/eager", "per_token/outputs=rowwise/1040x1024/normal/eager")
+    large = list(map(find_case, ids))
+    assert large[0].seed != large[1].seed and large[0].tensor_seed == large[1].tensor_seed
+    each = make(large, processes=2)
+    cases = in_order(large)
+    claimed(each, len(cases))
+    arrays = [each.take(case).inputs["input"] for case in cases]
+    assert len(arrays) == 4 and all(array is arrays[0] for array in arrays)
+    assert [path.name for path in each.folder.glob("drawn-*")] == []
+    clear()
+    own = expected.make_inputs(large[1])["input"]
+    np.testing.assert_array_equal(arrays[0].view(np.uint8), own.view(np.uint8))

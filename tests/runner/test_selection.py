@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+from pathlib import Path
+
 import pytest
 
-from harness.runner.selection import cost, shards
+from harness.runner.selection import cost, select, shards
 from harness.suite.suite import suite_of
 
 
@@ -34,3 +37,9 @@ def test_one_huge_case_does_not_drag_small_ones_along():
 def test_shards_do_not_depend_on_the_order_of_cases():
     cases = suite_of("swizzle").cases("smoke")
     assert shards(cases, 3) == shards(cases[::-1], 3)
+
+
+def test_the_modes_of_a_case_are_in_one_shard():
+    parts = shards(select(sorted(Path("suites").glob("*.yaml")), "bench").by_id.values(), 3)
+    homes = [{case.data_id for case in part} for part in parts]
+    assert all(homes) and not any(one & other for one, other in itertools.combinations(homes, 2))
