@@ -1,7 +1,7 @@
 """The next cases of a bench, prepared by other processes while this one times: machine code, inputs, small oracles.
 
-The processes are forked before a GPU is in use and know all cases in the order of the run. They share which piece of
-work is next, which cases are passed, and the large tensors that they draw. A prepared case is a file in memory that this
+The processes are forked before a GPU is in use and know all cases in the order of the run. They share which piece is
+next, which cases are passed, and the large tensors that they draw. A prepared case is a file in memory that this
 process maps. Whatever they cannot do, this process does itself, so that an error shows where it always does.
 """
 
