@@ -36,10 +36,14 @@ class WrongBytesError(Exception):
 
 
 class LoadedProgram(Protocol):
-    """The launches of a case. grids: of each kernel; libraries: name and version of each that it calls"""
+    """The launches of a case.
+
+    grids: of each kernel; early: numbers of those that begin early; libraries: name and version of each that it calls
+    """
 
     kernels: Sequence[Compiled]
     grids: Sequence[Grid]
+    early: Sequence[int]
     libraries: Sequence[str]
 
 
@@ -143,7 +147,8 @@ def require_right(device: Device, outcomes: Sequence[tuple[str, Outcome]], expec
 
 
 def digest(program: LoadedProgram) -> str:
-    """Digest of machine code, grids and libraries: equal for programs that do the same on the GPU."""
+    """Digest of machine code, grids, early launches and libraries: equal for programs that do the same on the GPU."""
     parts = [(kernel.code_digest, grid) for kernel, grid in zip(program.kernels, program.grids, strict=True)]
+    parts += [f"early {number}" for number in program.early]
     parts += program.libraries
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]

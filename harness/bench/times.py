@@ -20,7 +20,7 @@ class Timing:
 
     rounds: that were kept; dropped: how many were not, because the SM clock was low
     moved: bytes of a call; launches: in a call, 0 if not counted; method: how it was timed
-    code: digest of machine code, grids and libraries
+    code: digest of machine code, grids, early launches and libraries
     needs: what no call can leave out; condition: power and throttle reasons of the GPU after the rounds
     energy: of a call, if it was asked for
     """

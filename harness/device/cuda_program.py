@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.device import cublas
 from harness.device.device import Outcome
+from harness.device.early_launch import EarlyLaunch
 from harness.device.memory import Guarded, Memory, upload
 from harness.errors import LaunchError
 from harness.jit.compile import Compiled, compile_kernel
@@ -39,13 +41,15 @@ class Gpu(Protocol):
 class Launches:
     """The launches of a case on a GPU, compiled, without memory.
 
-    other_grids: that another GPU might have; libraries: name and version of each that is called
+    other_grids: that another GPU might have; early: numbers of the kernels that begin early
+    libraries: name and version of each that is called
     """
 
     steps: tuple[Step, ...]
     kernels: tuple[Compiled, ...]
     grids: tuple[Grid, ...]
     other_grids: tuple[Grid, ...]
+    early: tuple[int, ...]
     libraries: tuple[str, ...]
 
 
@@ -72,6 +76,7 @@ def launches_of(device: Gpu, case: Case, target: str) -> Launches:
         kernels,
         tuple(grids[0] for grids in choices),
         tuple(grids[-1] for grids in choices),
+        tuple(number for number, step in enumerate(own) if step.early and begins_early(target)),
         tuple(f"{step.signature.name} of {cublas.version()}" for step in steps if step.library),
     )
 
@@ -86,7 +91,7 @@ class CudaProgram:
         self.case = case
         planned = launches_of(device, case, target)
         self.steps, self.kernels, self.libraries = planned.steps, planned.kernels, planned.libraries
-        self.grids, self.other_grids = planned.grids, planned.other_grids
+        self.grids, self.other_grids, self.early = planned.grids, planned.other_grids, planned.early
         self.side_stream = cupy.cuda.Stream(non_blocking=True)
         self._place(memory)
         if wait:
@@ -182,19 +187,23 @@ class CudaProgram:
         """Every launch with its arguments. grids: of our own kernels"""
         guarded = {**self.memory.outputs, **self.workspace}
         arrays = {**self.memory.inputs, **{name: it.allocation for name, it in guarded.items()}, **self.scratch}
-        kernels = iter(zip(self.kernels, grids, strict=True))
+        kernels = iter(zip(self.kernels, grids, range(len(grids)), strict=True))
         for step in self.steps:
             bound = list(bind(step, arrays))
             if step.library:
                 given = (value if isinstance(value, int) else value.data.ptr for _, value in bound)
                 yield partial(cublas.call_of(step.signature.name, str(step.flags.dtype)), *given)
                 continue
-            kernel, grid = next(kernels)
+            kernel, grid, number = next(kernels)
             arguments = tuple(
                 np.uint64(0) if value is None else value if not isinstance(value, int | float) else _scalar(kind, value)
                 for kind, value in bound
             )
-            yield partial(load(kernel, step.together), grid, (kernel.launch.threads,), arguments)
+            function = load(kernel, step.together)
+            if number in self.early:
+                yield EarlyLaunch(function.kernel.ptr, kernel.expression, grid, kernel.launch.threads, arguments)
+            else:
+                yield partial(function, grid, (kernel.launch.threads,), arguments)
 
     def _trespass(self, poison: int) -> str:
         sentence = self.memory.trespass(poison)
@@ -224,6 +233,11 @@ def cuda_errors(where: str) -> Iterator[None]:
 def native_target(major: int, minor: int) -> str:
     """The most specific target of a compute capability: `sm_90a` for 9.0, `sm_80` for 8.0."""
     return f"sm_{major}{minor}" + ("a" if major >= 9 else "")
+
+
+def begins_early(target: str) -> bool:
+    """Whether a launch may begin before the one ahead has ended; before sm_90 none does."""
+    return int(re.findall(r"\d+", target)[0]) >= 90
 
 
 @lru_cache(maxsize=512)

@@ -55,6 +55,7 @@ def _launched(case: Case, side: Side) -> list[tuple[object, ...]]:
         (
             step.signature.name if step.library else key_of(step.signature, step.flags, side.targets[0]),
             step.together,
+            step.early,
             sorted(step.scratch.items()),
             sorted(step.workspace.items()),
         )

@@ -315,8 +315,8 @@ __global__ void __launch_bounds__(
       [&](int index, const GroupTensor& tensor, u32 item) {
         const DactPrologue<Dtype, activation> prologue = {input + tensor.element, act_input + tensor.element};
         encode_tile<Block::block_1x16, outputs, rht, rounding, scale_layout, fast_math, kPerTensorSigns<sign_mask>>(
-            shared, prologue, [&] { return global_scale(__ldg(rowwise_amax + index), kE4m3Max); },
-            [&] { return global_scale(__ldg(columnwise_amax + index), kE4m3Max); },
+            shared, prologue, [&] { return amax_of_launch_ahead(rowwise_amax + index); },
+            [&] { return amax_of_launch_ahead(columnwise_amax + index); },
             {rowwise_data + tensor.element / 2, rowwise_scale_inv + tensor.rowwise_scale_inv},
             {columnwise_data + tensor.element / 2, columnwise_scale_inv + tensor.columnwise_scale_inv}, tensor.rows,
             tensor.cols, TransposeTiles::origin(tensor.cols, item), seed, offset + index);

@@ -16,6 +16,7 @@
 #include "encode/per_tensor.cuh"
 #include "reduce/rht_amax.cuh"
 #include "reduce/tensor_amax.cuh"
+#include "scheduler/dependent_launch.cuh"
 
 // =====================================================================================================================
 // Config
@@ -53,6 +54,7 @@ __global__ void __launch_bounds__(TensorAmax::kThreads) per_tensor_amax(
     Optional<float> columnwise_amax,    // (1,)
     GridAmax* __restrict__ amax_state,  // (1,) zero before and after
     int rows, int cols) {
+  let_next_launch_begin();
   tensor_amax(input, rows, cols, amax_state, rowwise_amax, columnwise_amax);
 }
 
@@ -63,6 +65,7 @@ __global__ void __launch_bounds__(kThreads) per_tensor_amax_rht(
     Optional<float> columnwise_amax,    // (1,)
     GridAmax* __restrict__ amax_state,  // (1,) zero before and after
     int rows, int cols) {
+  let_next_launch_begin();
   const u32 units = RhtAmax::units(rows, cols);
   RhtAmax running;
   for (u32 unit = blockIdx.x * kThreads + threadIdx.x; unit < units; unit += gridDim.x * kThreads) {
@@ -95,8 +98,10 @@ __global__ void __launch_bounds__(kThreads, kRowwiseBlocksPerSm<Dtype>) per_tens
 #pragma unroll
   for (int i = 0; i < kRowwiseRepeat; ++i) {
     const int row = origin.row + i * kWarps + warp;
-    x[i] = load_block(input, extents, row, block_col);
+    x[i] = load_block<true>(input, extents, row, block_col);
   }
+  wait_for_launch_ahead();
+  const float tensor_amax = amax_of_launch_ahead(rowwise_amax);
 
   constexpr int kBands = kRowwiseTileRows / kBlock;
   constexpr int kRowsPerBand = kRowwiseRepeat / kBands;
@@ -116,7 +121,7 @@ __global__ void __launch_bounds__(kThreads, kRowwiseBlocksPerSm<Dtype>) per_tens
     }
   }
 
-  const GlobalScale global = global_scale(*rowwise_amax, kE4m3Max);
+  const GlobalScale global = global_scale(tensor_amax, kE4m3Max);
 #pragma unroll
   for (int i = 0; i < kRowwiseRepeat; ++i) {
     const int row = origin.row + i * kWarps + warp;
@@ -147,10 +152,10 @@ __global__ void __launch_bounds__(
         int rows, int cols, u64 seed, u32 offset) {
   static_assert(outputs != Outputs::rowwise, "rowwise alone needs no transposition: use per_tensor_encode_rowwise");
   __shared__ EncodeSmem<Dtype> shared;
-  const InputPrologue<Dtype> prologue = {input};
+  const InputPrologue<Dtype, true> prologue = {input};
   encode_tile<block, outputs, rht, rounding, scale_layout, fast_math, sign_mask>(
-      shared, prologue, [&] { return global_scale(*rowwise_amax, kE4m3Max); },
-      [&] { return global_scale(*columnwise_amax, kE4m3Max); }, {rowwise_data, rowwise_scale_inv},
+      shared, prologue, [&] { return amax_of_launch_ahead(rowwise_amax); },
+      [&] { return amax_of_launch_ahead(columnwise_amax); }, {rowwise_data, rowwise_scale_inv},
       {columnwise_data, columnwise_scale_inv}, rows, cols, tile_origin(TransposeTile::kRows, TransposeTile::kCols),
       seed, offset);
 }
@@ -169,7 +174,10 @@ __global__ void __launch_bounds__(kBlock16x16Launch.threads, kTransposeBlocksPer
   static_assert(outputs != Outputs::rowwise, "rowwise alone needs no transposition: use per_tensor_encode_rowwise");
   __shared__ CodesSmem shared;
   const CtaTile tile = cta_tile(kBlock16x16Launch, rows, cols);
-  if (tile.rows <= 0) return;  // y and z may cover more rows of tiles than there are, and its threads share rows
+  if (tile.rows <= 0) {  // y and z may cover more rows of tiles than there are, and its threads share rows
+    wait_for_launch_ahead();
+    return;
+  }
   encode_block_16x16<outputs, scale_layout>(
       shared, input, columnwise_amax, {rowwise_data, rowwise_scale_inv}, {columnwise_data, columnwise_scale_inv}, rows,
       cols, tile);

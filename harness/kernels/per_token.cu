@@ -18,6 +18,7 @@
 #include "encode/per_token_resident.cuh"
 #include "reduce/row_col_amax.cuh"
 #include "reduce/tensor_amax.cuh"
+#include "scheduler/dependent_launch.cuh"
 
 // =====================================================================================================================
 // Config
@@ -40,6 +41,7 @@ __device__ __forceinline__ void row_col_amax_by_teams(
     const bf16* __restrict__ input, const AmaxOutput& rowwise, const AmaxOutput& columnwise, int rows, int cols) {
   using Strip = RowColStrip<rht>;
   __shared__ Strip shared;
+  let_next_launch_begin();
   const int strips = (u32(cols) + Strip::kCols - 1) / Strip::kCols, chunks = u32(rows) / Strip::kRows;
   const int team = max(1, min(int(gridDim.x) / strips, chunks));
   for (int item = blockIdx.x; item < strips * team; item += gridDim.x) {
@@ -87,6 +89,7 @@ __global__ void __launch_bounds__(TensorAmax::kThreads) per_token_amax_2d(
     Optional<float> columnwise_amax,    // (cols,)
     GridAmax* __restrict__ amax_state,  // (1,) zero before and after
     int rows, int cols) {
+  let_next_launch_begin();
   __shared__ float amax;  // stays negative in all CTAs but the last
   if (threadIdx.x == 0) amax = -1.0f;
   tensor_amax(input, rows, cols, amax_state, &amax, static_cast<float*>(nullptr));
@@ -116,10 +119,13 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kEncodeBlocksPerSm<ro
     int rows, int cols, u64 seed, u32 offset) {
   __shared__ EncodeSmem<bf16> shared;
   TileOrigin origin = tile_origin(TransposeTile::kRows, TransposeTile::kCols);
-  if (origin.row >= rows) return;
+  if (origin.row >= rows) {
+    wait_for_launch_ahead();
+    return;
+  }
   // Bottom up, because L2 still holds what the amax read last
   origin.row = (edges ? round_up(rows, TransposeTile::kRows) : rows) - TransposeTile::kRows - origin.row;
-  const InputPrologue<bf16> prologue = {input};
+  const InputPrologue<bf16, true> prologue = {input};
   per_token_encode_tile<outputs, rht, rounding, scale_layout, weight_2d, sign_mask, edges>(
       shared, prologue, rowwise_amax, columnwise_amax, {rowwise_data, rowwise_scale_inv},
       {columnwise_data, columnwise_scale_inv}, rows, cols, origin, seed, offset);

@@ -40,6 +40,7 @@ class SubjectProgram:
 
     kernels: tuple[Compiled, ...] = ()
     grids: tuple[Grid, ...] = ()
+    early: tuple[int, ...] = ()
     bf16 = "bfloat16"  # the dtype of a bf16 array
     has_streams = False
     block_type: ClassVar[type[HostBlock]] = HostBlock

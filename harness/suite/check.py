@@ -64,6 +64,9 @@ def _errors(file: SuiteFile, stem: str, root: Path) -> Errors:
         if launch.library and launch.library not in SIGNATURES:
             sentence = f"there is no library call '{launch.library}'{nearest(launch.library, SIGNATURES)}"
             yield ("launches", index, "library"), sentence
+        if launch.early and index == 0:
+            sentence = f"the first launch, {launch.name}, is early, but there is none ahead of it; leave the key out"
+            yield ("launches", index, "early"), sentence
     yield from stage_checks.entry_errors(file)
     for name, blocks in file.sets.items():
         for index, block in enumerate(blocks):

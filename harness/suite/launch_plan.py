@@ -32,6 +32,7 @@ class Step:
     scratch: name to bytes, zero before the first launch and after the last; names as the pipeline has them
     workspace: name to bytes, with any contents before the first launch and after the last
     together: True if its CTAs wait for each other, so that all of them must run at once
+    early: True if it may begin before the step ahead, of the same stage, has ended
     """
 
     signature: Signature
@@ -40,6 +41,7 @@ class Step:
     scratch: Mapping[str, int] = field(default_factory=dict)
     workspace: Mapping[str, int] = field(default_factory=dict)
     together: bool = False
+    early: bool = False
     library: bool = False
 
     @property
@@ -83,13 +85,16 @@ def _steps(stage: Stage, kernels: Path, fits: Callable[[Step], bool], suites: Pa
             _sizes(launch.scratch, stage),
             _sizes(launch.workspace, stage),
             together=bool(launch.fits),
+            early=launch.early,
             library=launch.library is not None,
         )
         for launch in launches
     ]
     together = [step for step in steps if step.together]
     chosen = bool(together) and all(fits(step) for step in together)
-    return (step for step, launch in zip(steps, launches, strict=True) if launch.fits in (None, chosen))
+    ran = [step for step, launch in zip(steps, launches, strict=True) if launch.fits in (None, chosen)]
+    # The first reads what an earlier stage may write, and waits for that too late.
+    return (replace(step, early=step.early and index > 0) for index, step in enumerate(ran))
 
 
 def _sizes(sizes: Mapping[str, int | str], stage: Stage) -> dict[str, int]:

@@ -119,11 +119,17 @@ class Launch(_Part):
     fits: bool | None = None
     """`true`: its blocks wait for each other, so it is launched only where the device runs all of them at once.
     `false`: it is launched where they do not fit, or where the flags allow no launch of that kind."""
+    early: bool = False
+    """`true`: it may begin before the launch ahead of it has ended, on a GPU that can do so (sm_90 and later), and its
+    kernel waits itself before it touches what that one writes. The first launch of a case is never early."""
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Launch:
         if (self.kernel is None) == (self.library is None):
             raise ValueError("a launch has either the key 'kernel' or the key 'library'")
+        if self.early and (self.library or self.fits):
+            which = "of a library, which waits for nothing" if self.library else "whose blocks all run at once"
+            raise ValueError(f"a launch {which}, cannot be early; leave the key 'early' out")
         return self
 
     @property

@@ -54,6 +54,7 @@ class FakeProgram(Timed):
 
     kernels = (SimpleNamespace(code_digest="abc", expression="toy<bf16>"),)
     grids = ((1, 1, 1),)
+    early = ()
     libraries = ()
     launches, moved = 0, MOVED
 

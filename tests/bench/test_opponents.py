@@ -115,7 +115,7 @@ def test_what_moves_bytes_is_compared_with_a_copy_of_as_many(monkeypatch):
 
 
 class Ours(Timed):
-    program = SimpleNamespace(kernels=(), grids=(), libraries=())
+    program = SimpleNamespace(kernels=(), grids=(), early=(), libraries=())
     calls, launches, moved = 1, 0, 4_000_000
 
     def __init__(self, clock: FakeClock):

@@ -256,7 +256,7 @@ def test_a_gemm_is_held_against_a_product_launched_alike(clock, monkeypatch, mod
     case = find_case(f"gemm/default/1024x1024x1024/normal/{mode}")
 
     class TimedCase(Timed):
-        program = SimpleNamespace(kernels=(), grids=(), libraries=())
+        program = SimpleNamespace(kernels=(), grids=(), early=(), libraries=())
         calls, launches, moved = 1, 0, 0
 
         def current(self):

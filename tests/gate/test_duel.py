@@ -95,7 +95,7 @@ class Side:
         self.outputs = [np.zeros(4, np.uint8) for _ in range(3)]
         kernel = SimpleNamespace(code_digest=digest)
         self.programs = [
-            SimpleNamespace(kernels=[kernel], grids=[(1,)], libraries=(), memory=SimpleNamespace(nbytes=8))
+            SimpleNamespace(kernels=[kernel], grids=[(1,)], early=(), libraries=(), memory=SimpleNamespace(nbytes=8))
         ] * 3
         self.launches = [self]
 

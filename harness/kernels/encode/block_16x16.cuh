@@ -6,6 +6,7 @@
 #include "numerics/nvfp4.cuh"
 #include "reduce/amax_16x16.cuh"
 #include "scheduler/cta_tile.cuh"
+#include "scheduler/dependent_launch.cuh"
 
 // With at least 14 tiles for each SM, three and a half times what it holds at once, the last wave leaves few SMs idle.
 constexpr Launch kBlock16x16Launch = {256, 256, TransposeTile::kThreads, 14, Schedule::patches};
@@ -106,7 +107,7 @@ __device__ __forceinline__ void encode_block_16x16(
     const Quantized& columnwise, int rows, int cols, const CtaTile& tile) {
   using Pass = TransposePass<Dtype>;
   const ScaleExtents rowwise_extents(rows, u32(cols) / kBlock), columnwise_extents(cols, u32(rows) / kBlock);
-  const GlobalScale global = global_scale(__ldg(amax), kE4m3Max);
+  GlobalScale global = {};
   for (int row = 0; row < tile.rows; row += Pass::kRows) {
 #pragma unroll 1
     for (int col = 0; col < tile.cols; col += Pass::kCols) {
@@ -116,7 +117,11 @@ __device__ __forceinline__ void encode_block_16x16(
       Packed16<Dtype> x[Pass::kLines];
 #pragma unroll
       for (int i = 0; i < Pass::kLines; ++i) {
-        x[i] = load_block(input, rowwise_extents, first_row + i * role.kStep, block_col);
+        x[i] = load_block<true>(input, rowwise_extents, first_row + i * role.kStep, block_col);
+      }
+      if (row == 0 && col == 0) {
+        wait_for_launch_ahead();
+        global = global_scale(amax_of_launch_ahead(amax), kE4m3Max);
       }
       float tile_amax[Pass::kLines];
 #pragma unroll

@@ -5,6 +5,7 @@
 #include "numerics/nvfp4.cuh"
 #include "numerics/rht.cuh"
 #include "reduce/amax_16x16.cuh"
+#include "scheduler/dependent_launch.cuh"
 #include "scheduler/launch.cuh"
 
 // Steps 4 to 6 of sixteen values. amax: of all values that share the scale
@@ -18,12 +19,12 @@ __device__ __forceinline__ EncodedBlock per_tensor_encode_block(
 
 // Encodes the part of the TransposeTile at `origin` inside the matrix, and writes the padding of its scales. All
 // threads call this; shared memory may be reused after the next barrier.
-// rowwise_scale(), columnwise_scale(): the GlobalScale of either direction
+// rowwise_amax(), columnwise_amax(): of the tensor in either direction, read only behind the wait for their launch
 template <
     Block block, Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, bool fast_math, int sign_mask,
-    typename Dtype, typename Prologue, typename RowwiseScale, typename ColumnwiseScale>
+    typename Dtype, typename Prologue, typename RowwiseAmax, typename ColumnwiseAmax>
 __device__ __forceinline__ void encode_tile(
-    EncodeSmem<Dtype>& shared, const Prologue& prologue, RowwiseScale rowwise_scale, ColumnwiseScale columnwise_scale,
+    EncodeSmem<Dtype>& shared, const Prologue& prologue, RowwiseAmax rowwise_amax, ColumnwiseAmax columnwise_amax,
     const Quantized& rowwise, const Quantized& columnwise, int rows, int cols, const TileOrigin& origin, u64 seed,
     u32 offset) {
   static_assert(!rht || (sizeof(Dtype) == 2 && block == Block::block_1x16), "rht is defined on bf16 in 1x16 blocks");
@@ -41,6 +42,8 @@ __device__ __forceinline__ void encode_tile(
       for (int i = 0; i < Pass::kLines; ++i) {
         x[i] = prologue.block(rowwise_extents, origin.row + role.row(i), block_col);
       }
+      if (pass == 0) wait_for_launch_ahead();
+      const float tensor_amax = outputs == Outputs::both ? rowwise_amax() : 0.0f;  // ahead, to hide the latency
       float amax[Pass::kLines];
 #pragma unroll
       for (int i = 0; i < Pass::kLines; ++i) {
@@ -52,7 +55,7 @@ __device__ __forceinline__ void encode_tile(
         if (role.first == 0) shared.amax_16x16[role.band][role.block] = amax[0];
       }
       if constexpr (outputs == Outputs::both) {
-        const GlobalScale global = rowwise_scale();
+        const GlobalScale global = global_scale(tensor_amax, kE4m3Max);
         const TileStore<scale_layout> target(rowwise, rowwise_extents, origin.row + role.row(0), block_col);
 #pragma unroll
         for (int i = 0; i < Pass::kLines; ++i) {
@@ -66,12 +69,13 @@ __device__ __forceinline__ void encode_tile(
         }
       }
     }
+    const float tensor_amax = columnwise_amax();
     __syncthreads();
     // Columnwise from shared memory
     {
       const ColumnRole role;
       const int block_row = u32(origin.row) / kBlock + role.band;
-      const GlobalScale global = columnwise_scale();
+      const GlobalScale global = global_scale(tensor_amax, kE4m3Max);
       const TileStore<scale_layout> target(columnwise, columnwise_extents, first_col + role.col, block_row);
 #pragma unroll
       for (int pair_index = 0; pair_index < Pass::kPairs; ++pair_index) {

@@ -6,6 +6,7 @@
 #include "memory/block_io.cuh"
 #include "numerics/rht.cuh"
 #include "reduce/amax_16x16.cuh"
+#include "scheduler/dependent_launch.cuh"
 #include "scheduler/launch.cuh"
 
 template <bool weight_2d>
@@ -28,11 +29,11 @@ __device__ __forceinline__ EncodedBlock per_token_encode_block(
   return {scale_inv.code, encode16_stochastic(x, multiplier, philox(seed, u64(block), direction, offset))};
 }
 
-// The amax of line `line` of the tile from `first` on; 0 outside the matrix
+// The amax of line `line` of the tile from `first` on; 0 outside the matrix. Behind wait_for_launch_ahead().
 template <bool edges>
 __device__ __forceinline__ float line_amax(const float* __restrict__ amax, int first, int line, int lines) {
   if (edges && first + line >= lines) return 0.0f;
-  return __ldg(amax + first + line);
+  return amax_of_launch_ahead(amax + first + line);
 }
 
 struct RowBlock {
@@ -47,10 +48,12 @@ struct TileRows {
   Packed16<bf16> x[Pass::kLines];
   float amax[Pass::kLines];
 
-  // Reads the blocks; zeros outside the matrix. shares: whether to store them to shared memory as well
-  template <bool shares, bool weight_2d, bool edges, typename Prologue>
+  // Reads the blocks; zeros outside the matrix. shares: whether to store them to shared memory as well; meanwhile(): what
+  // to do while they are on their way
+  template <bool shares, bool weight_2d, bool edges, typename Prologue, typename Meanwhile>
   __device__ static TileRows load(
-      EncodeSmem<bf16>& shared, const Prologue& prologue, int matrix_rows, int cols, const TileOrigin& origin) {
+      EncodeSmem<bf16>& shared, const Prologue& prologue, int matrix_rows, int cols, const TileOrigin& origin,
+      Meanwhile meanwhile) {
     TileRows rows;
     const typename Pass::Role& role = rows.role;
 #pragma unroll
@@ -62,6 +65,7 @@ struct TileRows {
         rows.x[i] = prologue.block(row_offset(origin.row + role.row(i), cols) + origin.col + role.block * kBlock);
       }
     }
+    meanwhile();
 #pragma unroll
     for (int i = 0; i < Pass::kLines; ++i) {
       rows.amax[i] = block_amax(rows.x[i]);
@@ -75,18 +79,18 @@ struct TileRows {
   }
 };
 
-// Encodes a thread's blocks, rowwise. block_of(i): the role's i-th block; amax_of(row in the tile): the row's amax
+// Encodes a thread's blocks, rowwise. block_of(i): the role's i-th block; amax_of(pair): the amax of the row it divides
+// for
 template <Rounding rounding, ScaleLayout scale_layout, bool weight_2d, bool edges, typename BlockOf, typename AmaxOf>
 __device__ __forceinline__ void per_token_encode_rows(
     const TransposePass<bf16>::Role& role, BlockOf block_of, AmaxOf amax_of, const Quantized& rowwise, int rows,
     int cols, const TileOrigin& origin, u64 seed, u32 offset) {
-  const bool odd = threadIdx.x % 2 != 0;
   const int block_col = u32(origin.col) / kBlock + role.block, blocks = u32(cols) / kBlock;
   const ScaleExtents extents(edges ? rows : origin.row + TransposeTile::kRows, blocks);  // or to the end of this tile
   const TileStore<scale_layout, edges> target(rowwise, extents, origin.row + role.row(0), block_col);
 #pragma unroll
   for (int i = 0; i < TransposePass<bf16>::kLines; i += 2) {
-    const ScalePair<kTokenMultiplier<weight_2d>> lines(token_scale<weight_2d>(amax_of(role.row(i + odd))));
+    const ScalePair<kTokenMultiplier<weight_2d>> lines(token_scale<weight_2d>(amax_of(i / 2)));
 #pragma unroll
     for (int k = 0; k < 2; ++k) {
       const int row = origin.row + role.row(i + k);
@@ -113,18 +117,11 @@ __device__ __forceinline__ float column_block(const ColumnPair<bf16>& pair, int 
   return __fmul_rn(amax, kRhtNorm);
 }
 
-// Amaxes read ahead: in each of a thread's pairs of columns, that of the column it divides for
-struct ColumnAmaxes {
+// Amaxes read ahead: in each of a thread's pairs of lines, that of the line it divides for
+struct PairAmaxes {
   static_assert(TransposePass<bf16>::kPairs == 2);
   float first, second;
 
-  // amax_of(col in the tile)
-  template <typename AmaxOf>
-  __device__ explicit ColumnAmaxes(AmaxOf amax_of) {
-    const ColumnRole role;
-    first = amax_of(role.pair_col(0) + threadIdx.x % 2);
-    second = amax_of(role.pair_col(1) + threadIdx.x % 2);
-  }
   __device__ float of_pair(int index) const {
     return index == 0 ? first : second;
   }  // an array would go to local memory
@@ -169,19 +166,30 @@ __device__ __forceinline__ void per_token_encode_tile(
     int cols, const TileOrigin& origin, u64 seed, u32 offset) {
   static_assert(!rht || !weight_2d, "a rotated column has no 16x16 tile in common with the rowwise output");
   {
+    PairAmaxes amaxes = {};
     const TileRows tile =
-        TileRows::load<outputs != Outputs::rowwise, weight_2d, edges>(shared, prologue, rows, cols, origin);
+        TileRows::load<outputs != Outputs::rowwise, weight_2d, edges>(shared, prologue, rows, cols, origin, [&] {
+          wait_for_launch_ahead();
+          if constexpr (outputs != Outputs::columnwise) {
+            const TransposePass<bf16>::Role role;
+            const int odd = threadIdx.x % 2;
+            amaxes.first = line_amax<edges>(rowwise_amax, origin.row, role.row(odd), rows);
+            amaxes.second = line_amax<edges>(rowwise_amax, origin.row, role.row(2 + odd), rows);
+          }
+        });
     if constexpr (outputs != Outputs::columnwise) {
       per_token_encode_rows<rounding, scale_layout, weight_2d, edges>(
           tile.role, [&](int i) { return RowBlock{tile.x[i], tile.amax[i]}; },
-          [&](int row) { return line_amax<edges>(rowwise_amax, origin.row, row, rows); }, rowwise, rows, cols, origin,
-          seed, offset);
+          [&](int pair) { return amaxes.of_pair(pair); }, rowwise, rows, cols, origin, seed, offset);
     }
   }
   if constexpr (outputs != Outputs::rowwise) {
-    const ColumnAmaxes amaxes([&](int col) {  // before the barrier, to hide the latency
-      return line_amax<edges>(columnwise_amax, origin.col, col, cols);
-    });
+    const ColumnRole role;
+    const int odd = threadIdx.x % 2;
+    const PairAmaxes amaxes = {
+        // before the barrier, to hide the latency
+        line_amax<edges>(columnwise_amax, origin.col, role.pair_col(0) + odd, cols),
+        line_amax<edges>(columnwise_amax, origin.col, role.pair_col(1) + odd, cols)};
     __syncthreads();
     per_token_encode_columns<rht, rounding, weight_2d, sign_mask, edges>(
         shared, [&](int pair) { return amaxes.of_pair(pair); }, columnwise, rows, cols, origin, seed, offset);

@@ -40,7 +40,7 @@ __device__ __forceinline__ void per_token_resident_tile(
 
   const Pass::Role row_role;
   {
-    const TileRows tile = TileRows::load<true, false, false>(shared.encode, prologue, rows, cols, origin);
+    const TileRows tile = TileRows::load<true, false, false>(shared.encode, prologue, rows, cols, origin, [] {});
     if constexpr (kByRow) by_row->add_four(tile.amax, [&](int i) { return row_role.row(i); });
   }
   if constexpr (kByCol) {
@@ -83,7 +83,8 @@ __device__ __forceinline__ void per_token_resident_tile(
           const Packed16<bf16> x = shared.encode.tile.load(row_role, i);
           return RowBlock{x, block_amax(x)};
         },
-        [&](int row) { return shared.row_amax[row]; }, out.rowwise, rows, cols, origin, seed, offset);
+        [&](int pair) { return shared.row_amax[row_role.row(2 * pair + threadIdx.x % 2)]; }, out.rowwise, rows, cols,
+        origin, seed, offset);
   }
   if constexpr (kByCol) {
     per_token_encode_columns<rht, rounding, false, sign_mask, false>(

@@ -33,6 +33,7 @@ class CardOnGpu(CudaProgram):
         self.card, self.case, self.code = card, case, card.code_for(target)
         self.numbers = card.numbers(case)
         self.steps, self.kernels, self.grids, self.other_grids = (), (), (), ()
+        self.early = ()
         self.libraries = (card.label,)  # by which times of another card are told from its own
         self.side_stream = cupy.cuda.Stream(non_blocking=True)
         self._place(memory)

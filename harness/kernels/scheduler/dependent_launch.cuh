@@ -1,0 +1,31 @@
+// Programmatic dependent launch: a launch that a suite calls `early` may begin before the one ahead of it has ended, and
+// waits itself before it touches what that one writes. Before sm_90 there is no such thing, and these do nothing.
+#pragma once
+
+// Lets the next launch begin, if it is early, once every CTA of this one has called this or ended. It orders nothing.
+__device__ __forceinline__ void let_next_launch_begin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+// Waits until the launch ahead has ended and its memory is visible; not at all if this one did not begin early. A thread
+// that reads what the launch ahead wrote calls this, or is behind a barrier of one that did. Some thread of a grid calls
+// this in any case, or the grid might end before the launch ahead.
+__device__ __forceinline__ void wait_for_launch_ahead() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// An amax of the launch ahead, behind wait_for_launch_ahead(). In asm, because the compiler may move a load of what is
+// `const` and `__restrict__` above the wait: nothing that it knows of writes there.
+__device__ __forceinline__ float amax_of_launch_ahead(const float* amax) {
+#if __CUDA_ARCH__ >= 900
+  float value;
+  asm volatile("ld.global.f32 %0, [%1];" : "=f"(value) : "l"(amax));
+  return value;
+#else
+  return __ldg(amax);
+#endif
+}
