@@ -5,6 +5,9 @@ from collections.abc import Sequence
 import click
 
 from harness.commands import _shared, _suites
+from harness.errors import Exit
+from harness.files import RECIPE_DIRS, RESULTS
+from harness.runner import several_gpus
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -13,9 +16,17 @@ from harness.commands import _shared, _suites
 @_suites.cases
 @_shared.device("where kernels run (auto); times need a GPU")
 @_shared.recipe_dir
-def command(words: Sequence[str], set_name: str | None, cases: Sequence[str], device_name: str) -> None:
+@click.option("--gpus", metavar="N", help="share the run among N GPUs of this host, or all; their times become one run")
+def command(
+    words: Sequence[str], set_name: str | None, cases: Sequence[str], device_name: str, gpus: str | None
+) -> Exit | None:
     """Verify the bench set, then time it, eager and as CUDA graphs, against the baseline recipe.
 
     Options that are not listed here, such as --subject, --shard or -k, go to pytest as they are.
     """
+    count = several_gpus.count_of(gpus) if gpus else 1
+    if count > 1:
+        chosen = [*(("--set", set_name) if set_name else ()), *(word for case in cases for word in ("--case", case))]
+        folders = [word for folder in dict.fromkeys(RECIPE_DIRS.values()) for word in ("--recipe-dir", str(folder))]
+        return several_gpus.bench([*words, *chosen, "--device", device_name, *folders], count, RESULTS / "runs")
     _suites.run([*words, "--bench"], set_name, cases, device_name, None)

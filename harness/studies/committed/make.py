@@ -158,9 +158,14 @@ def _put_aside(out: Path, table: Table) -> None:
 
 def _words(command: str, out: Path, gpu: str) -> list[str]:
     words = [word.format(out=shown(out), gpu=gpu) for word in shlex.split(command)]
-    if words[0] in _GO_ON and (ROOT / words[words.index("--run-dir") + 1] / _GO_ON[words[0]]).exists():
+    if words[0] in _GO_ON and _begun(ROOT / words[words.index("--run-dir") + 1], _GO_ON[words[0]]):
         words.append("--resume")
     return words
+
+
+def _begun(run: Path, file: str) -> bool:
+    """Whether a run, or a shard of it on one of several GPUs, is there to go on with."""
+    return (run / file).exists() or any(run.glob(f"gpu*/{file}"))
 
 
 def _run(words: list[str], out: Path, seconds: float) -> Exit:

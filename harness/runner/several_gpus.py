@@ -1,0 +1,111 @@
+"""A bench shared by the GPUs of one host: each times a shard in a run of its own, and the shards become one run.
+
+Times are of one GPU each, in turns with a baseline on the same one, so the GPUs must be of one kind, which merging asks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+
+from harness.errors import DeviceUnavailable, Exit, UsageError
+from harness.records import journal
+from harness.records.run_folder import new_folder
+from harness.runner import ahead
+from harness.runner.process import gpu_count
+
+_TAKEN = ("--shard", "--ahead", "-n")  # what each shard has its own of
+
+
+def count_of(asked: str) -> int:
+    """How many GPUs `--gpus` means. Raises UsageError for what is no number and for too many, DeviceUnavailable for none."""
+    have = gpu_count()
+    if asked == "all":
+        return max(1, have)
+    if not asked.isdecimal() or int(asked) < 1:
+        raise UsageError(f"--gpus {asked} is no number of GPUs; give one, as in --gpus 2, or all")
+    if int(asked) > have:
+        refuse = UsageError if have else DeviceUnavailable
+        raise refuse(f"--gpus {asked}: CUDA sees {have}")
+    return int(asked)
+
+
+def bench(words: Sequence[str], count: int, runs: Path) -> Exit:
+    """Run `harness bench` with these words on so many GPUs, and merge what they timed into the folder of the run.
+
+    runs: where a run without --run-dir gets its folder. With --resume the shards go on where they were.
+    Returns the worst code of the shards, or that of the merge. Raises UsageError for words that each shard has its own
+    of.
+    """
+    for word in words:
+        if word.partition("=")[0] in _TAKEN:
+            raise UsageError(f"{word} does not go with --gpus, which gives every GPU a shard and processes of its own")
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--run-dir", type=Path)
+    parser.add_argument("--resume", action="store_true")
+    own, rest = parser.parse_known_args(list(words))
+    if own.run_dir is None:
+        if own.resume:
+            raise UsageError("--resume with --gpus goes on with the shards below --run-dir DIR; name it")
+        own.run_dir = new_folder(runs=runs)
+    parts = [own.run_dir / f"gpu{number + 1}" for number in range(count)]
+    shards = [_Shard(rest, number, parts, own.resume) for number in range(count)]
+    try:
+        codes = [shard.wait() for shard in shards]
+    except KeyboardInterrupt:
+        for shard in shards:
+            shard.process.send_signal(signal.SIGINT)
+        codes = [shard.wait() for shard in shards]
+    if any(codes):
+        print(f"shards in {', '.join(map(str, parts))} ended with {codes}; --resume goes on with what is unfinished")
+        return Exit.INTERRUPTED if Exit.INTERRUPTED in codes else _known(max(codes))
+    merge = [sys.executable, "-m", "harness", "merge", *map(str, parts), "--into", str(own.run_dir)]
+    return _known(subprocess.run(merge, check=False).returncode)
+
+
+class _Shard:
+    """A process that times one shard on one GPU. Its lines appear with the GPU's number before them."""
+
+    def __init__(self, words: Sequence[str], number: int, parts: Sequence[Path], resume: bool):
+        count, folder = len(parts), parts[number]
+        going_on = resume and (folder / journal.FILE).exists()
+        own = ["--shard", f"{number + 1}/{count}", "--run-dir", str(folder), *(["--resume"] if going_on else [])]
+        own += ["--ahead", str(ahead.processes() // count)]
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "harness", "bench", *words, *own],
+            env={**os.environ, "CUDA_VISIBLE_DEVICES": _visible(number)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self._reader = threading.Thread(target=_pass_on, args=(self.process.stdout, f"gpu {number + 1}: "), daemon=True)
+        self._reader.start()
+
+    def wait(self) -> int:
+        code = self.process.wait()
+        self._reader.join()
+        return code
+
+
+def _visible(number: int) -> str:
+    """The GPU as CUDA_VISIBLE_DEVICES names it here."""
+    names = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+    return names[number].strip() if names else str(number)
+
+
+def _pass_on(lines: IO[str], before: str) -> None:
+    with lines:
+        for line in lines:
+            sys.stdout.write(before + line)
+            sys.stdout.flush()
+
+
+def _known(code: int) -> Exit:
+    return Exit(code) if code in set(Exit) else Exit.BYTES_DIFFER

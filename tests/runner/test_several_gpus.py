@@ -1,0 +1,95 @@
+"""A bench on several GPUs: a shard each, with the GPU that is its own, and one run of all of them in the end."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from runs_on_disk import IDS, timed_shard
+
+from harness.errors import DeviceUnavailable, Exit, UsageError
+from harness.records.run_folder import read_run
+from harness.runner import several_gpus
+
+
+@pytest.fixture
+def two(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(several_gpus, "gpu_count", lambda: 2)
+
+
+@pytest.fixture
+def bench(two, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Runs with a Python whose `-m harness bench` notes its words and GPU, and puts a timed shard into its folder."""
+    made = {f"{n}/2": timed_shard(tmp_path / "made", n, ids) for n, ids in ((1, IDS[:2]), (2, IDS[2:]))}
+    python, calls = tmp_path / "python", tmp_path / "calls"
+    python.write_text(
+        f"""#!{sys.executable}
+import json, os, pathlib, shutil, sys
+words = sys.argv[3:]
+if words[0] != "bench":
+    os.execv({sys.executable!r}, [{sys.executable!r}, *sys.argv[1:]])
+option = lambda name: words[words.index(name) + 1]
+with open({str(calls)!r}, "a") as file:
+    file.write(json.dumps([os.environ["CUDA_VISIBLE_DEVICES"], *words]) + "\\n")
+if "--broken" in words and option("--shard") == "2/2":
+    sys.exit(2)
+shutil.copytree({ {k: str(v) for k, v in made.items()}!r}[option("--shard")], option("--run-dir"), dirs_exist_ok=True)
+print("timed")
+"""
+    )
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+
+    def run(*words: str) -> tuple[Exit, list[list[str]]]:
+        code = several_gpus.bench([*words, "--run-dir", str(tmp_path / "run")], 2, tmp_path)
+        return code, sorted(map(json.loads, calls.read_text().splitlines()))
+
+    return run
+
+
+def test_shards_are_timed_on_their_own_gpus_and_become_one_run(bench, tmp_path, capfd):
+    code, calls = bench("per_tensor", "--set", "bench")
+    assert code is Exit.CLEAN
+    assert [(call[0], call[1:5], call[call.index("--shard") + 1]) for call in calls] == [
+        (gpu, ["bench", "per_tensor", "--set", "bench"], shard) for gpu, shard in (("0", "1/2"), ("1", "2/2"))
+    ]
+    assert {record["case_id"] for record in read_run(tmp_path / "run").records} == set(IDS)
+    assert "gpu 1: timed\n" in capfd.readouterr().out
+
+
+def test_the_gpus_are_those_that_this_process_sees(bench, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, 1")
+    assert [call[0] for call in bench()[1]] == ["1", "3"]
+
+
+def test_what_a_shard_ended_with_is_the_end_and_nothing_is_merged(bench, tmp_path, capfd):
+    code, _ = bench("--broken")
+    assert code is Exit.SLOWER and not (tmp_path / "run" / "journal.jsonl").exists()
+    assert "--resume goes on with what is unfinished" in capfd.readouterr().out
+
+
+def test_shards_that_were_begun_are_gone_on_with(bench, tmp_path):
+    (tmp_path / "run" / "gpu2").mkdir(parents=True)
+    (tmp_path / "run" / "gpu2" / "journal.jsonl").write_text("")
+    assert ["--resume" in call for call in bench("--resume")[1]] == [False, True]
+
+
+@pytest.mark.parametrize("word", ["--shard=1/2", "--ahead", "-n"])
+def test_what_a_shard_has_of_its_own_is_refused(two, tmp_path, word):
+    with pytest.raises(UsageError, match=f"{word} does not go with --gpus"):
+        several_gpus.bench(["per_tensor", word], 2, tmp_path)
+
+
+@pytest.mark.parametrize(("asked", "error"), [("0", UsageError), ("some", UsageError), ("3", UsageError)])
+def test_a_number_that_there_is_not_is_refused(two, asked, error):
+    with pytest.raises(error, match=f"--gpus {asked}"):
+        several_gpus.count_of(asked)
+
+
+def test_without_a_gpu_a_number_is_no_mistake_of_the_command_line(monkeypatch):
+    monkeypatch.setattr(several_gpus, "gpu_count", lambda: 0)
+    with pytest.raises(DeviceUnavailable):
+        several_gpus.count_of("2")
+    assert several_gpus.count_of("all") == 1
