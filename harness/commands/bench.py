@@ -19,14 +19,14 @@ from harness.runner import several_gpus
 @click.option("--gpus", metavar="N", help="share the run among N GPUs of this host, or all; their times become one run")
 def command(
     words: Sequence[str], set_name: str | None, cases: Sequence[str], device_name: str, gpus: str | None
-) -> Exit | None:
+) -> Exit:
     """Verify the bench set, then time it, eager and as CUDA graphs, against the baseline recipe.
 
     Options that are not listed here, such as --subject, --shard or -k, go to pytest as they are.
     """
     count = several_gpus.count_of(gpus) if gpus else 1
-    if count > 1:
-        chosen = [*(("--set", set_name) if set_name else ()), *(word for case in cases for word in ("--case", case))]
-        folders = [word for folder in dict.fromkeys(RECIPE_DIRS.values()) for word in ("--recipe-dir", str(folder))]
-        return several_gpus.bench([*words, *chosen, "--device", device_name, *folders], count, RESULTS / "runs")
-    _suites.run([*words, "--bench"], set_name, cases, device_name, None)
+    if count == 1:
+        _suites.run([*words, "--bench"], set_name, cases, device_name, None)
+    chosen = [*(("--set", set_name) if set_name else ()), *(word for case in cases for word in ("--case", case))]
+    folders = [word for folder in dict.fromkeys(RECIPE_DIRS.values()) for word in ("--recipe-dir", str(folder))]
+    return several_gpus.bench([*words, *chosen, "--device", device_name, *folders], count, RESULTS / "runs")

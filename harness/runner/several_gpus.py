@@ -1,6 +1,6 @@
 """A bench shared by the GPUs of one host: each times a shard in a run of its own, and the shards become one run.
 
-Times are of one GPU each, in turns with a baseline on the same one, so the GPUs must be of one kind, which merging asks.
+A case and its baseline are timed on the same GPU. All must be of one kind, which merging sees to.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ _TAKEN = ("--shard", "--ahead", "-n")  # what each shard has its own of
 
 
 def count_of(asked: str) -> int:
-    """How many GPUs `--gpus` means. Raises UsageError for what is no number and for too many, DeviceUnavailable for none."""
+    """How many GPUs `--gpus` means. Raises UsageError for what is no number and for too many.
+
+    Raises DeviceUnavailable for a number where there is none.
+    """
     have = gpu_count()
     if asked == "all":
         return max(1, have)
