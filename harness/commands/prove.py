@@ -14,13 +14,15 @@ from harness.gate import self_test
 @click.option("--into", required=True, type=_shared.FOLDER, help="a new folder")
 @click.option("--times", type=click.IntRange(1), default=20, help="gates of each kind (20)")
 @click.option("--percent", "percents", multiple=True, type=click.IntRange(0, 100), help="planted slowdowns (0, 3, 10)")
-def command(into: Path, times: int, percents: Sequence[int]) -> int:
+@click.option("--draw", "drawn", type=click.IntRange(1), help="cases of a gate without a slowdown, drawn (four, fixed)")
+@click.option("--seed", type=int, default=0, help="of the draw; each gate adds its number (0)")
+def command(into: Path, times: int, percents: Sequence[int], drawn: int | None, seed: int) -> int:
     """Prove the gate: HEAD against itself must be neither slower nor faster, and a planted slowdown must be found.
 
-    Exits with 1 if a gate was wrong. Needs a GPU; takes about ten seconds a gate.
+    Exits with 1 if a gate was wrong. Needs a GPU; takes about ten seconds a gate of four cases.
     """
     right = True
-    for found in self_test.prove(percents or (0, 3, 10), times, into):
+    for found in self_test.prove(percents or (0, 3, 10), times, into, drawn or 0, seed):
         total = sum(found.verdicts, start=type(found.verdicts[0])())
         what = f"{found.percent} % planted" if found.percent else "against itself"
         counts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(total.items()))

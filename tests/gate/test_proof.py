@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,9 @@ def test_the_line_to_slow_down_is_there_and_the_cases_run_it(tmp_path):
     "percent, verdicts, right",
     [
         (0, ["SAME"] * 19 + ["AMBIGUOUS"], True),
+        (0, ["SAME"] * 18 + ["AMBIGUOUS"] * 2, False),
+        (0, ["SAME"] * 97 + ["AMBIGUOUS"] * 3, True),
+        (0, ["SAME"] * 96 + ["AMBIGUOUS"] * 4, False),
         (0, ["SAME"] * 19 + ["SLOWER"], False),
         (0, ["SAME"] * 19 + ["FASTER"], False),
         (3, ["SLOWER"] * 19 + ["SAME"], True),
@@ -47,7 +51,7 @@ def test_what_a_proof_must_show(percent, verdicts, right):
 def test_the_command_tells_and_fails(monkeypatch, capsys, tmp_path):
     from harness.cli import main
 
-    def gate(checkout: Path, percent: int, into: Path) -> Path:
+    def gate(checkout: Path, cases: Sequence[str], into: Path) -> Path:
         into.mkdir(parents=True)
         lines = [{"base": "HEAD"}, *({"case_id": str(n), "verdict": "SAME"} for n in range(2)), {"end": {}}]
         (into / "gate.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
@@ -63,3 +67,12 @@ def test_the_command_tells_and_fails(monkeypatch, capsys, tmp_path):
         "against itself: 6 SAME, in 3 gates; as it must",
         "10 % planted: 6 SAME, in 3 gates; WRONG",
     ]
+
+
+def test_cases_are_drawn_anew_for_each_gate_and_again_for_the_same_seed():
+    first, other = (self_test._cases(0, 60, seed) for seed in (7, 8))
+    assert len(set(first)) == 60 and set(first) != set(other) and self_test._cases(0, 60, 7) == first
+    assert all(find_case(case).mode == "graph" for case in first)
+    assert self_test._cases(3, 60, 7) == self_test.PLANTED
+    with pytest.raises(UsageError, match="cannot be drawn"):
+        self_test._cases(0, 10**6, 0)
