@@ -111,7 +111,7 @@ __device__ __forceinline__ void row_scaled_rows(
 // both directions: amax (step 1)
 // ---------------------------------------------------------------------------------------------------------------------
 
-// Merges the maxima of the tile at `origin` into amaxes that the launch ahead sets to 0. All threads call this.
+// Merges the maxima of the tile at `origin` into amaxes that start at 0. All threads call this.
 template <typename Dtype, Outputs outputs>
 __device__ __forceinline__ void row_scaled_amax_tile(
     u32 (&warp_max)[RowScaledAmaxTile::kWarps][32 * RowScaledAmaxTile::kWords<Dtype>], const Dtype* __restrict__ input,
@@ -128,9 +128,8 @@ __device__ __forceinline__ void row_scaled_amax_tile(
 #pragma unroll
     for (int i = 0; i < Tile::kUnroll; ++i) {
       const int row = origin.row + first + i * Tile::kWarps;
-      if (row < rows && lane_col < cols) load_words_in_order(input + row_offset(row, cols) + lane_col, word[i]);
+      if (row < rows && lane_col < cols) load_words(input + row_offset(row, cols) + lane_col, word[i]);
     }
-    if (first == warp) wait_for_launch_ahead();
 #pragma unroll
     for (int i = 0; i < Tile::kUnroll; ++i) {
       if constexpr (outputs == Outputs::both) {
