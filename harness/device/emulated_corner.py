@@ -67,7 +67,7 @@ class CornerProgram(EmulatedProgram):
                 compiled.launch.grids(each.case.problem, self.device.multiprocessors) for each in (step, own)
             )
             only = ends(grids[repeat % len(grids)], small[repeat % len(small)])
-            self._launch(step, compiled, arrays, repeat, only)
+            self._launch(step, compiled, arrays, repeat, only=only)
         return {name: np.ascontiguousarray(array).reshape(-1).view(np.uint8) for name, array in seen.items()}
 
 

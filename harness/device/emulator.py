@@ -6,7 +6,7 @@ import math
 import platform
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +22,7 @@ from harness.emulator.launch import Module, launch
 from harness.emulator.machine.watch import Watch
 from harness.emulator.memory import Buffer
 from harness.emulator.schedule import ASCENDING, DESCENDING, Schedule
+from harness.emulator.stream import Stream
 from harness.errors import AccessError, LaunchError, NotCapable
 from harness.files import KERNELS
 from harness.jit.cache import cache_folder
@@ -136,8 +137,9 @@ class EmulatedProgram:
         arrays |= {name: Buffer(name, memory, initialised=False) for name, memory in (allocations | workspace).items()}
         arrays |= {name: Buffer(name, memory) for name, memory in scratch.items()}
         approximated: dict[str, None] = {}
+        stream = Stream() if any(step.early for step in self.steps) else None
         for step, compiled in zip(self.steps, self.kernels, strict=True):
-            approximated |= dict.fromkeys(self._launch(step, compiled, arrays, repeat).approximated)
+            approximated |= dict.fromkeys(self._launch(step, compiled, arrays, repeat, stream).approximated)
         for name, memory in scratch.items():
             if memory.any():
                 return Outcome(
@@ -150,9 +152,10 @@ class EmulatedProgram:
         return Outcome(outputs, approximated=tuple(approximated))
 
     def _launch(
-        self, step: Step, compiled: Compiled, arrays: Mapping[str, Buffer], repeat: int, only: tuple[int, ...] = ()
-    ) -> Counters:
-        """only: numbers of the blocks that run; all of them, if none is named"""
+        self, step: Step, compiled: Compiled, arrays: Mapping[str, Buffer], repeat: int, stream: Stream | None = None,
+        only: tuple[int, ...] = (),
+    ) -> Counters:  # fmt: skip
+        """stream: of launches some of which are early; only: numbers of the blocks that run, all if none is named"""
         arguments = [0 if value is None else value for _, value in bind(step, arrays)]
         grids = compiled.launch.grids(step.case.problem, self.device.multiprocessors)
         schedules = (ASCENDING, DESCENDING, Schedule(seed=self.seed))
@@ -160,7 +163,7 @@ class EmulatedProgram:
         if watch:
             self.watched.append((step, compiled, watch))
         try:
-            counters = launch(
+            counters = (partial(stream.launch, early=step.early) if stream else launch)(
                 _module(compiled), compiled.symbol, grid=grids[repeat % len(grids)],
                 block=(compiled.launch.threads, 1, 1), args=arguments, schedule=schedules[repeat % len(schedules)],
                 count_traffic=False,

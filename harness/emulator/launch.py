@@ -17,7 +17,7 @@ from harness.emulator.decode import decode
 from harness.emulator.errors import LaunchError, NotEmulated
 from harness.emulator.machine.basic_blocks import Code
 from harness.emulator.machine.batch import Batch
-from harness.emulator.machine.fast_path import FastPath, NumpyPath, buffer_table
+from harness.emulator.machine.fast_path import EarlyPath, FastPath, NumpyPath, buffer_table
 from harness.emulator.machine.launch_state import Extent, LaunchState, Resources, block_at
 from harness.emulator.machine.run_ahead import RunAhead
 from harness.emulator.machine.scheduler import Scheduler, Tally
@@ -135,7 +135,8 @@ def launch(
     watch: follows one thread, by NumPy steps
     schedule: the order of blocks and warps, which counts no byte differently but in which a race may show
     cluster: blocks of a cluster, where the kernel does not say it
-    dependence: on the launches before, which `stream.Stream` makes; then every instruction runs by its NumPy step
+    dependence: on the launches before, which `stream.Stream` makes; one that may begin before they have ended runs by
+        NumPy steps until all threads of a batch waited for them
     lenient: report no race that Triton's compiler puts into right programs and GPUs bear: threads that store equal
         values to shared memory in one instruction; global memory that several threads of a block read and one of them
         then writes; and a copy whose mbarrier was initialised with no fence before
@@ -181,7 +182,9 @@ def launch(
     local = min(batch_blocks, state.blocks) * state.threads * resources.local_size
     if local > LARGEST_LOCAL:
         raise LaunchError(f"{kernel}: {local} bytes of local memory for a batch of blocks; {LARGEST_LOCAL} are allowed")
-    tally, path = Tally(code, budget), FastPath if compiled and not state.dependence else NumpyPath
+    tally, path = Tally(code, budget), FastPath if compiled else NumpyPath
+    if path is FastPath and state.dependence and state.dependence.before:
+        path = EarlyPath
     ahead = RunAhead(schedule.seed, code.counts_warps)
     with np.errstate(all="ignore"), _one_sentence(kernel):
         for first in range(0, state.blocks, batch_blocks):

@@ -21,6 +21,7 @@
 #include "numerics/map4_map6.cuh"
 #include "reduce/amax_16x16.cuh"
 #include "reduce/tensor_amax.cuh"
+#include "scheduler/dependent_launch.cuh"
 
 // =====================================================================================================================
 // Config
@@ -76,20 +77,20 @@ __device__ __forceinline__ void sum_columns(float (&error)[2]) {
   error[0] = error[1] = __fadd_rn(error[0], error[1]);
 }
 
-// Steps 1 to 8 for a thread's blocks. values(i, x): the sixteen elements of line i
+// Steps 1 to 8 for a thread's blocks. values(i, x): the sixteen elements of line i; amax: of each line, or of the tensor
 template <
-    typename Dtype, Block block, Outputs direction, Error error, int e4m3_max, ErrorMath error_math, bool row_scaled,
+    typename Dtype, Block block, Outputs direction, Error error, int e4m3_max, ErrorMath error_math, int granules,
     int lines, typename Values>
 __device__ __forceinline__ void encode_lines(
-    Values values, const float (&block_amax)[lines], const float* __restrict__ amax, const ScaleExtents& extents,
+    Values values, const float (&block_amax)[lines], const float (&amax)[granules], const ScaleExtents& extents,
     const int (&line)[lines], int block_in_line, u8* __restrict__ data, u8* __restrict__ scale_inv) {
   Map4Map6 tried[lines];
   GlobalScale global;
   float granule_amax;
 #pragma unroll
   for (int i = 0; i < lines; ++i) {
-    if (row_scaled || i == 0) {
-      granule_amax = __ldg(row_scaled ? amax + min(line[i], extents.rows - 1) : amax);
+    if (i < granules) {
+      granule_amax = amax[i];
       global = global_scale(granule_amax, float(e4m3_max));
     }
     float x[kBlock];
@@ -133,6 +134,7 @@ __global__ void __launch_bounds__(TensorAmax::kThreads) four_over_six_amax(
     Optional<float> columnwise_amax,    // (1,)
     GridAmax* __restrict__ amax_state,  // (1,) zero before and after
     int rows, int cols) {
+  let_next_launch_begin();
   tensor_amax(input, rows, cols, amax_state, rowwise_amax, columnwise_amax);
 }
 
@@ -141,6 +143,7 @@ __global__ void __launch_bounds__(kThreads) four_over_six_amax_rows(
     const Dtype* __restrict__ input,   // (rows, cols)
     float* __restrict__ rowwise_amax,  // (rows,)
     int rows, int cols) {
+  let_next_launch_begin();
   const int row = tile_origin(kWarps, kWholeRow).row + threadIdx.x / 32;
   if (row >= rows) return;
   const ScaleExtents extents(rows, u32(cols) / kBlock);
@@ -169,7 +172,6 @@ __global__ void __launch_bounds__(kThreads, kRowwiseBlocksPerSm<Dtype>) four_ove
     u8* __restrict__ rowwise_scale_inv,      // (round_up(rows, 128), round_up(cols/16, 4)) e4m3
     int rows, int cols) {
   static_assert(!row_scaled || block == Block::block_1x16, "the rows of a 16x16 tile have amaxes of their own");
-  if (row_scaled && rows == 0) return;  // a thread outside the matrix takes the amax of the last row
   const TileOrigin origin = tile_origin(kRowwiseTileRows, kRowwiseTileCols);
   const RowRole<kRowwiseBlocks> role;
   const ScaleExtents extents(rows, u32(cols) / kBlock);
@@ -177,11 +179,18 @@ __global__ void __launch_bounds__(kThreads, kRowwiseBlocksPerSm<Dtype>) four_ove
   const int row[2] = {origin.row + role.row_in_band(0), origin.row + role.row_in_band(1)};
   Packed16<Dtype> x[2];
 #pragma unroll
-  for (int i = 0; i < 2; ++i) x[i] = load_block(input, extents, row[i], block_col);
+  for (int i = 0; i < 2; ++i) x[i] = load_block<true>(input, extents, row[i], block_col);
+  wait_for_launch_ahead();
+  if (row_scaled && rows == 0) return;  // a thread outside the matrix takes the amax of the last row
+  float granule_amax[row_scaled ? 2 : 1];
+#pragma unroll
+  for (int i = 0; i < (row_scaled ? 2 : 1); ++i) {
+    granule_amax[i] = amax_of_launch_ahead(row_scaled ? rowwise_amax + min(row[i], rows - 1) : rowwise_amax);
+  }
   float amax[2] = {block_amax(x[0]), block_amax(x[1])};
   if constexpr (block == Block::block_16x16) amax_16x16<kRowwiseBlocks>(amax);
-  encode_lines<Dtype, block, Outputs::rowwise, error, e4m3_max, error_math, row_scaled>(
-      [&](int i, float (&values)[kBlock]) { unpack(x[i], values); }, amax, rowwise_amax, extents, row, block_col,
+  encode_lines<Dtype, block, Outputs::rowwise, error, e4m3_max, error_math>(
+      [&](int i, float (&values)[kBlock]) { unpack(x[i], values); }, amax, granule_amax, extents, row, block_col,
       rowwise_data, rowwise_scale_inv);
 }
 
@@ -214,8 +223,10 @@ __global__ void __launch_bounds__(kThreads, kTileBlocksPerSm) four_over_six_enco
 #pragma unroll
       for (int i = 0; i < Pass::kLines; ++i) {
         row[i] = origin.row + role.row(i);
-        x[i] = load_block(input, rowwise_extents, row[i], block_col);
+        x[i] = load_block<true>(input, rowwise_extents, row[i], block_col);
       }
+      if (pass == 0) wait_for_launch_ahead();
+      const float tensor_amax[1] = {outputs == Outputs::both ? amax_of_launch_ahead(rowwise_amax) : 0.0f};
       float amax[Pass::kLines];
 #pragma unroll
       for (int i = 0; i < Pass::kLines; ++i) {
@@ -227,11 +238,12 @@ __global__ void __launch_bounds__(kThreads, kTileBlocksPerSm) four_over_six_enco
         if (role.first == 0) tile_amax[role.band][role.block] = amax[0];
       }
       if constexpr (outputs == Outputs::both) {
-        encode_lines<Dtype, block, Outputs::rowwise, error, e4m3_max, error_math, false>(
-            [&](int i, float (&values)[kBlock]) { unpack(x[i], values); }, amax, rowwise_amax, rowwise_extents, row,
+        encode_lines<Dtype, block, Outputs::rowwise, error, e4m3_max, error_math>(
+            [&](int i, float (&values)[kBlock]) { unpack(x[i], values); }, amax, tensor_amax, rowwise_extents, row,
             block_col, rowwise_data, rowwise_scale_inv);
       }
     }
+    const float tensor_amax[1] = {amax_of_launch_ahead(columnwise_amax)};  // before the barrier, to hide the latency
     __syncthreads();
     // Columnwise from shared memory
     {
@@ -247,9 +259,9 @@ __global__ void __launch_bounds__(kThreads, kTileBlocksPerSm) four_over_six_enco
         for (int i = 0; i < 2; ++i) {
           amax[i] = block == Block::block_16x16 ? tile_amax[role.band][col_in_tile / kBlock] : pair.amax(i);
         }
-        encode_lines<Dtype, block, Outputs::columnwise, error, e4m3_max, error_math, false>(
-            [&](int i, float (&values)[kBlock]) { pair.unpack(i, values); }, amax, columnwise_amax, columnwise_extents,
-            col, block_row, columnwise_data, columnwise_scale_inv);
+        encode_lines<Dtype, block, Outputs::columnwise, error, e4m3_max, error_math>(
+            [&](int i, float (&values)[kBlock]) { pair.unpack(i, values); }, amax, tensor_amax, columnwise_extents, col,
+            block_row, columnwise_data, columnwise_scale_inv);
       }
     }
     if (Pass::kPasses > 1) __syncthreads();

@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kEncodeBlocksPerSm<ro
   // Bottom up, because L2 still holds what the amax read last
   origin.row = (edges ? round_up(rows, TransposeTile::kRows) : rows) - TransposeTile::kRows - origin.row;
   const InputPrologue<bf16, true> prologue = {input};
-  per_token_encode_tile<outputs, rht, rounding, scale_layout, weight_2d, sign_mask, edges>(
+  per_token_encode_tile<outputs, rht, rounding, scale_layout, weight_2d, sign_mask, edges, true>(
       shared, prologue, rowwise_amax, columnwise_amax, {rowwise_data, rowwise_scale_inv},
       {columnwise_data, columnwise_scale_inv}, rows, cols, origin, seed, offset);
 }

@@ -71,7 +71,7 @@ class Batch(Lanes):
             self.asynchronous = AsyncProxy(self, self.registers, self.addressing, self.order, self.shadow)
         self.has_tensor_memory = False
         self.waited = np.zeros(self.shape, bool)  # lanes that know that the launches before have ended
-        if launch.dependence:
+        if launch.dependence and launch.dependence.before:
             self.addressing.on_global.append(self._check_launches)
             if self.asynchronous:
                 self.asynchronous.on_wait = self._know_of_launches
@@ -168,6 +168,14 @@ class Batch(Lanes):
         """`griddepcontrol.launch_dependents`."""
         if self.launch.dependence:
             self.launch.dependence.begins_next = instruction.location
+
+    @property
+    def knows_launches(self) -> bool:
+        """Whether all lanes know that all launches before have ended, and always will."""
+        dependence = self.launch.dependence
+        if not dependence or not dependence.before:
+            return True
+        return not dependence.left and bool((self.waited | ~self.live).all())
 
     def _know_of_launches(self, lanes: np.ndarray) -> None:
         """These lanes, flat, waited for others of their blocks, and know what one of those does."""

@@ -178,3 +178,19 @@ class NumpyPath:
         taken = lanes & (~holds if branch.negated else holds)
         rest = lanes & ~taken
         return taken if taken.any() else None, rest if rest.any() else None
+
+
+class EarlyPath(FastPath):
+    """A launch that began early: NumPy steps, which are checked against the launches ahead, until every lane waited."""
+
+    def __init__(self, batch: Batch, code: Code):
+        super().__init__(batch, code)
+        self._steps = NumpyPath(batch, code)
+
+    def run(self, segment: Segment, mask: np.ndarray | None) -> None:
+        """As FastPath's."""
+        for number in range(*segment):
+            if self.batch.knows_launches:
+                super().run(Segment(number, segment[1]), mask)
+                return
+            self.code.slow(number)(self.batch, mask)

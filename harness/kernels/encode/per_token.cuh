@@ -79,18 +79,19 @@ struct TileRows {
   }
 };
 
-// Encodes a thread's blocks, rowwise. block_of(i): the role's i-th block; amax_of(pair): the amax of the row it divides
-// for
+// Encodes a thread's blocks, rowwise. block_of(i): the role's i-th block; amax_of(pair, row in the tile): the amax of
+// the row it divides for in a pair
 template <Rounding rounding, ScaleLayout scale_layout, bool weight_2d, bool edges, typename BlockOf, typename AmaxOf>
 __device__ __forceinline__ void per_token_encode_rows(
     const TransposePass<bf16>::Role& role, BlockOf block_of, AmaxOf amax_of, const Quantized& rowwise, int rows,
     int cols, const TileOrigin& origin, u64 seed, u32 offset) {
+  const bool odd = threadIdx.x % 2 != 0;
   const int block_col = u32(origin.col) / kBlock + role.block, blocks = u32(cols) / kBlock;
   const ScaleExtents extents(edges ? rows : origin.row + TransposeTile::kRows, blocks);  // or to the end of this tile
   const TileStore<scale_layout, edges> target(rowwise, extents, origin.row + role.row(0), block_col);
 #pragma unroll
   for (int i = 0; i < TransposePass<bf16>::kLines; i += 2) {
-    const ScalePair<kTokenMultiplier<weight_2d>> lines(token_scale<weight_2d>(amax_of(i / 2)));
+    const ScalePair<kTokenMultiplier<weight_2d>> lines(token_scale<weight_2d>(amax_of(i / 2, role.row(i + odd))));
 #pragma unroll
     for (int k = 0; k < 2; ++k) {
       const int row = origin.row + role.row(i + k);
@@ -156,10 +157,10 @@ __device__ __forceinline__ void per_token_encode_columns(
 }
 
 // Encodes the TransposeTile at `origin`, given the amaxes. All threads call this; shared memory may be reused after the
-// next barrier.
+// next barrier. ahead: whether to read the amaxes of rows early, which hides the latency and takes registers
 template <
     Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, bool weight_2d, int sign_mask, bool edges,
-    typename Prologue>
+    bool ahead, typename Prologue>
 __device__ __forceinline__ void per_token_encode_tile(
     EncodeSmem<bf16>& shared, const Prologue& prologue, const float* __restrict__ rowwise_amax,
     const float* __restrict__ columnwise_amax, const Quantized& rowwise, const Quantized& columnwise, int rows,
@@ -170,7 +171,7 @@ __device__ __forceinline__ void per_token_encode_tile(
     const TileRows tile =
         TileRows::load<outputs != Outputs::rowwise, weight_2d, edges>(shared, prologue, rows, cols, origin, [&] {
           wait_for_launch_ahead();
-          if constexpr (outputs != Outputs::columnwise) {
+          if constexpr (ahead && outputs != Outputs::columnwise) {
             const TransposePass<bf16>::Role role;
             const int odd = threadIdx.x % 2;
             amaxes.first = line_amax<edges>(rowwise_amax, origin.row, role.row(odd), rows);
@@ -180,7 +181,10 @@ __device__ __forceinline__ void per_token_encode_tile(
     if constexpr (outputs != Outputs::columnwise) {
       per_token_encode_rows<rounding, scale_layout, weight_2d, edges>(
           tile.role, [&](int i) { return RowBlock{tile.x[i], tile.amax[i]}; },
-          [&](int pair) { return amaxes.of_pair(pair); }, rowwise, rows, cols, origin, seed, offset);
+          [&](int pair, int row) {
+            return ahead ? amaxes.of_pair(pair) : line_amax<edges>(rowwise_amax, origin.row, row, rows);
+          },
+          rowwise, rows, cols, origin, seed, offset);
     }
   }
   if constexpr (outputs != Outputs::rowwise) {

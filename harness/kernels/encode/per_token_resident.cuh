@@ -83,8 +83,7 @@ __device__ __forceinline__ void per_token_resident_tile(
           const Packed16<bf16> x = shared.encode.tile.load(row_role, i);
           return RowBlock{x, block_amax(x)};
         },
-        [&](int pair) { return shared.row_amax[row_role.row(2 * pair + threadIdx.x % 2)]; }, out.rowwise, rows, cols,
-        origin, seed, offset);
+        [&](int, int row) { return shared.row_amax[row]; }, out.rowwise, rows, cols, origin, seed, offset);
   }
   if constexpr (kByCol) {
     per_token_encode_columns<rht, rounding, false, sign_mask, false>(

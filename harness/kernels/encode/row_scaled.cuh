@@ -4,6 +4,7 @@
 #include "encode/scale_pair.cuh"
 #include "memory/block_io.cuh"
 #include "memory/transpose_tile.cuh"
+#include "scheduler/dependent_launch.cuh"
 #include "scheduler/launch.cuh"
 
 // A CTA takes this many rows, each by a team of 1, 2, 4 or 8 warps whose threads hold kHold blocks. A row of up to 8192
@@ -56,9 +57,9 @@ struct RowTeam {
   }
 };
 
-// Steps 2 and 3 of a line, which may be beyond the last
-__device__ __forceinline__ GlobalScale line_scale(const float* __restrict__ amax, int line, int lines) {
-  return global_scale(line < lines ? __ldg(amax + line) : 0.0f, kE4m3Max);
+// The amax of a line, which may be beyond the last. Behind wait_for_launch_ahead().
+__device__ __forceinline__ float line_amax(const float* amax, int line, int lines) {
+  return line < lines ? amax_of_launch_ahead(amax + line) : 0.0f;
 }
 
 // Quantizes RowScaledRows::kRows rows from `first_row` on. All threads call this.
@@ -176,7 +177,13 @@ __device__ __forceinline__ void row_scaled_tile(
       Packed16<Dtype> x[Pass::kLines];
 #pragma unroll
       for (int i = 0; i < Pass::kLines; ++i) {
-        x[i] = load_block(input, rowwise_extents, origin.row + role.row(i), block_col);
+        x[i] = load_block<true>(input, rowwise_extents, origin.row + role.row(i), block_col);
+      }
+      if (pass == 0) wait_for_launch_ahead();
+      float amax[Pass::kPairs];  // ahead, to hide the latency; of the row the thread divides for in each pair
+#pragma unroll
+      for (int pair = 0; outputs == Outputs::both && pair < Pass::kPairs; ++pair) {
+        amax[pair] = line_amax(rowwise_amax, origin.row + role.row(2 * pair + threadIdx.x % 2), rows);
       }
 #pragma unroll
       for (int i = 0; i < Pass::kLines; ++i) tile.store(role, i, x[i]);
@@ -184,8 +191,7 @@ __device__ __forceinline__ void row_scaled_tile(
         const TileStore<scale_layout> target(rowwise, rowwise_extents, origin.row + role.row(0), block_col);
 #pragma unroll
         for (int i = 0; i < Pass::kLines; i += 2) {
-          const ScalePair<Multiplier::reciprocal> lines(
-              line_scale(rowwise_amax, origin.row + role.row(i + threadIdx.x % 2), rows));
+          const ScalePair<Multiplier::reciprocal> lines(global_scale(amax[i / 2], kE4m3Max));
 #pragma unroll
           for (int k = 0; k < 2; ++k) {
             float values[kBlock];
@@ -197,16 +203,20 @@ __device__ __forceinline__ void row_scaled_tile(
         }
       }
     }
+    const ColumnRole role;
+    float amax[Pass::kPairs];  // before the barrier, to hide the latency
+#pragma unroll
+    for (int pair = 0; pair < Pass::kPairs; ++pair) {
+      amax[pair] = line_amax(columnwise_amax, first_col + role.pair_col(pair) + threadIdx.x % 2, cols);
+    }
     __syncthreads();
     // Columnwise from shared memory
     {
-      const ColumnRole role;
       const int block_row = u32(origin.row) / kBlock + role.band;
       const TileStore<scale_layout> target(columnwise, columnwise_extents, first_col + role.col, block_row);
 #pragma unroll
       for (int pair_index = 0; pair_index < Pass::kPairs; ++pair_index) {
-        const int col = first_col + role.pair_col(pair_index);
-        const ScalePair<Multiplier::reciprocal> lines(line_scale(columnwise_amax, col + threadIdx.x % 2, cols));
+        const ScalePair<Multiplier::reciprocal> lines(global_scale(amax[pair_index], kE4m3Max));
         const ColumnPair<Dtype> pair = tile.column_pair(role, pair_index);
 #pragma unroll
         for (int column = 0; column < 2; ++column) {

@@ -18,30 +18,31 @@ __device__ __forceinline__ void load_words(const void* __restrict__ source, u32 
   }
 }
 
-template <typename Dtype>
-__device__ __forceinline__ Packed16<Dtype> load16(const Dtype* __restrict__ source) {
-  Packed16<Dtype> x;
-  load_words(source, x.word);
-  return x;
+// As load_words, but in the order of the program, so that a wait for the launch ahead, which is asm as well, comes after
+// it: the compiler moves the wait above loads of constants.
+template <int count>
+__device__ __forceinline__ void load_words_in_order(const void* source, u32 (&word)[count]) {
+#if __CUDA_ARCH__ >= 900
+#pragma unroll
+  for (int i = 0; i < count; i += 4) {
+    asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(word[i]), "=r"(word[i + 1]), "=r"(word[i + 2]), "=r"(word[i + 3])
+                 : "l"(static_cast<const u32*>(source) + i));
+  }
+#else
+  load_words(source, word);
+#endif
 }
 
-// As load16, but in the order of the program, so that a wait for the launch ahead, which is asm as well, comes after it.
-// The compiler moves the wait above loads of constants.
-template <typename Dtype>
-__device__ __forceinline__ Packed16<Dtype> load16_in_order(const Dtype* source) {
-#if __CUDA_ARCH__ >= 900
+// in_order: see load_words_in_order
+template <bool in_order = false, typename Dtype>
+__device__ __forceinline__ Packed16<Dtype> load16(const Dtype* __restrict__ source) {
   Packed16<Dtype> x;
-#pragma unroll
-  for (int i = 0; i < int(sizeof(x.word) / sizeof(uint4)); ++i) {
-    u32* word = x.word + 4 * i;
-    asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(word[0]), "=r"(word[1]), "=r"(word[2]), "=r"(word[3])
-                 : "l"(reinterpret_cast<const uint4*>(source) + i));
-  }
+  if constexpr (in_order)
+    load_words_in_order(source, x.word);
+  else
+    load_words(source, x.word);
   return x;
-#else
-  return load16(source);
-#endif
 }
 
 // Stores the sixteen codes of block `block`, 8 bytes.
@@ -62,13 +63,13 @@ struct BlockPlace {
       : element(row_offset(line, extents.blocks * kBlock) + block * kBlock), inside(extents.holds(line, block)) {}
 };
 
-// Zeros outside the matrix. in_order: see load16_in_order
+// Zeros outside the matrix. in_order: see load_words_in_order
 template <bool in_order = false, typename Dtype>
 __device__ __forceinline__ Packed16<Dtype> load_block(
     const Dtype* __restrict__ input, const ScaleExtents& extents, int line, int block) {
   const BlockPlace place(extents, line, block);
   if (!place.inside) return {};
-  return in_order ? load16_in_order(input + place.element) : load16(input + place.element);
+  return load16<in_order>(input + place.element);
 }
 
 // Prologue of a quantizer that takes its input as it is
@@ -76,9 +77,7 @@ template <typename Dtype, bool in_order = false>
 struct InputPrologue {
   const Dtype* __restrict__ input;  // (rows, cols)
 
-  __device__ Packed16<Dtype> block(i64 first) const {
-    return in_order ? load16_in_order(input + first) : load16(input + first);
-  }
+  __device__ Packed16<Dtype> block(i64 first) const { return load16<in_order>(input + first); }
   __device__ Packed16<Dtype> block(const ScaleExtents& extents, int line, int block) const {
     return load_block<in_order>(input, extents, line, block);
   }
