@@ -134,7 +134,6 @@ __global__ void __launch_bounds__(TensorAmax::kThreads) four_over_six_amax(
     Optional<float> columnwise_amax,    // (1,)
     GridAmax* __restrict__ amax_state,  // (1,) zero before and after
     int rows, int cols) {
-  let_next_launch_begin();
   tensor_amax(input, rows, cols, amax_state, rowwise_amax, columnwise_amax);
 }
 

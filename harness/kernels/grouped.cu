@@ -113,7 +113,6 @@ __global__ void __launch_bounds__(TensorAmax::kThreads, 5) grouped_amax(
     GroupAmax* __restrict__ amax_state,      // (1,) zero before and after
     int num_tensors) {
   constexpr int kPerVector = 16 / int(sizeof(Dtype)), kPerItem = TensorAmax::kStep * kPerVector;  // elements
-  let_next_launch_begin();
   __shared__ Group group;
   __shared__ CtaGroupAmax<1> maxima;
   maxima.clear();
@@ -151,7 +150,6 @@ __global__ void __launch_bounds__(kThreads) grouped_amax_rht(
     int num_tensors) {
   static_assert(sizeof(Dtype) == 2, "rht is defined on bf16");
   constexpr int kPerItem = kThreads * kBlock * RhtAmax::kCols;  // elements
-  let_next_launch_begin();
   __shared__ Group group;
   __shared__ CtaGroupAmax<2> maxima;
   maxima.clear();
@@ -196,7 +194,6 @@ __global__ void __launch_bounds__(kThreads, kDbiasBlocksPerSm) grouped_amax_dbia
     int num_tensors) {
   static_assert(!rht || sizeof(Dtype) == 2, "rht is defined on bf16");
   constexpr int kValues = rht ? 2 : 1;
-  let_next_launch_begin();
   __shared__ Group group;
   __shared__ CtaGroupAmax<kValues> maxima;
   maxima.clear();
@@ -234,7 +231,6 @@ __global__ void __launch_bounds__(kThreads) grouped_dbias(
     const i64* __restrict__ tensor_offsets,    // (num_tensors + 1,)
     Dtype* __restrict__ dbias,                 // (num_tensors, cols)
     int num_tensors) {
-  let_next_launch_begin();
   __shared__ Group group;
   read_group(group, {first_dims, last_dims, tensor_offsets, num_tensors}, [](int rows, int cols) {
     return u32(cols + kThreads - 1) / kThreads;
@@ -278,8 +274,7 @@ __global__ void __launch_bounds__(kThreads, kRowwiseBlocks<Dtype>) grouped_encod
         Packed16<Dtype> x[kRowwiseRepeat];
 #pragma unroll
         for (int i = 0; i < kRowwiseRepeat; ++i) x[i] = prologue.block(extents, first_row + i * kWarps, block_col);
-        wait_for_launch_ahead();
-        const GlobalScale global = global_scale(amax_of_launch_ahead(rowwise_amax + index), kE4m3Max);
+        const GlobalScale global = global_scale(__ldg(rowwise_amax + index), kE4m3Max);
 #pragma unroll
         for (int i = 0; i < kRowwiseRepeat; ++i) {
           const int row = first_row + i * kWarps;
@@ -292,7 +287,6 @@ __global__ void __launch_bounds__(kThreads, kRowwiseBlocks<Dtype>) grouped_encod
               encoded);
         }
       });
-  wait_for_launch_ahead();  // if there was no item
 }
 
 // Reads the input once: 2 bytes of bf16 in, 0.5625 out for each direction.
@@ -321,13 +315,12 @@ __global__ void __launch_bounds__(
       [&](int index, const GroupTensor& tensor, u32 item) {
         const DactPrologue<Dtype, activation> prologue = {input + tensor.element, act_input + tensor.element};
         encode_tile<Block::block_1x16, outputs, rht, rounding, scale_layout, fast_math, kPerTensorSigns<sign_mask>>(
-            shared, prologue, [&] { return amax_of_launch_ahead(rowwise_amax + index); },
-            [&] { return amax_of_launch_ahead(columnwise_amax + index); },
+            shared, prologue, [&] { return __ldg(rowwise_amax + index); },
+            [&] { return __ldg(columnwise_amax + index); },
             {rowwise_data + tensor.element / 2, rowwise_scale_inv + tensor.rowwise_scale_inv},
             {columnwise_data + tensor.element / 2, columnwise_scale_inv + tensor.columnwise_scale_inv}, tensor.rows,
             tensor.cols, TransposeTiles::origin(tensor.cols, item), seed, offset + index);
       });
-  wait_for_launch_ahead();  // if there was no item
 }
 
 // =====================================================================================================================
@@ -347,7 +340,6 @@ __global__ void __launch_bounds__(kThreads, kTokenAmaxBlocksPerSm) grouped_per_t
     u32* __restrict__ rowwise_state,         // (lines + tickets,) zero before and after
     u32* __restrict__ columnwise_state,      // (lines + tickets,) zero before and after
     int num_tensors) {
-  let_next_launch_begin();
   group_row_col_amax<outputs, false, 0, edges>(
       input, {first_dims, last_dims, tensor_offsets, num_tensors}, {rowwise_amax, rowwise_state},
       {columnwise_amax, columnwise_state});
@@ -364,7 +356,6 @@ __global__ void __launch_bounds__(kThreads, kTokenAmaxRhtBlocksPerSm) grouped_pe
     u32* __restrict__ rowwise_state,         // (lines + tickets,) zero before and after
     u32* __restrict__ columnwise_state,      // (lines + tickets,) zero before and after
     int num_tensors) {
-  let_next_launch_begin();
   group_row_col_amax<outputs, true, kPerTokenSigns<sign_mask>, edges>(
       input, {first_dims, last_dims, tensor_offsets, num_tensors}, {rowwise_amax, rowwise_state},
       {columnwise_amax, columnwise_state});
@@ -384,7 +375,6 @@ __global__ void __launch_bounds__(kThreads, kDbiasBlocksPerSm) grouped_per_token
     u32* __restrict__ rowwise_state,         // (lines + tickets,) zero before and after
     u32* __restrict__ columnwise_state,      // (lines + tickets,) zero before and after
     int num_tensors) {
-  let_next_launch_begin();
   __shared__ Group group;
   __shared__ u32 row_max[kChunkRows];
   // Columns of an empty tensor have amaxes of 0.
@@ -441,7 +431,6 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kTokenBlocks<rounding
              columnwise_scale_inv + (edges ? tensor.columnwise_scale_inv : tensor.element / kBlock)},
             tensor.rows, tensor.cols, TransposeTiles::origin(tensor.cols, item), seed, offset + index);
       });
-  wait_for_launch_ahead();  // if there was no item
 }
 
 // Amaxes and encoding in one launch, on a device that holds all tiles at once, one to a CTA.
@@ -520,7 +509,6 @@ __global__ void __launch_bounds__(kThreads) grouped_row_scaled_clear_amax(
     Optional<float> rowwise_amax,         // (rows of all,)
     float* __restrict__ columnwise_amax,  // (cols of all,)
     int num_tensors) {
-  let_next_launch_begin();
   i64 rows = 0, cols = 0;
   for (int index = 0; index < num_tensors; ++index) {
     rows += __ldg(first_dims + index);
@@ -542,8 +530,6 @@ __global__ void __launch_bounds__(RowScaledAmaxTile::kThreads, kRowScaledAmaxBlo
     Optional<float> rowwise_amax,            // (rows of all,)
     float* __restrict__ columnwise_amax,     // (cols of all,)
     int num_tensors) {
-  let_next_launch_begin();
-  wait_for_launch_ahead();  // which sets the amaxes to 0
   static_assert(outputs != Outputs::rowwise, "rowwise alone needs no merging: use grouped_row_scaled_quantize");
   __shared__ u32 warp_max[RowScaledAmaxTile::kWarps][32 * RowScaledAmaxTile::kWords<Dtype>];
   for_each_work_item<Schedule::tiles, Offsets::lines>(
@@ -580,7 +566,6 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kSplitBlocks<Dtype>) 
             {columnwise_data + tensor.element / 2, columnwise_scale_inv + tensor.columnwise_scale_inv}, tensor.rows,
             tensor.cols, TransposeTiles::origin(tensor.cols, item));
       });
-  wait_for_launch_ahead();  // if there was no item
 }
 
 // =====================================================================================================================

@@ -89,7 +89,6 @@ __global__ void __launch_bounds__(TensorAmax::kThreads) per_token_amax_2d(
     Optional<float> columnwise_amax,    // (cols,)
     GridAmax* __restrict__ amax_state,  // (1,) zero before and after
     int rows, int cols) {
-  let_next_launch_begin();
   __shared__ float amax;  // stays negative in all CTAs but the last
   if (threadIdx.x == 0) amax = -1.0f;
   tensor_amax(input, rows, cols, amax_state, &amax, static_cast<float*>(nullptr));

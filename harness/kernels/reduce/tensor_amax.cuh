@@ -3,6 +3,7 @@
 
 #include "numerics/packed16.cuh"
 #include "reduce/grid_amax.cuh"
+#include "scheduler/dependent_launch.cuh"
 #include "scheduler/launch.cuh"
 
 struct TensorAmax {
@@ -40,6 +41,7 @@ __device__ __forceinline__ void tensor_amax(
   for (i64 first = i64(blockIdx.x) * TensorAmax::kStep; first < total; first += i64(gridDim.x) * TensorAmax::kStep) {
     running = TensorAmax::step<Dtype>(vectors, first, total, running);
   }
+  let_next_launch_begin();  // not earlier: its loads would compete with these for memory
   u32 bits[1];
   cta_max<TensorAmax::kThreads>({amax_of_word<Dtype>(running)}, bits);
   if (threadIdx.x != 0 || !grid_amax(state, bits)) return;
