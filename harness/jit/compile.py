@@ -125,25 +125,24 @@ def _question(
     return expression, sources, options, _key(sources, expression, options)
 
 
-def examine(variants: Sequence[tuple[Signature, Mapping[str, object]]], arch: str) -> list[Examined]:
-    """What the compiler says of several instantiations of one file. Raises CompileError with NVRTC's log.
+def examine(signature: Signature, flags: Mapping[str, object], arch: str) -> Examined:
+    """What the compiler says of one instantiation for `sm_*`. Raises CompileError with NVRTC's log.
 
-    A program of all takes less time than one for each. Its machine code is not kept.
+    Its machine code is not kept. Its PTX is, as that of `compute_*`, which is the same text: the emulator runs it, and
+    making it again would take half the time.
     """
-    signatures = {instantiation(signature, flags): signature for signature, flags in variants}
-    path = variants[0][0].path
-    sources = include_closure(path)
-    options = _options(arch, include_folders(sources, is_own(path.parent)))
-    keys = {expression: _key(sources, expression, options) for expression in signatures}
-    stored = {expression: _stored(key, set()) for expression, key in keys.items()}
-    records = {expression: found[0] for expression, found in stored.items() if found}
-    missing = {expression: signature for expression, signature in signatures.items() if expression not in records}
-    if missing:
-        built = _build(path.name, sources, missing, arch, options)
-        for expression, signature in missing.items():
-            records[expression] = _record(built, signature, expression, arch)
-            cache.store(keys[expression], records[expression], {})
-    return [_read(Examined, records[expression], key) for expression, key in keys.items()]
+    expression, sources, options, key = _question(signature, flags, arch)
+    with cache.lock(key):
+        found = _stored(key, set())
+        if found is None:
+            # Lines go into the PTX and leave the machine code as it is.
+            built = _build(signature.path.name, sources, {expression: signature}, arch, (*options, LINES))
+            found = _record(built, signature, expression, arch), {}
+            cache.store(key, *found)
+            virtual = ptx_of(arch)
+            only_ptx = replace(built, log="", cubin=b"")
+            _keep(only_ptx, signature, expression, virtual, key_of(signature, flags, virtual))
+    return _read(Examined, found[0], key)
 
 
 def ptx_of(arch: str) -> str:
@@ -242,9 +241,14 @@ def _compile(
     signature: Signature, expression: str, sources: Mapping[str, str], arch: str, options: Sequence[str], key: str
 ) -> Entry:
     built = _build(signature.path.name, sources, {expression: signature}, arch, options)
+    return _keep(built, signature, expression, arch, key)
+
+
+def _keep(built: Built, signature: Signature, expression: str, arch: str, key: str) -> Entry:
+    """An entry of what NVRTC made: PTX, and machine code where there is some."""
     record = _record(built, signature, expression, arch)
     files = {_PTX: gzip.compress(built.ptx.encode(), mtime=0)}
-    if not _is_virtual(arch):
+    if built.cubin:
         files[_CUBIN] = built.cubin
     cache.store(key, record, files)
     return record, files

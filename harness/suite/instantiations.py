@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeVar
 
 from rich.console import Console
@@ -22,8 +21,6 @@ from harness.suite.suite_file import suite_path
 
 Found = TypeVar("Found")
 Work = TypeVar("Work")
-
-_TOGETHER = 8  # instantiations in a program: parsing is paid once, and two processes still end together
 
 
 @dataclass(frozen=True)
@@ -66,16 +63,6 @@ def _cases(sets: Sequence[str], recipes: Sequence[str]) -> Iterable[Case]:
     return found.values()
 
 
-def batches(work: Iterable[Job]) -> list[tuple[Job, ...]]:
-    """Jobs that one program can examine, a few at a time, in their order."""
-    alike: dict[tuple[Path, str], list[Job]] = {}
-    for job in work:
-        alike.setdefault((job.signature.path, job.arch), []).append(job)
-    return [
-        tuple(jobs[first : first + _TOGETHER]) for jobs in alike.values() for first in range(0, len(jobs), _TOGETHER)
-    ]
-
-
 def side_by_side(function: Callable[[Work], Found], work: Sequence[Work], processes: int) -> list[Found]:
     """`function` of every piece of work, in their order, with a progress bar."""
     with ProcessPoolExecutor(processes) as pool:
@@ -83,11 +70,9 @@ def side_by_side(function: Callable[[Work], Found], work: Sequence[Work], proces
         return list(track(done, "compiling", len(work), disable=not Console().is_terminal))
 
 
-def examine_or_say(batch: tuple[Job, ...]) -> list[Examined | str]:
-    """What the compiler says of each instantiation, or the error; if the program has one, each is tried alone."""
+def examine_or_say(job: Job) -> Examined | str:
+    """What the compiler says of an instantiation, or the error."""
     try:
-        return list(examine([(job.signature, job.flags) for job in batch], batch[0].arch))
+        return examine(job.signature, job.flags, job.arch)
     except CompileError as error:
-        if len(batch) == 1:
-            return [str(error)]
-        return [found for job in batch for found in examine_or_say((job,))]
+        return str(error)

@@ -17,7 +17,7 @@ from harness.jit.geometry import Launch
 from harness.jit.machine_code import ptx_digest
 from harness.jit.nvrtc import build, nvrtc_build
 from harness.jit.signature import read_signatures
-from harness.suite.instantiations import Job, batches, examine_or_say
+from harness.suite.instantiations import Job, examine_or_say
 
 FLAGS_OF_SWIZZLE = Flags({"direction": "rowwise"})
 
@@ -164,28 +164,35 @@ def examined_alone(compiled):
 
 
 @pytest.mark.parametrize("arch", ARCHES)
-def test_kernels_of_one_program_have_the_machine_code_of_each_alone(tmp_path, arch):
-    signature = read_signatures("casts")["casts"]
-    variants = [{"dtype": dtype} for dtype in ("bf16", "fp16", "fp32")]
-    together = examine([(signature, flags) for flags in variants], arch)
-    assert {path.suffix for path in (tmp_path / "cache").iterdir() if path.name != ".key"} == {".record"}
-    for flags, examined in zip(variants, together, strict=True):
-        alone = compile_kernel(signature, flags, arch)
-        assert examined_alone(alone) == vars(examined)
-        (tmp_path / "cache" / f"{alone.key}.record").unlink()
-        assert examined_alone(compile_kernel(signature, flags, arch)) == vars(examined)
+@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
+def test_what_is_examined_with_lines_has_the_machine_code_of_a_kernel_without(tmp_path, arch, dtype):
+    signature, flags = read_signatures("casts")["casts"], {"dtype": dtype}
+    examined = examine(signature, flags, arch)
+    assert not list((tmp_path / "cache").glob("*.cubin"))
+    for _ in range(2):
+        compiled = compile_kernel(signature, flags, arch)
+        assert examined_alone(compiled) == vars(examined)
+        (tmp_path / "cache" / f"{compiled.key}.record").unlink()
+
+
+@pytest.mark.parametrize("arch", ARCHES)
+def test_the_ptx_of_what_is_examined_is_what_the_emulator_would_have_compiled(tmp_path, monkeypatch, arch):
+    signature, flags = read_signatures("casts")["casts"], {"dtype": "bf16"}
+    examine(signature, flags, arch)
+    with monkeypatch.context() as patch:
+        patch.setattr(harness.jit.compile, "build", None)
+        kept = compile_kernel(signature, flags, ptx_of(arch))
+    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "another"))
+    made = compile_kernel(signature, flags, ptx_of(arch))
+    assert kept == made and kept.ptx == made.ptx
 
 
 def test_what_is_wrong_with_one_kernel_is_not_said_of_others(kernels):
     source = kernels / "swizzle.cu"
     source.write_text(source.read_text() + "template <ScaleLayout d> __global__ void other() { d.wrong; }\n")
     signatures = read_signatures("swizzle", kernels)
-    jobs = [
-        Job(signatures["swizzle"], FLAGS_OF_SWIZZLE, "sm_90a"),
-        Job(signatures["other"], Flags({"d": "compact"}), "sm_90a"),
-    ]
-    assert batches(jobs) == [tuple(jobs)]
-    good, bad = examine_or_say(tuple(jobs))
+    good = examine_or_say(Job(signatures["swizzle"], FLAGS_OF_SWIZZLE, "sm_90a"))
+    bad = examine_or_say(Job(signatures["other"], Flags({"d": "compact"}), "sm_90a"))
     assert good.expression == "swizzle<Outputs::rowwise>"
     assert "NVRTC refused other<ScaleLayout::compact> for sm_90a" in bad
 

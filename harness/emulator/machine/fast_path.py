@@ -39,6 +39,12 @@ def _checks() -> tuple[Callable[..., bool], ...]:
     return record, start_copy
 
 
+def compile_ahead() -> None:
+    """Compile the interpreter into the cache, which the first launch of a process does otherwise."""
+    _interpreter()
+    _checks()
+
+
 def buffer_table(memory: list[Buffer]) -> np.ndarray:
     """What the interpreter knows of each buffer, (n, columns) int64; without tags of races."""
     table = np.zeros((len(memory), layout.BUFFER_COLUMNS), np.int64)
