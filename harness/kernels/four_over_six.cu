@@ -222,10 +222,8 @@ __global__ void __launch_bounds__(kThreads, kTileBlocksPerSm) four_over_six_enco
 #pragma unroll
       for (int i = 0; i < Pass::kLines; ++i) {
         row[i] = origin.row + role.row(i);
-        x[i] = load_block<true>(input, rowwise_extents, row[i], block_col);
+        x[i] = load_block(input, rowwise_extents, row[i], block_col);
       }
-      if (pass == 0) wait_for_launch_ahead();
-      const float tensor_amax[1] = {outputs == Outputs::both ? amax_of_launch_ahead(rowwise_amax) : 0.0f};
       float amax[Pass::kLines];
 #pragma unroll
       for (int i = 0; i < Pass::kLines; ++i) {
@@ -237,17 +235,18 @@ __global__ void __launch_bounds__(kThreads, kTileBlocksPerSm) four_over_six_enco
         if (role.first == 0) tile_amax[role.band][role.block] = amax[0];
       }
       if constexpr (outputs == Outputs::both) {
+        const float tensor_amax[1] = {__ldg(rowwise_amax)};
         encode_lines<Dtype, block, Outputs::rowwise, error, e4m3_max, error_math>(
             [&](int i, float (&values)[kBlock]) { unpack(x[i], values); }, amax, tensor_amax, rowwise_extents, row,
             block_col, rowwise_data, rowwise_scale_inv);
       }
     }
-    const float tensor_amax[1] = {amax_of_launch_ahead(columnwise_amax)};  // before the barrier, to hide the latency
     __syncthreads();
     // Columnwise from shared memory
     {
       const ColumnRole role = block == Block::block_16x16 ? ColumnRole::of_16x16_blocks() : ColumnRole();
       const int block_row = u32(origin.row) / kBlock + role.band;
+      const float tensor_amax[1] = {__ldg(columnwise_amax)};
 #pragma unroll
       for (int pair_index = 0; pair_index < Pass::kPairs; ++pair_index) {
         const int col_in_tile = role.pair_col(pair_index);

@@ -64,12 +64,12 @@ __global__ void __launch_bounds__(kThreads) per_tensor_amax_rht(
     Optional<float> columnwise_amax,    // (1,)
     GridAmax* __restrict__ amax_state,  // (1,) zero before and after
     int rows, int cols) {
-  let_next_launch_begin();
   const u32 units = RhtAmax::units(rows, cols);
   RhtAmax running;
   for (u32 unit = blockIdx.x * kThreads + threadIdx.x; unit < units; unit += gridDim.x * kThreads) {
     running.add<sign_mask>(input, cols, unit);
   }
+  let_next_launch_begin();
   u32 bits[2];
   cta_max<kThreads>({amax_of_word<bf16>(running.input), amax_of_word<bf16>(running.rotated)}, bits);
   if (threadIdx.x != 0 || !grid_amax(amax_state, bits)) return;
