@@ -20,6 +20,7 @@ class FakeClock:
         self.now = 0.0
         self.flushes = self._restarted = 0
         self.late = False
+        self.late_behind: frozenset[int] = frozenset()  # flushes of so many reads are too short for the host
         self.calls = 1
         self.clocks: dict[int, float] = {}  # flush → MHz, where it is not 1980
         self.exposed: list[bool] = []
@@ -28,8 +29,10 @@ class FakeClock:
         self.exposed.append(self.late)
         return self.now / self.calls
 
-    def flush(self) -> None:
+    def flush(self, times: int = 1) -> None:
         self.flushes += 1
+        if self.late_behind:
+            self.late = times in self.late_behind
 
     def restart(self) -> None:
         self._restarted = self.flushes

@@ -42,8 +42,8 @@ class Clock(Protocol):
     def __call__(self) -> Any:
         """A reading; the difference of two is in seconds."""
 
-    def flush(self) -> None:
-        """Queue a read of more bytes than the L2 holds, which evicts the data of the round."""
+    def flush(self, times: int = 1) -> None:
+        """Queue reads of more bytes than the L2 holds, which evict the data of the round while the host queues it."""
 
     def restart(self) -> None:
         """Forget the readings behind `mhz`."""
@@ -112,13 +112,14 @@ class GpuClock:
         event.record(self.stream)
         return Tick(self, self.calls, event)
 
-    def flush(self) -> None:
+    def flush(self, times: int = 1) -> None:
         # Not by writing, which leaves the L2 full of dirty lines whose write-back is then timed: 8 % of
         # per_tensor/stage=amax/32768x8192, 130 us instead of 120 (H200, 2026-11-21).
-        self.flushes += 1
+        self.flushes += times
         with cuda_errors("flush"), self.stream:
             self._sm_clock.read()
-            self._memory.max(out=self._sink)
+            for _ in range(times):
+                self._memory.max(out=self._sink)
 
     def restart(self) -> None:
         self._sm_clock.restart()
@@ -146,15 +147,15 @@ def graph_us(clock: GpuClock, graph: Any, rounds: int = 3) -> float:
     return min(times)
 
 
-def sample(clock: Clock, target: Callable[[], None], rounds: int, calls: int = 1) -> list[float]:
+def sample(clock: Clock, target: Callable[[], None], rounds: int, calls: int = 1, flushes: int = 1) -> list[float]:
     """Seconds of a call for each round, measured like pytest-benchmark's pedantic mode with `setup=clock.flush`.
 
-    calls: in one run of the target
+    calls: in one run of the target; flushes: before each
     """
     clock.calls = calls
     seconds = []
     for _ in range(rounds):
-        clock.flush()
+        clock.flush(flushes)
         start = clock()
         target()
         stop = clock()

@@ -298,6 +298,14 @@ def test_rounds_in_which_the_gpu_waited_are_counted_and_told(bench: Benches, gpu
     assert f"the GPU waited for the host in {FEWEST} of {FEWEST} rounds" in times["measured"]
 
 
+@pytest.mark.parametrize("short", [{1}, {1, 2}])
+def test_rounds_in_which_the_gpu_waited_are_taken_again_behind_a_longer_flush(bench: Benches, gpu: FakeGpu, short):
+    gpu.clock.late_behind = frozenset(short)
+    bench()
+    times = bench.records()[0]["times"]
+    assert (times["exposed"], times["rounds"]) == (0, FEWEST) and "waited" not in times["measured"]
+
+
 @pytest.mark.parametrize(("noise", "rounds"), [(0.0001, FEWEST), (0.2, MOST)])
 def test_noise_asks_for_more_rounds(bench: Benches, gpu: FakeGpu, noise: float, rounds: int):
     gpu.noise = noise
