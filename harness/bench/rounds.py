@@ -41,8 +41,7 @@ class Baseline:
 
 @dataclass(frozen=True)
 class Round:
-    """seconds: of a call; mhz: of the multiprocessors; exposed: whether the GPU waited for the host, then or in an
-        opponent's turn
+    """seconds: of a call; mhz: of the multiprocessors; exposed: whether the GPU waited for the host
 
     baseline, second: seconds of a call of each opponent just before, None without one
     """
@@ -64,7 +63,6 @@ class Turns:
         self._opponents = (baseline, second or Baseline())
         self._seconds: tuple[list[float], ...] = ([], [])
         self._flushes = FLUSHES[0]
-        self._late: list[bool] = []  # whether the GPU waited for the host in the turn of an opponent, for each round
 
     def pilot(self) -> int:
         """Warm up, and estimate how many rounds are needed."""
@@ -87,13 +85,11 @@ class Turns:
 
     def _take(self, count: int, record: Recorder) -> list[Round]:
         self._clock.restart()
-        self._late.clear()
         seconds = record(self._timed.enqueue, self._before_round, count)
         # Each opponent that can run has a reading before the case's own.
         others = sum(1 for each in self._opponents if each.enqueue)
         mhz = self._clock.mhz()[others :: others + 1]
-        own = self._clock.exposed[-len(seconds) :]
-        exposed = [late or before for late, before in zip(own, self._late, strict=True)]
+        exposed = self._clock.exposed[-len(seconds) :]
         theirs = [taken[-len(seconds) :] or [None] * len(seconds) for taken in self._seconds]
         return [Round(*each) for each in zip(seconds, mhz, exposed, *theirs, strict=True)]
 
@@ -108,12 +104,10 @@ class Turns:
         return seconds
 
     def _before_round(self) -> None:
-        late = False
         for opponent, taken in zip(self._opponents, self._seconds, strict=True):
             if opponent.enqueue:
                 taken += sample(self._clock, opponent.enqueue, 1, opponent.calls, self._flushes)
-                late |= self._clock.exposed.pop()  # it counts only rounds of the case
-        self._late.append(late)
+                self._clock.exposed.pop()  # it counts only rounds of the case
         self._timed.before_round()
         self._clock.calls = self._timed.calls
         self._clock.flush(self._flushes)

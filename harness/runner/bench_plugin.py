@@ -48,9 +48,11 @@ class BenchRun:
         self.identity = device.identity()
         self.header = self._header(config)
         self.began, self.timed, self._before = time.monotonic(), 0, dict(SECONDS.totals)
+        gbps = self._measure_roofline("start")  # first, because an idle GPU needs a while to reach its clock
         self.header["floors_us"] = roofline.floors_us(self.clock)
+        self._write_header()
         self.flush_seconds = roofline.flush_seconds(self.clock)
-        self.bench = bench(device, self.clock, self._measure_roofline("start"))
+        self.bench = bench(device, self.clock, gbps)
         self.bench.energy = config.option.energy
         _set_up_recorder(config, run_dir)
 
