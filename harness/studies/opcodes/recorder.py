@@ -7,7 +7,7 @@ and only in a test that passes.
 from __future__ import annotations
 
 import json
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -18,39 +18,56 @@ from harness.emulator.machine.scheduler import Scheduler
 from harness.files import write_text
 from harness.studies.opcodes.instructions import plain
 
-_executed: set[str] = set()
 _found: dict[str, tuple[int, str]] = {}
+
+
+class Executed(set[str]):
+    """Mnemonics that the emulator executed, as the kernels spell them."""
+
+    def names(self) -> set[str]:
+        return {plain(name) for name in self}
+
+    def covered_by(self, item: pytest.Item) -> set[str]:
+        """The names that a marker of the test covers."""
+        marks = list(item.iter_markers("covers"))
+        return {name for name in self.names() if any(covers(mark.args, name) for mark in marks)}
+
+
+def noted(replace: Callable[[type, str, object], None]) -> Executed:
+    """What is executed from now on. replace: `setattr`, or that of a fixture, which puts the scheduler back"""
+    executed, run = Executed(), Scheduler.run
+
+    def recorded(scheduler: Scheduler) -> None:
+        try:
+            run(scheduler)
+        except LaunchError:
+            executed.update(scheduler.tally.opcodes())
+            raise
+        executed.update(scheduler.tally.opcodes())
+
+    replace(Scheduler, "run", recorded)
+    return executed
+
+
+def name_of(item: pytest.Item) -> str:
+    """`test_memory.py::test_loads[u32]`."""
+    path, _, test = item.nodeid.partition("::")
+    return f"{Path(path).name}::{test}"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--opcodes", type=Path, help="write which test covers which instruction")
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    run = Scheduler.run
-
-    def recorded(scheduler: Scheduler) -> None:
-        try:
-            run(scheduler)
-        except LaunchError:
-            _executed.update(scheduler.tally.opcodes())
-            raise
-        _executed.update(scheduler.tally.opcodes())
-
-    Scheduler.run = recorded
-    config.add_cleanup(lambda: setattr(Scheduler, "run", run))
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, None]:
     """Note what a test covers and executes, once it has passed."""
-    _executed.clear()
-    yield
-    names = {plain(name) for name in _executed}
-    for name in names:
-        if any(covers(mark.args, name) for mark in item.iter_markers("covers")):
-            path, _, test = item.nodeid.partition("::")
-            _found[name] = min(_found.get(name, (len(names) + 1, "")), (len(names), f"{Path(path).name}::{test}"))
+    with pytest.MonkeyPatch.context() as patch:
+        executed = noted(patch.setattr)
+        yield
+    count = len(executed.names())
+    for name in executed.covered_by(item):
+        _found[name] = min(_found.get(name, (count + 1, "")), (count, name_of(item)))
 
 
 def covers(prefixes: tuple[str, ...], name: str) -> bool:
