@@ -68,7 +68,7 @@ def test_every_renderer_is_used():
     ("name", "file", "before", "after"),
     [
         ("speed", "tables/nvidia-h200/peers.jsonl", '"graph": 159.664', '"graph": 171.664'),
-        ("products", "tables/nvidia-h200/gemm.jsonl", '"commit": "ef1de40', '"commit": "0f1de40'),
+        ("products", "tables/nvidia-h200/gemm.jsonl", '"commit": "a274b6e', '"commit": "0274b6e'),
         (
             "quality",
             "quality/quality.csv",
