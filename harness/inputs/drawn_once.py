@@ -32,21 +32,22 @@ class DrawnOnce:
         self.reset()
 
     def reset(self) -> None:
-        self._folder: Path | None = None
+        self._folder = Path()
+        self._shared = False
         self.asker = 0
         self._mapped: OrderedDict[Reference, np.ndarray] = OrderedDict()
         self._known: dict[int, tuple[weakref.ref[np.ndarray], Reference]] = {}
 
     def share(self, folder: Path) -> None:
         """Keep tensors in this folder, which exists, and which the caller removes."""
-        self._folder = folder
+        self._folder, self._shared = folder, True
 
     def of(self, key: str, dtype: str, shape: tuple[int, ...], draw: Callable[[], np.ndarray]) -> np.ndarray:
         """The tensor of this key, drawn here if no process has drawn it.
 
         key: decides every byte together with dtype and shape; draw: returns an array of that dtype and shape
         """
-        if self._folder is None:
+        if not self._shared:
             return draw()
         name = f"drawn-{hashlib.sha256(f'{key} {dtype} {shape}'.encode()).hexdigest()[:24]}"
         reference = name, dtype, shape
@@ -77,7 +78,7 @@ class DrawnOnce:
 
     def drop(self, number: int) -> None:
         """Remove the files for which no case behind this number has asked yet. A case that asks later draws anew."""
-        for path in self._folder.glob("drawn-*") if self._folder else ():
+        for path in self._folder.glob("drawn-*") if self._shared else ():
             with suppress(OSError):
                 if not path.suffix and path.stat().st_mtime <= number:
                     path.with_suffix(".claim").unlink(missing_ok=True)
@@ -90,7 +91,6 @@ class DrawnOnce:
 
     def _drawn_elsewhere(self, reference: Reference) -> np.ndarray | None:
         """What another process has drawn or is drawing; None if this one has to."""
-        assert self._folder is not None
         path = self._folder / reference[0]
         claim = path.with_suffix(".claim")
         try:
@@ -110,7 +110,6 @@ class DrawnOnce:
             return None  # dropped in between
 
     def _map(self, reference: Reference) -> np.ndarray:
-        assert self._folder is not None
         name, dtype, shape = reference
         with (self._folder / name).open("rb") as file:
             # Private pages, because torch warns of an array that nobody may write.

@@ -8,8 +8,8 @@ from subprocess import CompletedProcess
 
 import numpy as np
 import pytest
-from conftest import SUITE
 from toy_runs import toy_runs
+from toy_suite import SUITE
 from ways import must_be_red
 
 import harness.plugin

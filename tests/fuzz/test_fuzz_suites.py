@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from conftest import SUITE
 from hostile import TOKENS, bounded, mutated, patience
 from hypothesis import given
 from hypothesis import strategies as st
+from toy_suite import SUITE
 
 from harness.errors import SuiteError, UsageError
 from harness.files import SUITES

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from harness.contract.case import Case
+from harness.suite import gemm_operands
 from harness.suite.degenerate import covers
 from harness.suite.suite import find_case, load_suites
 from harness.verify import expected
@@ -35,10 +36,16 @@ def found(case_id: str) -> str:
     return expected.expect(find_case(case_id)).disagreement
 
 
+def draw_with(monkeypatch, draw) -> None:
+    """Have `draw` make the tensors of groups and of all other cases."""
+    monkeypatch.setattr(expected, "make", draw)
+    monkeypatch.setattr(gemm_operands, "make", draw)
+
+
 def spoiled(monkeypatch, change) -> None:
     """Have `make` draw what `change` makes of its tensor."""
     make = expected.make
-    monkeypatch.setattr(expected, "make", lambda *of: np.ascontiguousarray(change(make(*of))))
+    draw_with(monkeypatch, lambda *of: np.ascontiguousarray(change(make(*of))))
 
 
 def objection_to(case: Case, **arrays: np.ndarray) -> str:
@@ -60,7 +67,7 @@ def test_a_distribution_that_draws_something_else(monkeypatch):
 
 def test_a_seed_that_does_not_matter(monkeypatch):
     make = expected.make
-    monkeypatch.setattr(expected, "make", lambda name, rows, cols, dtype, seed: make(name, rows, cols, dtype, 1))
+    draw_with(monkeypatch, lambda name, rows, cols, dtype, seed: make(name, rows, cols, dtype, 1))
     assert found(PLAIN) == "x is the same for another seed; the input normal depends on the seed"
 
 
@@ -68,7 +75,7 @@ def test_tensors_of_a_group_that_are_the_same(monkeypatch):
     make = expected.make
     case_id = "grouped/default/128+0+128x128/normal/eager"
     assert found(case_id) == ""
-    monkeypatch.setattr(expected, "make", lambda name, rows, cols, dtype, seed: make(name, rows, cols, dtype, seed | 7))
+    draw_with(monkeypatch, lambda name, rows, cols, dtype, seed: make(name, rows, cols, dtype, seed | 7))
     expected._high_precision.cache_clear()
     expected._inputs.cache_clear()
     expected._expect.cache_clear()
