@@ -32,6 +32,11 @@ SEVERITY = (
 )
 
 
+def exit_of(code: int) -> Exit:
+    """The exit code of the table that a process ended with; for any other BYTES_DIFFER, as not all may be compared."""
+    return Exit(code) if code in set(Exit) else Exit.BYTES_DIFFER
+
+
 class HarnessError(Exception):
     """Base of every error the harness raises on purpose; its text is one sentence for the user."""
 

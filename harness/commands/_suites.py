@@ -30,6 +30,13 @@ def set_name(text: str) -> Callable:
     return click.option("--set", "set_name", metavar="NAME", help=text)
 
 
+def chosen(set_name: str | None, cases: Sequence[str], device_name: str) -> list[str]:
+    """The options of pytest for a set, cases, a device and the recipes of one's own."""
+    options = [*(("--set", set_name) if set_name else ()), *(word for case in cases for word in ("--case", case))]
+    options += [word for folder in dict.fromkeys(RECIPE_DIRS.values()) for word in ("--recipe-dir", str(folder))]
+    return [*options, "--device", device_name]
+
+
 def run(
     words: Sequence[str], set_name: str | None, cases: Sequence[str], device_name: str, jobs: str | None
 ) -> NoReturn:
@@ -44,9 +51,7 @@ def run(
     suites = [shown(suite_path(name)) for name in recipes or sorted(RECIPE_DIRS)] or [shown(SUITES)]
     for error in recipe_files.errors() if own else ():
         raise UsageError(error)
-    chosen = [*(("--set", set_name) if set_name else ()), *(word for case in cases for word in ("--case", case))]
-    chosen += [word for folder in own for word in ("--recipe-dir", folder)]
-    ours = [*chosen, "--device", device_name, *(("-n", jobs) if jobs is not None else ())]
+    ours = [*chosen(set_name, cases, device_name), *(("-n", jobs) if jobs is not None else ())]
     settings = (*_SETTINGS, "-p", "harness.plugin") if INSTALLED or own else ()
     # Cases run side by side; threads of their own would only get in each other's way.
     os.environ.update({name: os.environ.get(name, "1") for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")})

@@ -6,7 +6,7 @@ import click
 
 from harness.commands import _shared, _suites
 from harness.errors import Exit
-from harness.files import RECIPE_DIRS, RESULTS
+from harness.files import RESULTS
 from harness.runner import several_gpus
 
 
@@ -27,6 +27,4 @@ def command(
     count = several_gpus.count_of(gpus) if gpus else 1
     if count == 1:
         _suites.run([*words, "--bench"], set_name, cases, device_name, None)
-    chosen = [*(("--set", set_name) if set_name else ()), *(word for case in cases for word in ("--case", case))]
-    folders = [word for folder in dict.fromkeys(RECIPE_DIRS.values()) for word in ("--recipe-dir", str(folder))]
-    return several_gpus.bench([*words, *chosen, "--device", device_name, *folders], count, RESULTS / "runs")
+    return several_gpus.bench([*words, *_suites.chosen(set_name, cases, device_name)], count, RESULTS / "runs")

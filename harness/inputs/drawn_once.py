@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import mmap
 import os
 import time
@@ -14,8 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
+from harness.inputs.draw import make
 from harness.inputs.dtypes import DTYPES
 
+LARGEST_OWN = 1 << 20  # elements of a tensor that costs less to draw than to share
 LAST = 4  # tensors that stay mapped, so that the same array comes back while its shape lasts
 _PAUSE = 0.005
 
@@ -43,11 +46,11 @@ class DrawnOnce:
         self._folder, self._shared = folder, True
 
     def of(self, key: str, dtype: str, shape: tuple[int, ...], draw: Callable[[], np.ndarray]) -> np.ndarray:
-        """The tensor of this key, drawn here if no process has drawn it.
+        """The tensor of this key, drawn here if no process has drawn it, or if it is small.
 
         key: decides every byte together with dtype and shape; draw: returns an array of that dtype and shape
         """
-        if not self._shared:
+        if not self._shared or math.prod(shape) <= LARGEST_OWN:
             return draw()
         name = f"drawn-{hashlib.sha256(f'{key} {dtype} {shape}'.encode()).hexdigest()[:24]}"
         reference = name, dtype, shape
@@ -121,3 +124,10 @@ class DrawnOnce:
 
 
 DRAWN = DrawnOnce()
+
+
+def tensor(input_name: str, rows: int, cols: int, dtype: str, seed: int) -> np.ndarray:
+    """The (rows, cols) tensor as `draw.make` makes it, by way of `DRAWN`; without rows an empty one."""
+    if not rows:
+        return np.empty((0, cols), DTYPES[dtype])  # no distribution makes such a tensor
+    return DRAWN.of(f"{input_name} {seed}", dtype, (rows, cols), lambda: make(input_name, rows, cols, dtype, seed))

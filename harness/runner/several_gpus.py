@@ -15,10 +15,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-from harness.errors import DeviceUnavailable, Exit, UsageError
+from harness.errors import DeviceUnavailable, Exit, UsageError, exit_of
 from harness.records import journal
 from harness.records.run_folder import new_folder
 from harness.runner import ahead
+from harness.runner.outcome import worst
 from harness.runner.process import gpu_count
 
 _TAKEN = ("--shard", "--ahead", "-n")  # what each shard has its own of
@@ -68,9 +69,9 @@ def bench(words: Sequence[str], count: int, runs: Path) -> Exit:
         codes = [shard.wait() for shard in shards]
     if any(codes):
         print(f"shards in {', '.join(map(str, parts))} ended with {codes}; --resume goes on with what is unfinished")
-        return Exit.INTERRUPTED if Exit.INTERRUPTED in codes else _known(max(codes))
+        return worst(map(exit_of, codes))
     merge = [sys.executable, "-m", "harness", "merge", *map(str, parts), "--into", str(own.run_dir)]
-    return _known(subprocess.run(merge, check=False).returncode)
+    return exit_of(subprocess.run(merge, check=False).returncode)
 
 
 class _Shard:
@@ -108,7 +109,3 @@ def _pass_on(lines: IO[str], before: str) -> None:
         for line in lines:
             sys.stdout.write(before + line)
             sys.stdout.flush()
-
-
-def _known(code: int) -> Exit:
-    return Exit(code) if code in set(Exit) else Exit.BYTES_DIFFER

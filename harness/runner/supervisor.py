@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import NoReturn
 
-from harness.errors import Exit, HarnessError, UsageError
+from harness.errors import Exit, HarnessError, UsageError, exit_of
 from harness.records import journal, seal
 from harness.records.run_folder import new_folder, read_run
 from harness.runner.outcome import last_line, outcome, worst
@@ -208,10 +208,8 @@ def _results(request: Request, run_dir: Path, sealed: seal.Seal) -> tuple[list[R
 
 
 def _known(code: int) -> Exit:
-    """An exit code of the table; for any other BYTES_DIFFER, because what was not compared may differ."""
-    if -code in _ENDING:
-        return Exit.INTERRUPTED
-    return Exit(code) if code in set(Exit) else Exit.BYTES_DIFFER
+    """As `exit_of`, with INTERRUPTED for the signals that end a process."""
+    return Exit.INTERRUPTED if -code in _ENDING else exit_of(code)
 
 
 def _size(run_dir: Path) -> int:

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.contract.case import LARGEST_OWN_TENSOR, Case
+from harness.contract.case import Case
 from harness.errors import ContractError
 from harness.inputs import tensor_file
-from harness.inputs.draw import make
-from harness.inputs.drawn_once import DRAWN
-from harness.inputs.dtypes import DTYPES
+from harness.inputs.drawn_once import tensor
 from harness.oracles.gemm_packed import INPUTS
 
 COLUMNWISE = {"tn": "", "nn": "b", "nt": "ab"}  # layout → the operands that are read through their columnwise copy
@@ -73,18 +71,5 @@ def _draw(case: Case) -> dict[str, np.ndarray]:
         wanted["bias"] = (plain, 1, case.problem.n, str(flags.dtype))
     made = {}
     for name, (input_name, rows, cols, dtype) in wanted.items():
-        made[name] = drawn(input_name, rows, cols, dtype, case.tensor_seed + _ORDER.index(name))
+        made[name] = tensor(input_name, rows, cols, dtype, case.tensor_seed + _ORDER.index(name))
     return {name: array.reshape(-1) if name == "bias" else array for name, array in made.items()}
-
-
-def drawn(input_name: str, rows: int, cols: int, dtype: str, seed: int) -> np.ndarray:
-    """The (rows, cols) tensor as `make` draws it; a large one once for all processes that share what they draw."""
-    if not rows:
-        return np.empty((0, cols), DTYPES[dtype])  # of an empty group; no distribution makes such a tensor
-
-    def draw() -> np.ndarray:
-        return make(input_name, rows, cols, dtype, seed)
-
-    if rows * cols <= LARGEST_OWN_TENSOR:
-        return draw()
-    return DRAWN.of(f"{input_name} {seed}", dtype, (rows, cols), draw)

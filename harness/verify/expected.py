@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from harness.contract.case import LARGEST_OWN_TENSOR, Case
+from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.contract.group_shape import MOST_TENSORS
 from harness.contract.interval import Demand, Interval
 from harness.errors import ContractError
 from harness.files import recipe_dir
 from harness.inputs.draw import make
-from harness.inputs.drawn_once import DRAWN
+from harness.inputs.drawn_once import DRAWN, tensor
 from harness.inputs.dtypes import DTYPES
 from harness.oracles import by_recipe
 from harness.seconds import INPUTS, ORACLES, SECONDS
@@ -150,7 +150,7 @@ def _drawn(case: Case) -> dict[str, np.ndarray]:
 def _draw(case: Case, seed: int) -> np.ndarray:
     dtype = str(case.flags.get("dtype", "bf16"))
     if not case.is_group:
-        return gemm_operands.drawn(case.input, case.rows, case.cols, dtype, seed)
+        return tensor(case.input, case.rows, case.cols, dtype, seed)
     tensors, offsets = case.problem.tensors, case.problem.group.tensor_offsets
 
     def draw() -> np.ndarray:
@@ -161,8 +161,6 @@ def _draw(case: Case, seed: int) -> np.ndarray:
                 flat[offsets[number] : offsets[number + 1]] = part.reshape(-1)
         return flat
 
-    if case.problem.group.elements <= LARGEST_OWN_TENSOR:
-        return draw()
     return DRAWN.of(f"{case.input} {tensors} {seed}", dtype, (case.problem.group.elements,), draw)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from harness.inputs import drawn_once
 from harness.inputs.drawn_once import DrawnOnce
 
 SHAPE = (3, 5)
@@ -19,7 +20,8 @@ def draw(value: float = 1.0) -> np.ndarray:
 
 
 @pytest.fixture
-def shared(tmp_path: Path) -> DrawnOnce:
+def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DrawnOnce:
+    monkeypatch.setattr(drawn_once, "LARGEST_OWN", 1)
     made = DrawnOnce()
     made.share(tmp_path)
     return made
@@ -29,6 +31,11 @@ def test_nothing_is_kept_until_a_folder_is_shared():
     alone = DrawnOnce()
     first, second = (alone.of("key", "fp32", SHAPE, draw) for _ in range(2))
     assert first is not second and alone.reference(first) is None
+
+
+def test_a_small_tensor_is_not_worth_a_file(shared, tmp_path, monkeypatch):
+    monkeypatch.setattr(drawn_once, "LARGEST_OWN", 15)
+    assert shared.reference(shared.of("key", "fp32", SHAPE, draw)) is None and not list(tmp_path.iterdir())
 
 
 def test_a_key_is_drawn_once_and_gives_the_same_array(shared):

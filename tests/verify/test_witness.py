@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from harness.contract.case import Case
-from harness.suite import gemm_operands
+from harness.inputs import drawn_once
 from harness.suite.degenerate import covers
 from harness.suite.suite import find_case, load_suites
 from harness.verify import expected
@@ -39,7 +39,7 @@ def found(case_id: str) -> str:
 def draw_with(monkeypatch, draw) -> None:
     """Have `draw` make the tensors of groups and of all other cases."""
     monkeypatch.setattr(expected, "make", draw)
-    monkeypatch.setattr(gemm_operands, "make", draw)
+    monkeypatch.setattr(drawn_once, "make", draw)
 
 
 def spoiled(monkeypatch, change) -> None:

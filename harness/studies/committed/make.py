@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.errors import Exit, UsageError
+from harness.errors import Exit, UsageError, exit_of
 from harness.files import PACKAGE, RESULTS, ROOT, write_text
 from harness.records.run_folder import BENCH, commit, now, read_bench, shown
 from harness.report.tables import write_jsonl, write_times
@@ -179,7 +179,7 @@ def _run(words: list[str], out: Path, seconds: float) -> Exit:
             command, cwd=ROOT, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
         )
         try:
-            return _exit(process.wait(max(seconds, 1.0)))
+            return exit_of(process.wait(max(seconds, 1.0)))
         except (subprocess.TimeoutExpired, KeyboardInterrupt):
             process.send_signal(signal.SIGINT)
             with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
@@ -188,7 +188,3 @@ def _run(words: list[str], out: Path, seconds: float) -> Exit:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             return Exit.INTERRUPTED
-
-
-def _exit(code: int) -> Exit:
-    return Exit(code) if code in set(Exit) else Exit.BYTES_DIFFER

@@ -34,7 +34,10 @@ class Executed(set[str]):
 
 
 def noted(replace: Callable[[type, str, object], None]) -> Executed:
-    """What is executed from now on. replace: `setattr`, or that of a fixture, which puts the scheduler back"""
+    """A set to which every launch from now on adds the instructions that it executes.
+
+    replace: sets an attribute of a class, as `setattr` does; `monkeypatch.setattr` also takes it back after the test
+    """
     executed, run = Executed(), Scheduler.run
 
     def recorded(scheduler: Scheduler) -> None:
