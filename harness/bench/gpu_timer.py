@@ -148,14 +148,16 @@ def graph_us(clock: GpuClock, graph: Any, rounds: int = 3) -> float:
 
 
 def sample(clock: Clock, target: Callable[[], None], rounds: int, calls: int = 1, flushes: int = 1) -> list[float]:
-    """Seconds of a call for each round, measured like pytest-benchmark's pedantic mode with `setup=clock.flush`.
-
-    calls: in one run of the target; flushes: before each
-    """
+    """Seconds of a call for each round. calls: in one run of the target; flushes: before each"""
     clock.calls = calls
+    return pedantic(clock, target, lambda: clock.flush(flushes), rounds)
+
+
+def pedantic(clock: Clock, target: Callable[[], None], setup: Callable[[], None], rounds: int) -> list[float]:
+    """Seconds of a call for each round, measured as pytest-benchmark's pedantic mode does, without its record."""
     seconds = []
     for _ in range(rounds):
-        clock.flush(flushes)
+        setup()
         start = clock()
         target()
         stop = clock()

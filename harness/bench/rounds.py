@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from harness.bench import statistics
-from harness.bench.gpu_timer import Clock, pilot, sample
+from harness.bench.gpu_timer import Clock, pedantic, pilot, sample
 from harness.bench.timed import Timed
 
 WARM_UP = 3  # rounds that are thrown away
@@ -80,7 +81,7 @@ class Turns:
                 (exposed if each.exposed else kept).append(each)
             if len(kept) == count:
                 break
-            record = self._record_again  # pytest-benchmark records once for each case
+            record = partial(pedantic, self._clock)  # pytest-benchmark records once for each case
         return kept + exposed[len(exposed) - count + len(kept) :]
 
     def _take(self, count: int, record: Recorder) -> list[Round]:
@@ -92,16 +93,6 @@ class Turns:
         exposed = self._clock.exposed[-len(seconds) :]
         theirs = [taken[-len(seconds) :] or [None] * len(seconds) for taken in self._seconds]
         return [Round(*each) for each in zip(seconds, mhz, exposed, *theirs, strict=True)]
-
-    def _record_again(self, target: Callable[[], None], setup: Callable[[], None], rounds: int) -> list[float]:
-        seconds = []
-        for _ in range(rounds):
-            setup()
-            start = self._clock()
-            target()
-            stop = self._clock()
-            seconds.append(stop - start)
-        return seconds
 
     def _before_round(self) -> None:
         for opponent, taken in zip(self._opponents, self._seconds, strict=True):
