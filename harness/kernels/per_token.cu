@@ -41,7 +41,6 @@ __device__ __forceinline__ void row_col_amax_by_teams(
     const bf16* __restrict__ input, const AmaxOutput& rowwise, const AmaxOutput& columnwise, int rows, int cols) {
   using Strip = RowColStrip<rht>;
   __shared__ Strip shared;
-  let_next_launch_begin();
   const int strips = (u32(cols) + Strip::kCols - 1) / Strip::kCols, chunks = u32(rows) / Strip::kRows;
   const int team = max(1, min(int(gridDim.x) / strips, chunks));
   for (int item = blockIdx.x; item < strips * team; item += gridDim.x) {

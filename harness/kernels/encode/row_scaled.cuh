@@ -130,6 +130,7 @@ __device__ __forceinline__ void row_scaled_amax_tile(
       const int row = origin.row + first + i * Tile::kWarps;
       if (row < rows && lane_col < cols) load_words(input + row_offset(row, cols) + lane_col, word[i]);
     }
+    if (first == warp) wait_for_launch_ahead();  // which sets the amaxes to 0
 #pragma unroll
     for (int i = 0; i < Tile::kUnroll; ++i) {
       if constexpr (outputs == Outputs::both) {
@@ -141,6 +142,7 @@ __device__ __forceinline__ void row_scaled_amax_tile(
       for (int w = 0; w < kWords; ++w) column_max[w] = max2(column_max[w], abs2(word[i][w], Dtype{}), Dtype{});
     }
   }
+  let_next_launch_begin();  // not earlier: its loads would compete with these for memory
 #pragma unroll
   for (int w = 0; w < kWords; ++w) warp_max[warp][lane * kWords + w] = column_max[w];
   __syncthreads();

@@ -3,6 +3,7 @@
 
 #include "memory/block_io.cuh"
 #include "numerics/rht.cuh"
+#include "scheduler/dependent_launch.cuh"
 #include "scheduler/last_arrival.cuh"
 
 // A CTA takes chunks of rows, one below the other, of a strip of columns; a warp takes 32 * kLaneCols neighbouring
@@ -170,6 +171,7 @@ __device__ __forceinline__ void row_col_amax(
   }
 
   const LastArrival& last = arrive<outputs>(by_row, by_col);
+  let_next_launch_begin();  // not earlier: its loads would compete with these for memory
   if (kByRow && last.by_row) {
     const int count = (work.end - work.first + work.step - 1) / work.step;
     for (int r = threadIdx.x; r < count * Strip::kRows; r += Strip::kThreads) by_row.take(work.row<rht>(work.first, r));
