@@ -8,7 +8,7 @@
 //   3. D     = epilogue(acc)             gemm/epilogue.cuh, each step rounded to nearest-even in fp32
 // The order depends on the kernel and on K alone: a row of A gives the same row of D for any M, in every run.
 //
-// gemm takes any M, gemm_skinny is for few rows, gemm_windows for operands with an amax for each 64 along K.
+// gemm takes any M; gemm_skinny is for few rows, which gemm_skinny_decode has decoded; gemm_windows for operands with an amax for each 64 along K.
 // gemm_decode runs before a library's bf16 GEMM. gemm_epilogue runs after it where the epilogue is more than one factor.
 //
 // Run it: make verify R=gemm          Time it: make bench R=gemm
@@ -73,12 +73,22 @@ __global__ void __launch_bounds__(MainloopDense::kThreads, MainloopDense::kBlock
       TileEpilogue<epilogue, b_granularity, Dtype>{output, {a_amax, b_amax, c, bias, N, alpha, beta, c_ab}, M, origin});
 }
 
-template <
-    typename Dtype, Epilogue epilogue, Granularity b_granularity, ScaleLayout a_scale_layout,
-    ScaleLayout b_scale_layout>
-__global__ void __launch_bounds__(Skinny::kThreads, 1) gemm_skinny(
+// Decodes A for gemm_skinny: 0.5625 bytes in and 2 out for each element.
+template <ScaleLayout a_scale_layout>
+__global__ void __launch_bounds__(kThreads) gemm_skinny_decode(
     const u8* __restrict__ a_data,       // (M, K/2) e2m1 pairs
     const u8* __restrict__ a_scale_inv,  // (round_up(M, 128), round_up(K/16, 4)) e4m3
+    u32* __restrict__ a_decoded,         // (round_up(K, 128)/64,) DecodedHalf
+    int M, int K) {
+  let_next_launch_begin();
+  const GemmOperand<a_scale_layout> a = {a_data, a_scale_inv, M, int(u32(K) / kBlock)};
+  decode_lines(a, a_decoded, blockIdx.x * kWarps + threadIdx.x / 32, gridDim.x * kWarps);
+}
+
+// At most 64 rows. 0.5625 bytes of B in for each element.
+template <typename Dtype, Epilogue epilogue, Granularity b_granularity, ScaleLayout b_scale_layout>
+__global__ void __launch_bounds__(Skinny::kThreads, 1) gemm_skinny(
+    const u32* __restrict__ a_decoded,   // (round_up(K, 128)/64,) DecodedHalf
     const float* __restrict__ a_amax,    // (1,) or (M,)
     const u8* __restrict__ b_data,       // (N, K/2) e2m1 pairs
     const u8* __restrict__ b_scale_inv,  // (round_up(N, 128), round_up(K/16, 4)) e4m3
@@ -89,21 +99,20 @@ __global__ void __launch_bounds__(Skinny::kThreads, 1) gemm_skinny(
     int M, int K, int N, int a_e4m3_max, int b_e4m3_max, float alpha, float beta) {
   __shared__ Skinny::Shared shared;
   const TileOrigin origin = tile_origin(Skinny::kRows, Skinny::kCols);
-  if (origin.row >= M) return;
-  const GemmOperand<a_scale_layout> a = {a_data, a_scale_inv, M, int(u32(K) / kBlock)};
   const GemmOperand<b_scale_layout> b = {b_data, b_scale_inv, N, int(u32(K) / kBlock)};
   const float c_ab = accumulator_scale(float(a_e4m3_max), float(b_e4m3_max));
   const TileEpilogue<epilogue, b_granularity, Dtype> tile_epilogue = {
       output, {a_amax, b_amax, c, bias, N, alpha, beta, c_ab}, M, origin};
-  const int rows = M - origin.row;
-  if (rows <= 8)
-    Skinny::multiply<1>(shared, a, b, origin.row, origin.col, tile_epilogue);
-  else if (rows <= 16)
-    Skinny::multiply<2>(shared, a, b, origin.row, origin.col, tile_epilogue);
-  else if (rows <= 32)
-    Skinny::multiply<4>(shared, a, b, origin.row, origin.col, tile_epilogue);
-  else
-    Skinny::multiply<8>(shared, a, b, origin.row, origin.col, tile_epilogue);
+  switch (decoded_n8(M)) {
+    case 1:
+      return Skinny::multiply<1>(shared, a_decoded, b, origin.col, tile_epilogue);
+    case 2:
+      return Skinny::multiply<2>(shared, a_decoded, b, origin.col, tile_epilogue);
+    case 4:
+      return Skinny::multiply<4>(shared, a_decoded, b, origin.col, tile_epilogue);
+    default:
+      return Skinny::multiply<8>(shared, a_decoded, b, origin.col, tile_epilogue);
+  }
 }
 
 // An amax for each window: acc is a sum over windows of (a_w * b_w) * (sum of the window), each step rounded.
@@ -254,6 +263,7 @@ __global__ void __launch_bounds__(kThreads) gemm_epilogue(
 
 __constant__ Launch gemm_launch = {
     MainloopDense::kTile, MainloopDense::kTile, MainloopDense::kThreads, 0, Schedule::tiles};
+__constant__ Launch gemm_skinny_decode_launch = {Skinny::kRows, Skinny::kCols, kThreads, 1, Schedule::persistent};
 __constant__ Launch gemm_skinny_launch = {Skinny::kRows, Skinny::kCols, Skinny::kThreads, 0, Schedule::tiles};
 __constant__ Launch gemm_windows_launch = {
     MainloopWindows::kTile, MainloopWindows::kTile, MainloopWindows::kThreads, 0, Schedule::tiles};

@@ -156,10 +156,11 @@ def test_the_launches_of_every_route_and_their_memory():
         return [step.signature.name for step in plan(find_case(case_id))]
 
     assert launched(CASE.id) == ["gemm_decode", "cublas_scaled_gemm", "gemm_post_scale"]
-    assert launched("gemm/default/64x16x16/normal/eager") == ["gemm_skinny"]
+    assert launched("gemm/default/64x16x16/normal/eager") == ["gemm_skinny_decode", "gemm_skinny"]
     assert launched("gemm/default/65x16x16/normal/eager") == ["gemm"]
-    assert launched("gemm/epilogue=per_token/1x128x128/normal/eager") == ["gemm_skinny", "gemm_post_scale"]
-    assert launched("gemm/route=fastest/64x16x16/normal/eager") == ["gemm_skinny"]
+    per_token = ["gemm_skinny_decode", "gemm_skinny", "gemm_post_scale"]
+    assert launched("gemm/epilogue=per_token/1x128x128/normal/eager") == per_token
+    assert launched("gemm/route=fastest/64x16x16/normal/eager") == ["gemm_skinny_decode", "gemm_skinny"]
     assert launched("gemm/route=fastest/65x16x16/normal/eager") == ["gemm"]
     assert launched("gemm/route=fastest/512x16x16/normal/eager") == ["gemm"]
     assert launched("gemm/route=fastest/513x16x16/normal/eager") == ["gemm_decode", "cublas_scaled_gemm"]

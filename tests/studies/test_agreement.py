@@ -44,7 +44,7 @@ def test_a_pass_carries_the_digest_of_the_demanded_bytes_for_each_target() -> No
 
 
 def test_bounded_fields_have_a_digest_of_their_own_and_on_hopper_there_are_bytes() -> None:
-    result = verify(find_case("gemm/default/16x2048x64/wide_sum/eager"), EmulatorDevice())
+    result = verify(find_case("gemm/default/16x2688x64/wide_sum/eager"), EmulatorDevice())
     assert {target: set(found) for target, found in result.digests.items()} == {
         "sm_90a": {"exact"}, "sm_100a": {"bounded"},
     }  # fmt: skip

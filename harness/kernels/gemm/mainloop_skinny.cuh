@@ -1,13 +1,14 @@
 // A tile of at most 64 rows and 64 columns of A * B^T by a CTA, for few rows, with mma.sync.
 //
-// The kernel is bound by reading B, which goes from global memory straight to the registers of the lanes that use it.
-// The warps split K: warp w takes stages w, w + 8, w + 16, ... of 128 elements. Their sums are added in order of w, so
+// The kernel is bound by reading B, which goes from global memory straight to the registers of the lanes that use it. A is
+// decoded already, and read from the L2. The warps split K: warp w takes stages w, w + 8, w + 16, ... of 128 elements. Their sums are added in order of w, so
 // the result depends neither on the number of rows nor on timing. B is the M operand of the mma and A the N operand, so
 // that one row of A is padded to 8 and not to 16.
 #pragma once
 
-#include "gemm/smem_pipeline.cuh"
+#include "gemm/decoded_lines.cuh"
 #include "gemm/split_k_reduce.cuh"
+#include "scheduler/dependent_launch.cuh"
 
 struct MainloopSkinny {
   static constexpr int kRows = 64, kCols = 64;  // lines of A and of B
@@ -15,23 +16,17 @@ struct MainloopSkinny {
   static constexpr int kThreads = 32 * kWarps;
   static constexpr int kM16 = kCols / 16;
 
-  // Stages in flight of a warp, as many as registers and shared memory allow
+  // Stages in flight of a warp, as many as registers allow
   template <int n8>
-  static constexpr int kDepth = n8 == 8   ? 1
-                                : n8 == 2 ? 3
-                                          : 2;
+  static constexpr int kDepth = n8 >= 4 ? 1 : 2;
 
-  // A warp's stage in shared memory
-  template <int n8>
-  struct WarpStage {
-    SmemStage<8 * n8> a;
-    u32 b_scales[kCols][2];
+  // A warp's scales of a stage
+  struct StageScales {
+    u32 of_line[kCols][2];
   };
 
-  static constexpr int kStagesBytes = kDepth<4> * sizeof(WarpStage<4>);  // of a warp
-
   union Shared {
-    uint4 stages[kWarps][kStagesBytes / sizeof(uint4)];
+    StageScales scales[kWarps][kDepth<1>];
     SplitKReduce<kWarps> sums;
   };
 
@@ -67,68 +62,63 @@ struct MainloopSkinny {
     }
   }
 
-  // sum[i][j]: columns 16i to 16i + 15, rows 8j to 8j + 7
+  // sum[i][j]: columns 16i to 16i + 15, rows 8j to 8j + 7; a: the decoded stage
   template <int n8>
   static __device__ void add_stage(
-      Accumulator (&sum)[kM16][n8], const Codes& b, const WarpStage<n8>& stage, const MmaLane& lane) {
-    const SmemStage<8 * n8>& a = stage.a;
-    ScalesF16x2 a_scale[n8], b_scale[2 * kM16];
+      Accumulator (&sum)[kM16][n8], const Codes& b, const StageScales& scales, const u32* a, const MmaLane& lane) {
+    u32 b_scale[2 * kM16];  // of half a stage
 #pragma unroll
-    for (int i = 0; i < n8; ++i) a_scale[i] = ScalesF16x2(two_scales(a.scales[8 * i + lane.group], lane.member));
+    for (int quad = 0; quad < 2 * kHalfStageSteps; ++quad) {
+      const int half = quad / kHalfStageSteps, word = quad % kHalfStageSteps / 2, parity = quad % 2;
 #pragma unroll
-    for (int i = 0; i < 2 * kM16; ++i)
-      b_scale[i] = ScalesF16x2(two_scales(stage.b_scales[8 * i + lane.group], lane.member));
-#pragma unroll
-    for (int quad = 0; quad < 8; ++quad) {
-      const int half = quad / 4, word = quad % 4 / 2, parity = quad % 2;
+      for (int i = 0; quad % kHalfStageSteps == 0 && i < 2 * kM16; ++i) {
+        // volatile, so that it is read for each half: held in registers, it would make them spill
+        const volatile u16* two = reinterpret_cast<const volatile u16*>(scales.of_line[8 * i + lane.group]);
+        b_scale[i] = ScalesF16x2(two[lane.member]).both(half);
+      }
       FragmentM16 m16[kM16];
 #pragma unroll
       for (int i = 0; i < kM16; ++i) {
         const auto decode = [&](int of) {
           const uint4& codes = b.word[of];
           const u32 words[4] = {codes.x, codes.y, codes.z, codes.w};
-          return dequant_4(words[2 * half + word], parity, b_scale[of].both(half));
+          return dequant_4(words[2 * half + word], parity, b_scale[of]);
         };
         const CodesF16x4 upper = decode(2 * i), lower = decode(2 * i + 1);
         m16[i] = {upper.pair[0], lower.pair[0], upper.pair[1], lower.pair[1]};
       }
 #pragma unroll
       for (int j = 0; j < n8; ++j) {
-        const uint2* codes = &a.codes[half][8 * j + lane.group][lane.member];
-        // volatile, so that it is reloaded for each half of its codes: held in registers, it would make them spill
-        const u32 a_word = reinterpret_cast<const volatile u32*>(codes)[word];
-        const CodesF16x4 line = dequant_4(a_word, parity, a_scale[j].both(half));
+        const u32* words = a + (2 * quad * n8 + j) * 32 + threadIdx.x % 32;
+        const FragmentN8 line = {word_of_launch_ahead(words), word_of_launch_ahead(words + n8 * 32)};
 #pragma unroll
-        for (int i = 0; i < kM16; ++i) mma_m16n8k16(sum[i][j], m16[i], {line.pair[0], line.pair[1]});
+        for (int i = 0; i < kM16; ++i) mma_m16n8k16(sum[i][j], m16[i], line);
       }
     }
   }
 
-  // n8: groups of 8 rows; first_a, first_b: first lines of the tile. store(row, col, sums) takes four true sums of a
-  // row.
-  template <int n8, ScaleLayout a_scale_layout, ScaleLayout b_scale_layout, typename Store>
+  // n8: groups of 8 rows; a: decoded lines; first_b: first line of the tile. store(row, col, sums) takes four true sums of
+  // a row.
+  template <int n8, ScaleLayout b_scale_layout, typename Store>
   static __device__ void multiply(
-      Shared& shared, const GemmOperand<a_scale_layout>& a, const GemmOperand<b_scale_layout>& b, int first_a,
-      int first_b, const Store& store) {
+      Shared& shared, const u32* a, const GemmOperand<b_scale_layout>& b, int first_b, const Store& store) {
     constexpr int kDepth = MainloopSkinny::kDepth<n8>, kStep = kWarps * kStageBlocks;
-    static_assert(kDepth * sizeof(WarpStage<n8>) <= kStagesBytes, "stages of a warp beyond its memory");
     const int first_block = threadIdx.x / 32 * kStageBlocks;
     const MmaLane lane(threadIdx.x);
-    WarpStage<n8>* stage = reinterpret_cast<WarpStage<n8>*>(shared.stages[threadIdx.x / 32]);
+    StageScales(&scales)[MainloopSkinny::kDepth<1>] = shared.scales[threadIdx.x / 32];
     Accumulator sum[kM16][n8] = {};
     Codes codes[kDepth];
     const auto fetch = [&](int slot, int block) {
       if (block < b.blocks) {
         load(codes[slot], b, first_b, lane, block);
-        const StageLoader<8 * n8, 32> a_feed(a, opaque(first_a), block);
         const StageLoader<kCols, 32> b_feed(b, opaque(first_b), block);
-        a_feed.copy(stage[slot].a, 0, b.blocks - block);
-        b_feed.copy_scales(stage[slot].b_scales, b.blocks - block);
+        b_feed.copy_scales(scales[slot].of_line, b.blocks - block);
       }
       cp_async_commit();
     };
 #pragma unroll
     for (int slot = 0; slot < kDepth; ++slot) fetch(slot, first_block + slot * kStep);
+    wait_for_launch_ahead();  // which decodes A
     for (int block = first_block; block < b.blocks; block += kDepth * kStep) {
 #pragma unroll
       for (int slot = 0; slot < kDepth; ++slot) {
@@ -136,7 +126,8 @@ struct MainloopSkinny {
         if (current >= b.blocks) break;
         cp_async_wait<kDepth - 1>();
         __syncwarp();
-        add_stage(sum, codes[slot], stage[slot], lane);
+        const i64 half_stages = current / kStageBlocks * 2;
+        add_stage(sum, codes[slot], scales[slot], a + half_stages * kHalfWords<n8>, lane);
         __syncwarp();
         fetch(slot, current + kDepth * kStep);
       }

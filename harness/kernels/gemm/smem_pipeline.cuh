@@ -16,6 +16,13 @@ __device__ __forceinline__ void cp_async(void* target, const void* source, bool 
                : "memory");
 }
 
+// As cp_async<16>, past the L1, and the 256 bytes around it go to the L2.
+__device__ __forceinline__ void cp_async_16(void* target, const void* source, bool used) {
+  const u32 address = u32(__cvta_generic_to_shared(target));
+  asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;" ::"r"(address), "l"(source), "r"(used ? 16 : 0)
+               : "memory");
+}
+
 __device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
 // Waits for this thread's copies, all but the `left` groups committed last.

@@ -2,6 +2,8 @@
 // waits itself before it touches what that one writes. Before sm_90 there is no such thing, and these do nothing.
 #pragma once
 
+#include "numerics/types.cuh"
+
 // Lets the next launch begin, if it is early, once every CTA of this one has called this or ended. It orders nothing.
 __device__ __forceinline__ void let_next_launch_begin() {
 #if __CUDA_ARCH__ >= 900
@@ -27,5 +29,16 @@ __device__ __forceinline__ float amax_of_launch_ahead(const float* amax) {
   return value;
 #else
   return __ldg(amax);
+#endif
+}
+
+// A word that the launch ahead wrote, in the same way
+__device__ __forceinline__ u32 word_of_launch_ahead(const u32* word) {
+#if __CUDA_ARCH__ >= 900
+  u32 value;
+  asm volatile("ld.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+  return value;
+#else
+  return __ldg(word);
 #endif
 }

@@ -1,0 +1,39 @@
+// Bulk copies from global to shared memory, which one thread starts and an mbarrier counts; sm_90 and later.
+#pragma once
+
+#include "numerics/types.cuh"
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+__device__ __forceinline__ u32 smem_address(const void* memory) { return u32(__cvta_generic_to_shared(memory)); }
+
+// A barrier in shared memory that is through with a phase when what was announced has arrived
+struct Mbarrier {
+  u64 state;
+
+  // By one thread; others use it behind a barrier of the CTA.
+  __device__ void init() {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(smem_address(&state)) : "memory");
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  }
+
+  // Copies `bytes`, a multiple of 16, between addresses that are, too. Completes this phase.
+  __device__ void copy(void* target, const void* source, u32 bytes) {
+    const u32 address = smem_address(&state);
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address), "r"(bytes) : "memory");
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                     smem_address(target)),
+                 "l"(source), "r"(bytes), "r"(address)
+                 : "memory");
+  }
+
+  // Waits until phases of this parity are through: 0 for the first, third, ...
+  __device__ void wait(u32 parity) const {
+    asm volatile("{ .reg .pred p; again: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1; @!p bra again; }" ::"r"(
+                     smem_address(&state)),
+                 "r"(parity)
+                 : "memory");
+  }
+};
+
+#endif

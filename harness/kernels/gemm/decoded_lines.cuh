@@ -1,0 +1,48 @@
+// A few lines of an operand as f16, decoded once for all CTAs that multiply them.
+//
+// They lie as wgmma reads them from shared memory, half a stage of 128 along K after the other: the blocks of one parity.
+// Beyond the last line, up to 8, 16, 32 or 64 of them, and beyond K there are zeros.
+#pragma once
+
+#include "gemm/dequant_f16.cuh"
+#include "gemm/mma.cuh"
+#include "gemm/smem_pipeline.cuh"
+
+constexpr int kHalfStageSteps = 4;  // matrix multiplications, of 16 along K, in half a stage
+
+// Half a stage of 8 * n8 lines: [multiplication][eight of sixteen along K][line / 8][line % 8][two of eight]
+template <int n8>
+using DecodedHalf = u32[kHalfStageSteps][2][n8][8][4];
+template <int n8>
+constexpr int kHalfWords = sizeof(DecodedHalf<n8>) / sizeof(u32);
+
+// Groups of 8 lines that so many lines are decoded as
+__device__ __forceinline__ int decoded_n8(int lines) { return lines <= 8 ? 1 : lines <= 16 ? 2 : lines <= 32 ? 4 : 8; }
+
+__device__ __forceinline__ int stages_of(int blocks) { return (blocks + kStageBlocks - 1) / kStageBlocks; }
+
+// Decodes all lines, eight of them and half a stage by a warp at a time. warp, warps: of the grid
+template <ScaleLayout scale_layout>
+__device__ __forceinline__ void decode_lines(
+    const GemmOperand<scale_layout>& operand, u32* __restrict__ decoded, int warp, int warps) {
+  const MmaLane lane(threadIdx.x);
+  const int n8 = decoded_n8(operand.lines), parts = 2 * stages_of(operand.blocks) * n8;
+  for (int part = warp; part < parts; part += warps) {
+    const int half = part / n8, eight = part % n8;
+    const int line = 8 * eight + lane.group, block = half / 2 * kStageBlocks + 2 * lane.member + half % 2;
+    uint2 codes = make_uint2(0, 0);
+    u32 byte = 0;
+    if (line < operand.lines && block < operand.blocks) {
+      codes = __ldg(reinterpret_cast<const uint2*>(operand.codes_at(line, block)));
+      byte = __ldg(operand.scales_at(line, block));
+    }
+    const u32 scale = ScalesF16x2(byte).both(0);
+    u32* target = decoded + (i64(half) * kHalfStageSteps * 2 * n8 + eight) * 32 + threadIdx.x % 32;
+#pragma unroll
+    for (int step = 0; step < kHalfStageSteps; ++step) {
+      const CodesF16x4 values = dequant_4(step / 2 ? codes.y : codes.x, step % 2, scale);
+      target[(2 * step) * n8 * 32] = values.pair[0];
+      target[(2 * step + 1) * n8 * 32] = values.pair[1];
+    }
+  }
+}
