@@ -19,7 +19,7 @@ from harness.suite import corners, cover, flag_values, gemm_operands, shapes
 from harness.suite.schema import Block, Launch, Mode, Shape, SuiteFile, nearest
 from harness.suite.stage_checks import refuse_stages
 from harness.suite.stages import stages_of
-from harness.suite.suite_file import content_of, defaults_of, file_of, read_suite, suite_path
+from harness.suite.suite_file import content_of, defaults_of, file_of, read_suite, settled_state, suite_path
 from harness.suite.yaml_lines import Document
 
 
@@ -109,17 +109,19 @@ class Suite:
         def flags(row: cover.Partial) -> dict[str, FlagValue]:
             return {flag: values[i] for (flag, values), i in zip(axes.items(), row, strict=False) if i is not None}
 
+        # By their numbers, not by their values: this is asked a hundred thousand times.
+        refusal = flag_values.refusal_of_row(self.file, axes)
         if block.cover == "pairwise":
             # zip stops at the flags: the two last entries of a row are the shape and the input.
-            rows = cover.pairwise([*sizes, *shape_sizes], lambda row: self.refusal(flags(row)) is not None)
-            reasons = [self.refusal(flags(cover.partial(pair, len(sizes)))) for pair in cover.pairs(sizes)]
+            rows = cover.pairwise([*sizes, *shape_sizes], lambda row: refusal(row) is not None)
+            reasons = [refusal(cover.partial(pair, len(sizes))) for pair in cover.pairs(sizes)]
             excluded.update(reason for reason in reasons if reason is not None)
         else:
             rows = []
             if block.cover == "product":
                 cover.require_few(math.prod(sizes) * math.prod(shape_sizes))
             for variant in getattr(cover, block.cover)(sizes):
-                reason = self.refusal(flags(variant))
+                reason = refusal(variant)
                 if reason is None:
                     rows += [(*variant, *pair) for pair in cover.product(shape_sizes)]
                 else:
@@ -219,6 +221,16 @@ def _tensors(case: Case) -> Sequence[Extents]:
 
 def load_suite(path: Path) -> Suite:
     """Read and check one file, again only if it changed. Raises SuiteError for its first mistake."""
+    state = settled_state(path)
+    return _read(path) if state is None else _unchanged(path, Path.cwd(), state)
+
+
+@lru_cache(maxsize=64)  # every launch of every case asks for its suite
+def _unchanged(path: Path, folder: Path, state: tuple[int, ...]) -> Suite:
+    return _read(path)
+
+
+def _read(path: Path) -> Suite:
     path = files.resolved_path(path)
     return _checked(path, content_of(path))
 
