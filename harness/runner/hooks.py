@@ -11,6 +11,7 @@ import json
 import sys
 import threading
 from collections.abc import Generator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from harness.errors import DeviceUnavailable, Exit, HarnessError, StorageError, 
 from harness.runner.case_item import CaseItem, SuiteFile
 from harness.runner.cluster.loop import loop
 from harness.runner.order import Stealing, spread
-from harness.runner.process import PROCESS, Process, gpu_count, is_worker, suite_files
+from harness.runner.process import PROCESS, Process, chosen, gpu_count, is_worker, suite_files
 from harness.runner.supervisor import supervised, told
 from harness.suite.schema import nearest
 
@@ -54,6 +55,17 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, Any, Any]:
     if sentence and not supervised():
         print(f"error: {sentence}", file=sys.stderr)
     return told(code)
+
+
+@pytest.hookimpl(wrapper=True, optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> Generator[None, int, int]:
+    """With `-n auto`, only processes that have work for longer than they take to begin; 0 is this one alone."""
+    found = yield
+    if suite_files(config):
+        with suppress(HarnessError):  # which `pytest_configure` tells
+            worth = chosen(config).worth_processes
+            return min(found, worth) if worth > 1 else 0
+    return found
 
 
 def pytest_configure(config: pytest.Config) -> None:
