@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
@@ -53,6 +53,10 @@ class Suite:
         """The defaults of every recipe that the tensors of a group can have; none for a dense recipe."""
         names = self.file.axes[shapes.RECIPE] if shapes.is_grouped(self.file) else ()
         return {str(name): defaults_of(file_of(str(name))) for name in names}
+
+    @cached_property
+    def _stage_extents(self) -> dict[Hashable, tuple[tuple[int, int], ...]]:
+        return {}
 
     def refusal(self, flags: Mapping[str, FlagValue]) -> str | None:
         """Why these flags are excluded, or None if they are legal; flags may be missing."""
@@ -156,9 +160,15 @@ class Suite:
     def _input_extents(self, case: Case) -> tuple[tuple[int, int], ...]:
         """(rows, cols) of the tensors that are drawn. Raises ContractError for a case that nothing can run."""
         if self.file.pipeline:
-            stages = stages_of(case, self.file.pipeline)
-            refuse_stages(case, stages)
-            return tuple(tuple(map(max, zip(*_tensors(stage.case), strict=True))) for stage in stages if stage.draws)
+            # The modes of a case, and sets that share it, have the same stages, which take a while to check.
+            key = case.flags, case.problem, case.input
+            if key not in self._stage_extents:
+                stages = stages_of(case, self.file.pipeline)
+                refuse_stages(case, stages)
+                self._stage_extents[key] = tuple(
+                    tuple(map(max, zip(*_tensors(stage.case), strict=True))) for stage in stages if stage.draws
+                )
+            return self._stage_extents[key]
         if not self.launches(case):
             raise ContractError(f"no launch of this recipe applies to {case.id}")
         return gemm_operands.input_extents(case)
