@@ -1,15 +1,12 @@
-"""pytest's hooks for suites: `suites/*.yaml` are collected, and every case is one test with a record in a journal.
+"""pytest's plugin for suites: its options, and who runs what a command line asks for.
 
-A process whose command line names suites only supervises: pytest runs in one below it. A suite run exits with the codes
-of `harness.errors.Exit`; any other run is left as pytest made it. What happens in a run is in `harness.runner`.
+A process whose command line names suites only supervises: pytest runs in one below it. What runs there, or where no
+suite is named, gets its hooks from `harness.runner.hooks`; a process that supervises never loads what verifies.
 """
 
 from __future__ import annotations
 
-import gc
-import json
 import sys
-import threading
 from collections.abc import Generator
 from contextlib import suppress
 from pathlib import Path
@@ -17,28 +14,13 @@ from typing import Any
 
 import pytest
 
-from harness.device.select import NAMES
-from harness.errors import DeviceUnavailable, Exit, HarnessError, StorageError, UsageError
-from harness.runner.case_item import CaseItem, SuiteFile
-from harness.runner.cluster.loop import loop
-from harness.runner.isolation import CASE_TIMEOUT
-from harness.runner.order import Stealing, spread
-from harness.runner.process import PROCESS, Process, gpu_count, is_worker, suite_files
+from harness.errors import Exit, HarnessError
 from harness.runner.request import named_suites
-from harness.runner.supervisor import leave, supervise, supervised, told
+from harness.runner.supervisor import leave, supervise, supervised
 from harness.suite.own_recipes import use_recipe_dir
 from harness.suite.schema import nearest
 
-_SETTLED = pytest.StashKey[bool]()
-_ALLOCATIONS = 10_000  # between two looks of the garbage collector; its own 700 take a tenth of a run
-
-
-class Refusal(pytest.UsageError):
-    """Ends pytest before its first line of output, with one sentence and an exit code."""
-
-    def __init__(self, error: HarnessError):
-        super().__init__(str(error))
-        self.exit_code = Exit(error.exit_code)
+CASE_TIMEOUT = 600  # seconds; inputs and oracles of the largest cases take a minute or two
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -86,6 +68,7 @@ def pytest_load_initial_conftests(
             use_recipe_dir(Path(early_config.invocation_params.dir, each))
     folder, words = early_config.invocation_params.dir, [str(word) for word in early_config.invocation_params.args]
     if supervised() or not named_suites(words, folder)[0]:
+        early_config.pluginmanager.import_plugin("harness.runner.hooks")
         loaded = yield
         if supervised():
             _refuse_unknown_options(parser, args)
@@ -106,140 +89,3 @@ def _refuse_unknown_options(parser: pytest.Parser, args: list[str]) -> None:
         near = close if "did you mean" in close else "; `harness verify --help` and `pytest --help` list those that are"
         print(f"error: there is no option '{option}'{near}", file=sys.stderr)
         raise SystemExit(Exit.USAGE)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_cmdline_main(config: pytest.Config) -> Generator[None, Any, Any]:
-    """Give a suite run its exit code, however pytest ended."""
-    if is_worker(config) or not suite_files(config):
-        return (yield)
-    try:
-        status = yield
-    except pytest.UsageError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return told(getattr(error, "exit_code", Exit.USAGE))
-    process = config.stash.get(PROCESS, None)
-    if process is None or process.run is None:
-        return status or Exit.USAGE  # --help or --collect-only, which compare nothing
-    code, sentence = process.run.outcome(status)
-    if sentence and not supervised():
-        print(f"error: {sentence}", file=sys.stderr)
-    return told(code)
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Check the suites before pytest collects anything, so that an error in them is one sentence."""
-    if not suite_files(config) or config.option.help or config.option.version:
-        return
-    try:
-        config.option.case_timeout = _seconds(config.option.case_timeout)
-        if config.option.device not in NAMES:
-            raise UsageError(f"there is no device '{config.option.device}'{nearest(config.option.device, NAMES)}")
-        process = config.stash[PROCESS] = Process(config)
-        _leave_out_hypothesis(config)
-        config.option.force_short_summary = True  # with CI set, pytest would tell every story a second time
-        if not config.option.collectonly:
-            process.start()
-    except HarnessError as error:
-        raise Refusal(error) from None
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Spread the largest cases over the workers."""
-    if is_worker(config) and PROCESS in config.stash:
-        workers = config.workerinput["workercount"]
-        items[:] = spread(items, lambda item: item.case.elements if isinstance(item, CaseItem) else 0, workers)
-
-
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Take what is loaded by now out of the garbage collector, which would look through all of it again and again."""
-    if PROCESS in session.config.stash:
-        gc.freeze()
-        gc.set_threshold(_ALLOCATIONS)
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtestloop(session: pytest.Session) -> bool | None:
-    """With --cluster, cases run elsewhere, and are reported here as they are done."""
-    process = session.config.stash.get(PROCESS, None)
-    if process is None or process.cluster is None or session.testsfailed:
-        return None
-    loop(session, process)
-    return True
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """The first case that is compared loads torch and Numba, which the collector shall not look through either."""
-    if isinstance(item, CaseItem) and "torch" in sys.modules and not item.config.stash.get(_SETTLED, False):
-        item.config.stash[_SETTLED] = True
-        gc.collect()  # so that no memory of this case is kept
-        gc.freeze()
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Leave nothing of a suite run to the collector, which pytest calls several times at the end."""
-    if PROCESS in session.config.stash:
-        gc.freeze()
-
-
-def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> SuiteFile | None:
-    process = parent.config.stash.get(PROCESS, None)
-    if process is None or file_path.resolve() not in process.selection.cases:
-        return None
-    return SuiteFile.from_parent(parent, path=file_path)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
-    """Put the record, or the exit code of an error, on the report; pytest-xdist carries its attributes."""
-    report = yield
-    if isinstance(item, CaseItem):
-        report.record = item.record if report.when == "call" else None
-        report.resumed = item.resumed
-        error = call.excinfo.value if call.excinfo else None
-        report.error_code = int(error.exit_code) if isinstance(error, HarnessError) else None
-        report.ends_run = str(error) if isinstance(error, DeviceUnavailable | StorageError) else ""
-        if report.ends_run and is_worker(item.config):
-            # The controller hears of it later, and what the next case says of a lost GPU is worth nothing.
-            item.session.shouldstop = report.ends_run
-    return report
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_configure_node(node: Any) -> None:
-    """Give a worker the run's folder, the records that are there, and a GPU of its own."""
-    process = node.config.stash.get(PROCESS, None)
-    if process is not None and process.run is not None:
-        # Not the journal, which has grown when a worker replaces another one.
-        node.workerinput["harness_done"] = json.dumps(process.run.resumed)
-        node.workerinput["harness_run_dir"] = str(process.run.journal.path.parent.resolve())
-        node.workerinput["harness_gpu"] = process.run.gpu_of(node.gateway.id, gpu_count())
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Stealing | None:
-    """Give each worker a part of its own and have it help others at the end, unless --dist asks for another way.
-
-    Neighbours share their kernel, or as eager and graph their data, and a process keeps what it decoded or computed.
-    """
-    return Stealing(config, log) if config.option.dist == "load" and PROCESS in config.stash else None
-
-
-def _leave_out_hypothesis(config: pytest.Config) -> None:
-    """Without tests in Python no property is tested, and the plugin would load Hypothesis for the summary."""
-    named = [Path(argument.partition("::")[0]) for argument in config.args]
-    plugin = config.pluginmanager.get_plugin("hypothesispytest")
-    if plugin is not None and all(path.suffix == ".yaml" or path.name == "suites" for path in named):
-        config.pluginmanager.unregister(plugin)
-
-
-def _seconds(text: str | float) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= threading.TIMEOUT_MAX / 2:
-        raise UsageError(f"--case-timeout '{text}' is no number of seconds; give one, as in 60, or 0 for no limit")
-    return value

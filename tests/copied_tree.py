@@ -20,7 +20,13 @@ class Tree:
         for name in names:
             if not name.startswith("results/") and (ROOT / name).is_file():
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(ROOT / name, root / name)
+                shutil.copy2(ROOT / name, root / name)
+        # With their times, by which Python tells whether bytecode is of the file as it is: of one that is changed, it
+        # is not, and compiling all others again would take each command seconds.
+        for folder in [
+            path for path in (ROOT / "harness").rglob("__pycache__") if (root / path.relative_to(ROOT)).parent.is_dir()
+        ]:
+            shutil.copytree(folder, root / folder.relative_to(ROOT), ignore=shutil.ignore_patterns("*-pytest-*"))
         (root / "results").symlink_to(ROOT / "results")
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:

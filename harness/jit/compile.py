@@ -247,7 +247,7 @@ def _compile(
 def _keep(built: Built, signature: Signature, expression: str, arch: str, key: str) -> Entry:
     """An entry of what NVRTC made: PTX, and machine code where there is some."""
     record = _record(built, signature, expression, arch)
-    files = {_PTX: gzip.compress(built.ptx.encode(), mtime=0)}
+    files = {_PTX: gzip.compress(built.ptx.encode(), 6, mtime=0)}
     if built.cubin:
         files[_CUBIN] = built.cubin
     cache.store(key, record, files)

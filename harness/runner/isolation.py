@@ -26,7 +26,6 @@ from harness.records.records import Finished, Record, one
 from harness.verdict import Result, Verdict
 from harness.verify.verify import blank, failed, reproduce
 
-CASE_TIMEOUT = 600  # seconds; inputs and oracles of the largest cases take a minute or two
 ENDED = 70  # exit code of a worker that gave up its case; only pytest-xdist sees it
 _GRACE = 30  # seconds after the timeout until a process ends in which no second Python thread can run
 _LAST_WORDS = "last_words"

@@ -25,6 +25,7 @@ from harness.runner.bench_plugin import BenchRun, check_bench
 from harness.runner.cluster.connection import Cluster, connect
 from harness.runner.request import Request, named_suites
 from harness.runner.run import Run
+from harness.runner.selection import Selection
 from harness.runner.supervisor import interrupt_by_signals, supervised
 from harness.seconds import SECONDS, VERIFY
 from harness.subjects.audit.bench import SubjectBench
@@ -61,8 +62,7 @@ class Process:
         """Check the suites and choose the cases. Raises UsageError."""
         option = config.option
         self.config = config
-        request = Request.of_options(option, config.args, config.invocation_params.dir, config.rootpath)
-        self.selection = request.selected().selection
+        self.selection = chosen(config)
         self.run: Run | None = None
         self.bench: BenchRun | None = None
         self.ahead: ahead.Ahead | None = None
@@ -174,6 +174,12 @@ class Process:
         if self.bench:
             self.bench.keep_seconds()
         self.run.go_on(self.config, record)
+
+
+def chosen(config: pytest.Config) -> Selection:
+    """The cases that the command line asks for. Raises UsageError."""
+    request = Request.of_options(config.option, config.args, config.invocation_params.dir, config.rootpath)
+    return request.selected().selection
 
 
 def suite_files(config: pytest.Config) -> list[Path]:

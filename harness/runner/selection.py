@@ -15,6 +15,7 @@ from harness.suite.schema import nearest
 from harness.suite.suite import Suite, load_suites
 
 FIXED_COST = 1 << 16  # elements that take as long as what every case does, however small
+PROCESS_COST = 16 * FIXED_COST  # and as long as a process takes to begin: torch and Numba alone are seconds
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,11 @@ class Selection:
     @property
     def by_id(self) -> dict[str, Case]:
         return {case.id: case for cases in self.cases.values() for case in cases}
+
+    @property
+    def worth_processes(self) -> int:
+        """How many processes have work for longer than they take to begin."""
+        return sum(cost(case) for cases in self.cases.values() for case in cases) // PROCESS_COST
 
     @property
     def digest(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from harness.contract.case import Case, Flags, FlagValue, spell
 from harness.suite.schema import Launch, SuiteFile, nearest
@@ -50,6 +50,36 @@ def refusal(file: SuiteFile, flags: Mapping[str, FlagValue]) -> str | None:
         if holds(exclusion.when, flags):
             return exclusion.because
     return None
+
+
+def refusal_of_row(
+    file: SuiteFile, axes: Mapping[str, Sequence[FlagValue]]
+) -> Callable[[Sequence[int | None]], str | None]:
+    """`refusal` of a row that has the number of a value for each axis, or None; what follows in it is no flag."""
+    exclusions = []
+    for exclusion in file.exclude:
+        # A flag that is no axis has no value that could hold.
+        if all(flag in axes for flag in exclusion.when):
+            numbers = [
+                (
+                    place,
+                    frozenset(i for i, value in enumerate(values) if position(value, exclusion.when[flag]) is not None),
+                )
+                for place, (flag, values) in enumerate(axes.items())
+                if flag in exclusion.when
+            ]
+            exclusions.append((numbers, exclusion.because))
+
+    def of_row(row: Sequence[int | None]) -> str | None:
+        for numbers, because in exclusions:
+            for place, those in numbers:
+                if row[place] not in those:
+                    break
+            else:
+                return because
+        return None
+
+    return of_row
 
 
 def errors(

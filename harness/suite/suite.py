@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
@@ -19,7 +19,7 @@ from harness.suite import corners, cover, flag_values, gemm_operands, shapes
 from harness.suite.schema import Block, Launch, Mode, Shape, SuiteFile, nearest
 from harness.suite.stage_checks import refuse_stages
 from harness.suite.stages import stages_of
-from harness.suite.suite_file import content_of, defaults_of, file_of, read_suite, suite_path
+from harness.suite.suite_file import content_of, defaults_of, file_of, read_suite, settled_state, suite_path
 from harness.suite.yaml_lines import Document
 
 
@@ -53,6 +53,10 @@ class Suite:
         """The defaults of every recipe that the tensors of a group can have; none for a dense recipe."""
         names = self.file.axes[shapes.RECIPE] if shapes.is_grouped(self.file) else ()
         return {str(name): defaults_of(file_of(str(name))) for name in names}
+
+    @cached_property
+    def _stage_extents(self) -> dict[Hashable, tuple[tuple[int, int], ...]]:
+        return {}
 
     def refusal(self, flags: Mapping[str, FlagValue]) -> str | None:
         """Why these flags are excluded, or None if they are legal; flags may be missing."""
@@ -109,17 +113,19 @@ class Suite:
         def flags(row: cover.Partial) -> dict[str, FlagValue]:
             return {flag: values[i] for (flag, values), i in zip(axes.items(), row, strict=False) if i is not None}
 
+        # By their numbers, not by their values: this is asked a hundred thousand times.
+        refusal = flag_values.refusal_of_row(self.file, axes)
         if block.cover == "pairwise":
             # zip stops at the flags: the two last entries of a row are the shape and the input.
-            rows = cover.pairwise([*sizes, *shape_sizes], lambda row: self.refusal(flags(row)) is not None)
-            reasons = [self.refusal(flags(cover.partial(pair, len(sizes)))) for pair in cover.pairs(sizes)]
+            rows = cover.pairwise([*sizes, *shape_sizes], lambda row: refusal(row) is not None)
+            reasons = [refusal(cover.partial(pair, len(sizes))) for pair in cover.pairs(sizes)]
             excluded.update(reason for reason in reasons if reason is not None)
         else:
             rows = []
             if block.cover == "product":
                 cover.require_few(math.prod(sizes) * math.prod(shape_sizes))
             for variant in getattr(cover, block.cover)(sizes):
-                reason = self.refusal(flags(variant))
+                reason = refusal(variant)
                 if reason is None:
                     rows += [(*variant, *pair) for pair in cover.product(shape_sizes)]
                 else:
@@ -154,9 +160,15 @@ class Suite:
     def _input_extents(self, case: Case) -> tuple[tuple[int, int], ...]:
         """(rows, cols) of the tensors that are drawn. Raises ContractError for a case that nothing can run."""
         if self.file.pipeline:
-            stages = stages_of(case, self.file.pipeline)
-            refuse_stages(case, stages)
-            return tuple(tuple(map(max, zip(*_tensors(stage.case), strict=True))) for stage in stages if stage.draws)
+            # The modes of a case, and sets that share it, have the same stages, which take a while to check.
+            key = case.flags, case.problem, case.input
+            if key not in self._stage_extents:
+                stages = stages_of(case, self.file.pipeline)
+                refuse_stages(case, stages)
+                self._stage_extents[key] = tuple(
+                    tuple(map(max, zip(*_tensors(stage.case), strict=True))) for stage in stages if stage.draws
+                )
+            return self._stage_extents[key]
         if not self.launches(case):
             raise ContractError(f"no launch of this recipe applies to {case.id}")
         return gemm_operands.input_extents(case)
@@ -219,6 +231,16 @@ def _tensors(case: Case) -> Sequence[Extents]:
 
 def load_suite(path: Path) -> Suite:
     """Read and check one file, again only if it changed. Raises SuiteError for its first mistake."""
+    state = settled_state(path)
+    return _read(path) if state is None else _unchanged(path, Path.cwd(), state)
+
+
+@lru_cache(maxsize=64)  # every launch of every case asks for its suite
+def _unchanged(path: Path, folder: Path, state: tuple[int, ...]) -> Suite:
+    return _read(path)
+
+
+def _read(path: Path) -> Suite:
     path = files.resolved_path(path)
     return _checked(path, content_of(path))
 

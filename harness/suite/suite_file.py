@@ -61,18 +61,25 @@ def file_of(recipe: str) -> SuiteFile:
     for those of its stages. Raises UsageError or SuiteError.
     """
     path = (files.recipe_dir(recipe) or files.SUITES) / f"{recipe}.yaml"
-    try:
-        status = path.stat()
-    except OSError:
-        return read_suite(suite_path(recipe))[0]  # which says what is wrong
-    if abs(time.time_ns() - status.st_mtime_ns) < _SETTLED:
-        return read_suite(suite_path(recipe))[0]
-    return _unchanged(recipe, path, status.st_ino, status.st_mtime_ns, status.st_size)
+    state = settled_state(path)
+    if state is None:
+        return read_suite(suite_path(recipe))[0]  # which says what is wrong, if the file is not there
+    return _unchanged(recipe, path, state)
 
 
 @lru_cache(maxsize=64)
-def _unchanged(recipe: str, path: Path, *state: int) -> SuiteFile:
+def _unchanged(recipe: str, path: Path, state: tuple[int, ...]) -> SuiteFile:
     return read_suite(suite_path(recipe))[0]
+
+
+def settled_state(path: Path) -> tuple[int, ...] | None:
+    """What differs once a file was changed; None of one that is not there, or so new that a change may not show yet."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    settled = abs(time.time_ns() - status.st_mtime_ns) >= _SETTLED
+    return (status.st_ino, status.st_mtime_ns, status.st_size) if settled else None
 
 
 def defaults_of(file: SuiteFile) -> Flags:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from types import SimpleNamespace
 
 import fake_clock
@@ -29,7 +30,9 @@ class FakeClock(fake_clock.FakeClock):
         self.now += seconds
 
 
-BENCHED = [case for suite in load_suites() for case in suite.cases("bench")]
+@cache  # which takes seconds: not while tests are collected, by each process
+def benched() -> list[Case]:
+    return [case for suite in load_suites() for case in suite.cases("bench")]
 
 
 def variant(case: Case | None) -> str:
@@ -64,7 +67,7 @@ def test_the_opponent_of(case_id: str, opponent: str):
 
 def test_a_quantizer_of_the_bench_is_compared_with_the_same_stage_outputs_and_shape():
     seen = 0
-    for case in BENCHED:
+    for case in benched():
         if against_library(case) or against_copy(case) or is_pipeline(case):
             continue
         other = baseline_of(case)
@@ -82,7 +85,7 @@ def test_a_quantizer_of_the_bench_is_compared_with_the_same_stage_outputs_and_sh
 
 
 def test_a_product_of_another_epilogue_is_compared_with_that_of_per_tensor_too():
-    for case in BENCHED:
+    for case in benched():
         second = second_of(case)
         if not against_library(case) or case.flags.epilogue == "per_tensor" or case.flags.accumulate:
             assert second is None, case.id

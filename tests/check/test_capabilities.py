@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -11,30 +12,33 @@ from harness.check import capabilities
 from harness.errors import SuiteError
 from harness.suite.suite import load_suites, suite_of
 
-LINES = list(capabilities.lines())
+
+@cache  # made from every set of every suite, which takes seconds: not while tests are collected, by each process
+def lines() -> list[capabilities.Line]:
+    return list(capabilities.lines())
 
 
 def test_the_page_is_what_the_rows_and_the_suites_make():
     assert capabilities.errors() == []
-    assert (files.ROOT / capabilities.PAGE).read_text() == capabilities.page(LINES)
+    assert (files.ROOT / capabilities.PAGE).read_text() == capabilities.page(lines())
 
 
 def test_every_id_is_a_case_of_a_set_and_every_other_line_a_refusal():
     ids = {case.id for suite in load_suites() for name in suite.sets for case in suite.cases(name)}
-    assert {line.case for line in LINES if line.case} <= ids
-    assert all(bool(line.case) != bool(line.refusal) for line in LINES)
-    assert all("Upstream: " in line.refusal for line in LINES if line.refusal)
+    assert {line.case for line in lines() if line.case} <= ids
+    assert all(bool(line.case) != bool(line.refusal) for line in lines())
+    assert all("Upstream: " in line.refusal for line in lines() if line.refusal)
 
 
 def test_every_source_has_lines():
-    sources = " ".join({line.source for line in LINES})
+    sources = " ".join({line.source for line in lines()})
     assert all(number in sources for number in ("2743", "2931", "2941", "2972", "3045", "3324"))
-    assert len({(line.source, line.where, line.does) for line in LINES}) == len(LINES)
+    assert len({(line.source, line.where, line.does) for line in lines()}) == len(lines())
 
 
 def test_a_refusal_has_the_reason_of_the_suite():
     reason = suite_of("grouped").refusal({"recipe": "four_over_six"})
-    assert reason and any(line.refusal.startswith(reason) for line in LINES)
+    assert reason and any(line.refusal.startswith(reason) for line in lines())
 
 
 @pytest.mark.parametrize(

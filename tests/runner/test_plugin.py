@@ -246,6 +246,18 @@ def test_workers_resume_too(run: Runs):
     assert len(run.verified()) == SMOKE + 1
 
 
+@pytest.mark.parametrize(("cost", "workers"), [(1, {""}), (1 << 20, {"gw0", "gw1"})], ids=["little", "much"])
+def test_no_process_begins_that_has_less_to_do_than_that_takes(
+    run: Runs, monkeypatch: pytest.MonkeyPatch, cost: int, workers: set[str]
+):
+    monkeypatch.setenv("PYTEST_XDIST_AUTO_NUM_WORKERS", "2")
+    costs = f"import harness.runner.selection\nharness.runner.selection.cost = lambda case: {cost}\n"
+    run.pytester.makeconftest(CONFTEST + costs)
+    assert run("suites", "-n", "auto", fork=True).ret == Exit.CLEAN
+    lines = (run.pytester.path / "verified.txt").read_text().splitlines()
+    assert {line.partition(" ")[2] for line in lines} == workers
+
+
 def test_a_bench_times_what_passes_and_nothing_else(run: Runs, monkeypatch: pytest.MonkeyPatch):
     class Timer:
         def __init__(self, *_):

@@ -33,7 +33,7 @@ WRITTEN = re.compile(r"^```text (whole|brief)$", re.MULTILINE)
 # What pytest says of itself, and its row of dots.
 _NOISE = re.compile(
     r"^(=+ test session starts =+|platform |benchmark: |rootdir: |configfile: |plugins: |created: |collected |"
-    r"\d+ workers|[.\w/]* ?[.sFE]+ +\[ *\d+%\]|=+ .* in [\d.]+s.* =+)"
+    r"\d+ workers|[-.\w/]* ?[.sFE]+ +\[ *\d+%\]|=+ .* in [\d.]+s.* =+)"
 )
 # Tables, rules between sections, the list of wrong cases, and where the page lies.
 _BESIDE = re.compile(r"^([┌┏┃┡│├└╭╰]|[=_]{3,} |wrong +case$|the first: |[A-Z_]+  \S+/\S+$|results/runs/)")
