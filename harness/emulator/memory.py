@@ -189,6 +189,12 @@ def all_written(storage: Storage, index: np.ndarray, size: int) -> np.ndarray | 
     return ~(complete.all(axis=-1) if rows.ndim > 1 else complete)
 
 
+def holds_state(storage: Storage, index: np.ndarray, size: int, state: int) -> np.ndarray:
+    """The rows that have a byte in this state."""
+    starts = index.reshape(-1).astype(np.int64) * size
+    return (storage.written[starts[:, None] + np.arange(size)] == state).any(axis=1)
+
+
 def mark_bytes(storage: Storage, index: np.ndarray, size: int, state: int) -> None:
     """Set every byte of these rows to WRITTEN or PENDING."""
     rows = storage.written_rows(size)

@@ -80,6 +80,31 @@ def test_a_copy_that_is_not_waited_for_has_not_arrived() -> None:
     assert (arrays["out"] == 1).all()
 
 
+COPIES = " cp.async.cg.shared.global [%r3], [%rd4], 16; cp.async.commit_group;"
+
+
+@pytest.mark.parametrize(
+    "then", [" st.shared.u32 [%r3], %r0;", " st.shared.v4.u32 [%r3], {%r0, %r0, %r0, %r0};", COPIES], ids=str
+)
+def test_a_store_where_a_copy_may_still_write_is_a_race(then: str) -> None:
+    """Whatever comes, by whomever, before its thread has waited: a copy has no place among stores."""
+    arrays = {"in": np.ones(512, np.uint8), "out": np.zeros(512, np.uint8)}
+    wait = " cp.async.wait_group 0;"
+    with pytest.raises(Fault, match="where a cp.async not yet waited for may still write") as caught:
+        run(kernel(COPY + COPIES + then + wait + OUT, 2), arrays)
+    assert caught.value.kind == "race"
+    run(kernel(COPY + COPIES + wait + then + wait + OUT, 2), arrays)
+
+
+def test_a_store_of_another_thread_behind_a_barrier_is_one_too() -> None:
+    """The barrier orders the threads, not the copy, which only its own thread can await."""
+    arrays = {"in": np.ones(512, np.uint8), "out": np.zeros(512, np.uint8)}
+    other = " xor.b32 %r3, %r3, 16; bar.sync 0; st.shared.u32 [%r3], %r0; bar.sync 0;"
+    with pytest.raises(Fault, match="where a cp.async not yet waited for may still write"):
+        run(kernel(COPY + COPIES + other + " cp.async.wait_group 0;" + OUT, 2), arrays)
+    run(kernel(COPY + COPIES + " cp.async.wait_group 0;" + other + OUT, 2), arrays)
+
+
 def test_groups_are_each_threads_own() -> None:
     """Even threads commit once more, so that only theirs is not among the latest groups."""
     body = COPY + " and.b32 %r4, %r0, 1; setp.eq.u32 %p0, %r4, 0; cp.async.cg.shared.global [%r3], [%rd4], 16;"

@@ -7,7 +7,7 @@ from numba import carray
 
 from harness.emulator.compiled import layout as at
 from harness.emulator.compiled.jit import part, pointer
-from harness.emulator.memory import WRITTEN
+from harness.emulator.memory import PENDING, WRITTEN
 
 
 @part
@@ -25,6 +25,18 @@ def all_written(written_map, length, offsets, size, lanes):
                 if written[k] != WRITTEN:
                     return False
     return True
+
+
+@part
+def any_pending(written_map, length, offsets, size, lanes):
+    """Whether a cp.async is on its way to a byte that the lanes write."""
+    written = carray(pointer(written_map), (length,), np.uint8)
+    for i in range(lanes.size):
+        if lanes[i]:
+            for k in range(offsets[i], offsets[i] + size):
+                if written[k] == PENDING:
+                    return True
+    return False
 
 
 @part

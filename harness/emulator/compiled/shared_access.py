@@ -13,7 +13,7 @@ from numba import carray
 
 from harness.emulator.compiled import layout as at
 from harness.emulator.compiled.agents import joined, known_by, may_race, warps_of
-from harness.emulator.compiled.elements import all_written, mark_written, move, tags_at
+from harness.emulator.compiled.elements import all_written, any_pending, mark_written, move, tags_at
 from harness.emulator.compiled.jit import part, pointer
 from harness.emulator.memory import SHARED_BASE
 
@@ -49,6 +49,8 @@ def access_shared(instruction, is_load, block, lanes, narrow, wide, constants, c
         offsets[i] += start
     written = context[at.SHARED_WRITTEN]
     if is_load and written and not all_written(written, length, offsets, size, lanes):
+        return False
+    if not is_load and written and any_pending(written, length, offsets, size, lanes):
         return False
     if context[at.SHADOW]:
         cells = length // context[at.SHADOW_CELL]

@@ -66,7 +66,7 @@ def _synchronise(batch: Batch, what: str, keep: int, mask: np.ndarray | None) ->
         batch.cp_async.commit(lanes)
     if what != "commit_group":
         for copy, due in batch.cp_async.wait(keep, lanes):
-            batch.write(copy.access, copy.address, copy.values, None if due.all() else due)
+            batch.land(copy.access, copy.address, copy.values, None if due.all() else due)
 
 
 def _read(batch: Batch, reads: Access, source: Bits, used: Bits | None, mask: np.ndarray | None) -> list[Bits]:

@@ -7,7 +7,7 @@ import numpy as np
 from harness.emulator.instructions.emitter import Emitter
 from harness.emulator.instructions.reductions import Reduction
 from harness.emulator.machine.batch import Batch
-from harness.emulator.memory import CLUSTER_RANK_BITS, WINDOW_BITS, WRITTEN, Access, Buffer, Resolved
+from harness.emulator.memory import CLUSTER_RANK_BITS, PENDING, WINDOW_BITS, WRITTEN, Access, Buffer, Resolved
 from harness.emulator.ptx.syntax import Instruction
 from harness.emulator.races.global_memory import Who
 from harness.emulator.tensor_elements import loaded
@@ -77,8 +77,18 @@ class Transfers:
                         other = proxy.copy(instruction, lane, "reads", found.counter, found.phase, wait)
                         what = "copies with a tensor map in global bytes" if size == 128 and tensor else ""
                         proxy.globals.start(other, where, np.atleast_1d(bytes_), size, lane, what)
+            self._require_no_copy(batch, block, start + shared, width, lane)
             self._put(batch, block, start + shared, content)
             proxy.mbarriers.copied(instruction, lane, found, total)
+
+    def _require_no_copy(self, batch: Batch, block: int, bytes_: np.ndarray, width: int, lane: int) -> None:
+        memory = batch.addressing.shared
+        every = block * memory.stride + bytes_[:, None] + np.arange(width)
+        if memory.written is not None and (memory.written[every] == PENDING).any():
+            sentence = (
+                f"{self.instruction.mnemonic} to shared memory, where a cp.async not yet waited for may still write"
+            )
+            batch.fault("race", self.instruction, lane, sentence)
 
     def _put(self, batch: Batch, block: int, bytes_: np.ndarray, content: np.ndarray) -> None:
         memory = batch.addressing.shared

@@ -17,7 +17,17 @@ from harness.emulator.machine.launch_state import LaunchState
 from harness.emulator.machine.register_file import RegisterFile
 from harness.emulator.machine.tensor_memory import TensorMemory
 from harness.emulator.machine.wgmma_groups import WgmmaGroups
-from harness.emulator.memory import PENDING, WRITTEN, Access, BlockMemory, Buffer, Resolved, all_written, mark_bytes
+from harness.emulator.memory import (
+    PENDING,
+    WRITTEN,
+    Access,
+    BlockMemory,
+    Buffer,
+    Resolved,
+    all_written,
+    holds_state,
+    mark_bytes,
+)
 from harness.emulator.ptx.syntax import Instruction
 from harness.emulator.races.async_order import GLOBAL, AsyncOrder
 from harness.emulator.races.async_shadow import AsyncShadow
@@ -256,6 +266,15 @@ class Batch(Lanes):
     def write(self, access: Access, address: Bits, values: Sequence[Bits], mask: np.ndarray | None) -> None:
         """Store; of two lanes that store to one address, the later wins."""
         addresses = self.addressing.resolve(access, address, mask)
+        for resolved in addresses:
+            self._require_no_copy(access, resolved)
+        self._put(access, addresses, values)
+
+    def land(self, access: Access, address: Bits, values: Sequence[Bits], mask: np.ndarray | None) -> None:
+        """Store what a `cp.async` that was waited for copied."""
+        self._put(access, self.addressing.resolve(access, address, mask), values)
+
+    def _put(self, access: Access, addresses: Sequence[Resolved], values: Sequence[Bits]) -> None:
         flat = [self._active_values(value) for value in values]
         rows = flat[0] if access.count == 1 else np.stack(flat, axis=1)
         for resolved in addresses:
@@ -277,6 +296,7 @@ class Batch(Lanes):
     def mark_pending(self, access: Access, address: Bits, mask: np.ndarray | None) -> None:
         """Check the destination of a `cp.async`, whose bytes may not be read until it is waited for."""
         for resolved in self.addressing.resolve(access, address, mask, counted=False):
+            self._require_no_copy(access, resolved)
             if resolved.storage.written is not None:
                 mark_bytes(resolved.storage, resolved.index, access.bytes, PENDING)
 
@@ -316,6 +336,17 @@ class Batch(Lanes):
         out = np.zeros((self.blocks * self.threads, *tail), values.dtype)
         out[positions] = values
         return out.reshape(*self.shape, *tail)
+
+    def _require_no_copy(self, access: Access, resolved: Resolved) -> None:
+        """Raise Fault for bytes to which a `cp.async` that its thread has not waited for may still write."""
+        if resolved.storage.written is None or not self.cp_async.in_flight:
+            return
+        awaited = holds_state(resolved.storage, resolved.index, access.bytes, PENDING)
+        if awaited.any():
+            row = int(np.argmax(awaited))
+            name, byte = resolved.storage.name_byte(int(resolved.index.flat[row]) * access.bytes)
+            sentence = f"{access.what} at byte {byte} of {name}, where a cp.async not yet waited for may still write"
+            self.fault("race", access.instruction, self.addressing.lane_at(resolved, row), sentence)
 
     def require_written(self, access: Access, index: np.ndarray) -> None:
         """Raise Fault if one of these rows, the last that `shared_rows` resolved, was not written."""

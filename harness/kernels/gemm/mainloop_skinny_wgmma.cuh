@@ -133,6 +133,7 @@ struct MainloopSkinnyWgmma {
       }
     }
     wgmma_wait();
+    cp_async_wait<0>();  // the zeros beyond K, which are copied to where the sums go
     shared.sums.add(sum, group, 16 * warp, lane, store);
   }
 
