@@ -65,21 +65,16 @@ def test_every_renderer_is_used():
 
 
 @pytest.mark.parametrize(
-    ("name", "file", "before", "after"),
+    ("name", "file", "figure"),
     [
-        ("speed", "tables/nvidia-h200/peers.jsonl", '"graph": 159.664', '"graph": 171.664'),
-        ("products", "tables/nvidia-h200/gemm.jsonl", '"commit": "a274b6e', '"commit": "0274b6e'),
-        (
-            "quality",
-            "quality/quality.csv",
-            "local_1x64,ffn_down.input,256,128,2",
-            "local_1x64,ffn_down.input,256,128,3",
-        ),
-        ("mutants", "mutants.md", "caught, 318 (", "caught, 317 ("),
+        ("speed", "tables/nvidia-h200/peers.jsonl", r'"graph": \d(\d)'),
+        ("products", "tables/nvidia-h200/gemm.jsonl", r'"commit": "(\w)'),
+        ("quality", "quality/quality.csv", r"local_1x64,ffn_down.input,256,128,(\d)"),
+        ("mutants", "mutants.md", r"caught, \d+(\d) \("),
     ],
 )
-def test_a_figure_that_changes_is_seen(name, file, before, after, tmp_path, monkeypatch):
-    """In a page, and in results/."""
+def test_a_figure_that_changes_is_seen(name, file, figure, tmp_path, monkeypatch):
+    """In a page, and in results/. figure: a group for the digit that changes, wherever results have it"""
     (page,) = [page for page in PAGES if page.name != "README.md" and name in pages.parts(page.read_text())]
     shown = next(part for part in PART.findall(page.read_text()) if f"rendered {name} " in part)
     digit = list(re.finditer(r"\d", shown))[-1]
@@ -87,8 +82,12 @@ def test_a_figure_that_changes_is_seen(name, file, before, after, tmp_path, monk
     results = tmp_path / "results"
     shutil.copytree(ROOT / "results", results, ignore=shutil.ignore_patterns("runs"))
     text = (results / file).read_text()
-    assert text.count(before) == 1
-    (results / file).write_text(text.replace(before, after))
+    found = list(re.finditer(figure, text))
+    assert found
+    for match in reversed(found):
+        other = "7" if match[1] != "7" else "3"
+        text = text[: match.start(1)] + other + text[match.end(1) :]
+    (results / file).write_text(text)
     monkeypatch.setattr(measured, "RESULTS", results)
     monkeypatch.setattr(figures, "RESULTS", results)
     monkeypatch.setattr(measured, "ROOT", tmp_path)
