@@ -68,6 +68,7 @@ __global__ void __launch_bounds__(RowScaledAmaxTile::kThreads) row_scaled_amax(
     float* __restrict__ columnwise_amax,  // (cols,)
     int rows, int cols) {
   static_assert(outputs != Outputs::rowwise, "rowwise alone needs no merging: use row_scaled_quantize");
+  wait_for_launch_ahead();  // which sets the amaxes to 0
   __shared__ u32 warp_max[RowScaledAmaxTile::kWarps][32 * RowScaledAmaxTile::kWords<Dtype>];
   row_scaled_amax_tile<Dtype, outputs>(
       warp_max, input, rowwise_amax, columnwise_amax, rows, cols,

@@ -130,7 +130,6 @@ __device__ __forceinline__ void row_scaled_amax_tile(
       const int row = origin.row + first + i * Tile::kWarps;
       if (row < rows && lane_col < cols) load_words(input + row_offset(row, cols) + lane_col, word[i]);
     }
-    if (first == warp) wait_for_launch_ahead();  // which sets the amaxes to 0
 #pragma unroll
     for (int i = 0; i < Tile::kUnroll; ++i) {
       if constexpr (outputs == Outputs::both) {
