@@ -15,7 +15,7 @@ PILOT = 10  # rounds that estimate how many are needed
 FEWEST, MOST = 20, 50  # rounds that are kept
 PRECISION = 0.005  # target for the relative standard error of the median
 LONGEST = 2.0  # seconds of wall time for the kept rounds, unless FEWEST take longer
-FLUSHES = (1, 2, 4)  # flushes of the L2 before a round: more, which take longer, where the host was late
+FLUSHES = (1, 4, 16)  # flushes of the L2 before a round: more, which take longer, where the host was late
 
 METHOD = (
     f"{WARM_UP} + {PILOT} rounds of warm-up; then rounds until the standard error of the median is {PRECISION:.1%}, "

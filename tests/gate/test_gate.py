@@ -598,17 +598,39 @@ def clocked(us: float = 100.0, seed: int = 0, **changes) -> dict:
     return found
 
 
+def throttled(slow: int, seed: int, slower: float = 1.0) -> dict:
+    """A case of 30 rounds, `slow` of them at a lower clock; calls take the same cycles, or `slower` times as many."""
+    found = clocked(seed=seed, samples_mhz=[1980.0] * (30 - slow) + [1830.0] * slow)
+    times = found["times"]
+    times["samples_us"] = [
+        us * slower * 1980.0 / mhz for us, mhz in zip(times["samples_us"], times["samples_mhz"], strict=True)
+    ]
+    return found
+
+
 @pytest.mark.parametrize("slow", [3, 12, 27])
-def test_a_case_whose_clock_had_two_speeds_is_invalid(slow: int):
-    two = clocked(seed=1, samples_mhz=[1980.0] * (30 - slow) + [1830.0] * slow)
-    for run, stored in ((two, clocked()), (clocked(seed=1), two)):
+def test_a_case_whose_clock_had_two_speeds_is_judged_by_its_cycles(slow: int):
+    told = f"the clock had two speeds, 1,830 MHz in {slow} rounds and 1,980 MHz in {30 - slow}, so "
+    for run, stored in ((throttled(slow, 1), clocked()), (clocked(seed=1), throttled(slow, 0))):
         judgement = only(run_of(run), stored)
+        assert judgement.verdict is Performance.SAME
+        assert told + "by cycles: " in judgement.reason
+    # More cycles are never SLOWER, as nothing says how long they would take at one clock; and they are not SAME.
+    for slower in (1.06, 0.94):
+        judgement = only(run_of(throttled(slow, 1, slower)), clocked())
         assert judgement.verdict is Performance.INVALID
-        told = f"the clock had two speeds, 1,830 MHz in {slow} rounds and 1,980 MHz in {30 - slow}, so its median is of"
-        assert told in judgement.reason
+        assert told + "its median is of neither; cycles " in judgement.reason
     spread = clocked(seed=1, samples_mhz=[1980.0 - 5 * number for number in range(30)])
     few = clocked(seed=1, samples_mhz=[1980.0] * 28 + [1830.0] * 2)
     assert {only(run_of(each), clocked()).verdict for each in (spread, few)} == {Performance.SAME}
+
+
+def test_a_case_whose_clock_had_two_speeds_and_is_unknown_in_the_other_run_is_invalid():
+    unknown = clocked()
+    del unknown["times"]["samples_mhz"]
+    judgement = only(run_of(throttled(12, 1)), unknown)
+    assert judgement.verdict is Performance.INVALID
+    assert "one of both has no clocks" in judgement.reason
 
 
 def test_a_lower_clock_is_not_a_slower_kernel():
