@@ -157,7 +157,7 @@ def copies_arrive(emitter: Emitter, instruction: Instruction) -> None:
     def step(batch: Batch, mask: np.ndarray | None) -> None:
         proxy = batch.asynchronous
         for copy, due in batch.cp_async.wait(-1, batch.under(mask)):
-            batch.write(copy.access, copy.address, copy.values, due)
+            batch.land(copy.access, copy.address, copy.values, due)
         for lane, address in each_lane(batch, mask, where.of(batch)):
             found = proxy.mbarrier(instruction, lane, address)
             clock = proxy.mbarriers.release(found, lane) if proxy.order else None
