@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from statistics import median
-from typing import Any
 
 from harness.bench import statistics
 from harness.errors import SEVERITY, Exit
@@ -158,7 +157,7 @@ def _judge(case_id: str, new: Record | None, stored: Record | None, refused: str
     if why:
         return Judgement(case_id, Performance.INVALID, why, *medians)
     if clocks := _two_clocks(now, then):
-        return Judgement(case_id, *_compare_cycles(clocks, now, then, effect))
+        return _judge_cycles(case_id, clocks, now, then, effect)
     if min(len(now["samples_us"]), len(then["samples_us"])) < statistics.FEWEST_SAMPLES:
         return Judgement(case_id, Performance.AMBIGUOUS, f"fewer than {statistics.FEWEST_SAMPLES} samples", *medians)
     change = statistics.change(now["samples_us"], then["samples_us"])
@@ -198,22 +197,25 @@ def _unusable(now: Mapping, then: Mapping) -> str:
 
 
 def _two_clocks(now: Mapping, then: Mapping) -> str:
-    """What is said of a run whose clock had two speeds, or an empty text."""
+    """Says which run had a clock of two speeds, if one had."""
     for name, times in (("this run", now), ("the baseline", then)):
         if clocks := statistics.said_of_clocks(times.get("samples_mhz", ())):
             return f"in {name} {clocks}"
     return ""
 
 
-def _compare_cycles(clocks: str, now: Mapping, then: Mapping, effect: float) -> tuple[Any, ...]:
-    """Verdict, reason and medians of a case that times say nothing of."""
-    medians = now["median_us"], then["median_us"]
+def _judge_cycles(case_id: str, clocks: str, now: Mapping, then: Mapping, effect: float) -> Judgement:
+    """Judge a case whose times are of two speeds. clocks: which run had them"""
+    verdict, reason = Performance.INVALID, f"{clocks}, so its median is of neither"
     if not now.get("samples_mhz") or not then.get("samples_mhz"):
-        return Performance.INVALID, f"{clocks}, so its median is of neither, and one of both has no clocks", *medians
-    change = statistics.change(*(_cycles(times) for times in (now, then)))
-    if change.verdict(_least_change(then, effect)) is Performance.SAME:
-        return Performance.SAME, f"{clocks}, so by cycles: {change}", *medians
-    return Performance.INVALID, f"{clocks}, so its median is of neither; cycles {change}", *medians
+        reason += ", and one of both has no clocks"
+    else:
+        change = statistics.change(_cycles(now), _cycles(then))
+        if change.verdict(_least_change(then, effect)) is Performance.SAME:
+            verdict, reason = Performance.SAME, f"{clocks}, so by cycles: {change}"
+        else:
+            reason += f"; cycles {change}"
+    return Judgement(case_id, verdict, reason, now["median_us"], then["median_us"])
 
 
 def _cycles(times: Mapping) -> list[float]:

@@ -8,7 +8,7 @@
 //   3. D     = epilogue(acc)             gemm/epilogue.cuh, each step rounded to nearest-even in fp32
 // The order depends on the kernel and on K alone: a row of A gives the same row of D for any M, in every run.
 //
-// gemm takes any M; gemm_skinny is for few rows, which gemm_skinny_decode has decoded; gemm_windows for operands with an amax for each 64 along K.
+// gemm takes any M, gemm_skinny few rows that gemm_skinny_decode decoded, gemm_windows an amax for each 64 along K.
 // gemm_decode runs before a library's bf16 GEMM. gemm_epilogue runs after it where the epilogue is more than one factor.
 //
 // Run it: make verify R=gemm          Time it: make bench R=gemm

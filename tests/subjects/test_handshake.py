@@ -218,7 +218,7 @@ def test_our_kernels_do_not_read_what_a_pair_says_they_do_not_need():
 
 
 def test_our_gemm_needs_the_zeros_of_padded_columns():
-    """Of more than 64 rows it multiplies them, a NaN by codes of zero, too; padded rows are of no row of the output."""
+    """Beyond 64 rows it multiplies them, even a NaN by codes of zero. Padded rows reach no row of the output."""
     gemm = {"recipe": "gemm", "arrays": {"a_scale_inv": {"padding": "anything"}}}
     wrong(
         shaken(quantize(), gemm, "80x80x32"), "consumer", Verdict.UNWRITTEN, "a_scale_inv", "padding, entry [", "read "

@@ -1,7 +1,7 @@
 // Packed lines of an operand through a ring of stages in shared memory, for mainloops that decode what a lane has copied
 // itself.
 //
-// Of loads into registers the compiler awaits all at once; of cp.async, those of one stage while others are on the way.
+// The compiler awaits loads into registers all at once. cp.async awaits one stage while others are on the way.
 #pragma once
 
 #include "gemm/dequant_f16.cuh"
