@@ -97,7 +97,11 @@ class Change:
 
 @dataclass(frozen=True)
 class Judgement:
-    """The verdict on the times of one case. now_us, base_us: medians, if timed; change: now over base"""
+    """The verdict on the times of one case.
+
+    now_us, base_us: medians, if timed; change: now over base
+    again: whether another process may tell what this one could not
+    """
 
     case_id: str
     verdict: Performance
@@ -105,6 +109,7 @@ class Judgement:
     now_us: float | None = None
     base_us: float | None = None
     change: Change | None = None
+    again: bool = False
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from harness.verdict import Performance, failures_of
 @click.option("--save", is_flag=True, help="put the times of this run into the baseline instead of judging them")
 @click.option("--base", metavar="REVISION", help="time the kernels against those of this revision, now and here")
 @click.option("--case", "ids", multiple=True, metavar="ID", help="with --base: time only this case")
-@click.option("--once", is_flag=True, help="believe a SLOWER of one process; else a second one must find it, too")
+@click.option("--once", is_flag=True, help="believe one process; else a second must find SLOWER and FASTER, too")
 @click.option("--all", "again", is_flag=True, help="with --base: also time cases whose machine code is the same")
 def command(
     run_dir: Path | None,
@@ -75,9 +75,9 @@ def command(
     least = effect or against_baseline.EFFECT
     judgements = against_baseline.judge(newest, header, stored, least, recipes)
     records = newest.records
-    slower = [each.case_id for each in judgements if each.verdict is Performance.SLOWER]
-    if slower and not once:
-        seconds = second_process.runs_again(newest, slower, bool(gpu_count()))
+    asked = second_process.to_ask(judgements)
+    if asked and not once:
+        seconds = second_process.runs_again(newest, asked, bool(gpu_count()))
         judged = [each for run in seconds for each in against_baseline.judge(run, header, stored, least)]
         judgements = second_process.recurring(judgements, judged)
         again_wrong = [wrong for run in seconds for wrong in failures_of(run.records)]
@@ -104,10 +104,10 @@ def _against_revision(
         path, done = revision_run.run(
             base, chosen, made_by, effect or decision.EFFECT, again, folder, lambda comparison: progress.advance(task)
         )
-    slower = [found.case.id for found in done if found.decision.verdict is Performance.SLOWER]
-    if slower and not once:
+    changed = [found.case.id for found in done if found.decision.verdict in decision.CHANGED]
+    if changed and not once:
         folder = path.parent / second_process.FOLDER
-        second = second_process.compare_again(base, effect or decision.EFFECT, again, slower, folder)
+        second = second_process.compare_again(base, effect or decision.EFFECT, again, changed, folder)
         done = second_process.recurring_comparisons(done, second)
         revision_run.rewrite(path, done)
     judgements = [revision_run.judgement(comparison) for comparison in done]

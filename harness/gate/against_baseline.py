@@ -153,16 +153,29 @@ def _judge(case_id: str, new: Record | None, stored: Record | None, refused: str
         return Judgement(case_id, Performance.NO_BASELINE, "the baseline has no such case", now["median_us"])
     then = stored["times"]
     medians = now["median_us"], then["median_us"]
-    why = refused or _unusable(now, then)
+    why = refused or _unusable("the baseline", then)
     if why:
         return Judgement(case_id, Performance.INVALID, why, *medians)
+    if why := _unusable("this run", now):
+        return Judgement(case_id, Performance.INVALID, why, *medians, again=True)
     if clocks := _two_clocks(now, then):
         return _judge_cycles(case_id, clocks, now, then, effect)
     if min(len(now["samples_us"]), len(then["samples_us"])) < statistics.FEWEST_SAMPLES:
         return Judgement(case_id, Performance.AMBIGUOUS, f"fewer than {statistics.FEWEST_SAMPLES} samples", *medians)
     change = statistics.change(now["samples_us"], then["samples_us"])
+    if hidden := _hidden(change, now, then, effect):
+        return Judgement(case_id, Performance.AMBIGUOUS, hidden, *medians, change)
     verdict, reason = _compare(change, now, then, effect)
-    return Judgement(case_id, verdict, reason, *medians, change)
+    return Judgement(case_id, verdict, reason, *medians, change, again=verdict is Performance.AMBIGUOUS)
+
+
+def _hidden(change: Change, now: Mapping, then: Mapping, effect: float) -> str:
+    """Why nothing can be told of a kernel that is other than the baseline's and as fast, or an empty string."""
+    least = _least_change(then, effect)
+    if now["code"] == then["code"] or least <= effect or change.verdict(least) is not Performance.SAME:
+        return ""
+    why = f"{EFFECT_US} us, by which two processes of one binary differ, are {least:.0%} of it"
+    return f"nothing can be told of so short a time, because {why}: time {change}"
 
 
 def _compare(change: Change, now: Mapping, then: Mapping, effect: float) -> tuple[Performance, str]:
@@ -176,9 +189,6 @@ def _compare(change: Change, now: Mapping, then: Mapping, effect: float) -> tupl
         but = "changed, yet " if proven else ""
         verdict = Performance.AMBIGUOUS if proven else Performance.SAME
         return verdict, f"{but}machine code and grids are the baseline's: {summary}"
-    if in_time is Performance.SAME and least > effect:
-        hidden = f"{EFFECT_US} us, by which two processes of one binary differ, are {least:.0%} of it"
-        return Performance.AMBIGUOUS, f"nothing can be told of so short a time, because {hidden}: {summary}"
     if in_time is not in_copies:
         return Performance.AMBIGUOUS, f"{in_time} by time but {in_copies} by roofline: {summary}"
     if in_time in (Performance.SLOWER, Performance.FASTER) and now.get("mhz") and then.get("mhz"):
@@ -189,10 +199,9 @@ def _compare(change: Change, now: Mapping, then: Mapping, effect: float) -> tupl
     return in_time, summary
 
 
-def _unusable(now: Mapping, then: Mapping) -> str:
-    for name, times in (("this run", now), ("the baseline", then)):
-        if times["exposed"] > EXPOSED * times["rounds"]:
-            return f"in {name} the GPU waited for the host in {times['exposed']} of {times['rounds']} rounds"
+def _unusable(name: str, times: Mapping) -> str:
+    if times["exposed"] > EXPOSED * times["rounds"]:
+        return f"in {name} the GPU waited for the host in {times['exposed']} of {times['rounds']} rounds"
     return ""
 
 
@@ -215,7 +224,8 @@ def _judge_cycles(case_id: str, clocks: str, now: Mapping, then: Mapping, effect
             verdict, reason = Performance.SAME, f"{clocks}, so by cycles: {change}"
         else:
             reason += f"; cycles {change}"
-    return Judgement(case_id, verdict, reason, now["median_us"], then["median_us"])
+    again = verdict is Performance.INVALID
+    return Judgement(case_id, verdict, reason, now["median_us"], then["median_us"], again=again)
 
 
 def _cycles(times: Mapping) -> list[float]:

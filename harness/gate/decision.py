@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from harness.bench import statistics
 from harness.verdict import Change, Performance
 
+CHANGED = (Performance.SLOWER, Performance.FASTER)  # what a second process must find, too
 EFFECT = 0.01  # least change of a median that counts
 FLOORS = 3.0  # and the least in units of the noise between two timings of the head
 MOST_DROPPED = 0.5  # share of the samples

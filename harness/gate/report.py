@@ -12,7 +12,7 @@ import pandas as pd
 
 from harness.errors import Exit, UsageError
 from harness.files import write_text
-from harness.gate.decision import EFFECT, possible
+from harness.gate.decision import CHANGED, EFFECT, possible
 from harness.records.records import Record
 from harness.records.run_folder import Header, RunFiles
 from harness.report.code_quality import write_code_quality
@@ -130,7 +130,7 @@ def _require_its_verdict(line: Mapping[str, Any], header: Header) -> None:
     time, cycles, floor = (Change(*line[name]) for name in ("time", "cycles", "floor"))
     right = possible((time, cycles), floor, header.get("effect", EFFECT))
     if line.get("recurs") is False:
-        right = right - {Performance.SLOWER} | {Performance.AMBIGUOUS}
+        right = right - {*CHANGED} | {Performance.AMBIGUOUS}
     if line["verdict"] not in right:
         raise UsageError(f"{line['case_id']} is {line['verdict']}, and its changes are {' or '.join(sorted(right))}")
 

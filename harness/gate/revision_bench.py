@@ -36,7 +36,7 @@ class Comparison:
     verified: of the head; None where its machine code is the base's
     samples: by name of the graph, none if nothing was timed
     copies: of the case's memory; calls: in a graph; memory: bytes of one copy
-    recurs: whether a second process found it SLOWER too; None where that was not asked
+    recurs: whether a second process found it SLOWER, or FASTER, too; None where that was not asked
     cold: text that says whether the memory was cold, and how that is known
     """
 

@@ -1,6 +1,7 @@
-"""What a gate finds SLOWER is timed again by a second process, because part of the noise is that of a process.
+"""What a gate finds changed is timed again by a second process, because part of the noise is that of a process.
 
 A process that was lucky or unlucky with its memory is so in all of its rounds, which no test on its samples can see.
+Where the first could tell nothing, because the host was late or its times were too far apart, the second may.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 from harness.errors import UsageError
 from harness.files import PACKAGE
 from harness.gate.against_baseline import stale
-from harness.gate.decision import Decision
+from harness.gate.decision import CHANGED, Decision
 from harness.gate.revision_bench import Comparison
 from harness.gate.revision_run import FILE
 from harness.records import journal
@@ -29,19 +30,36 @@ from harness.verdict import Judgement, Performance, Result, Verdict
 FOLDER = "second_process"
 
 
+def to_ask(judgements: Sequence[Judgement]) -> list[str]:
+    """The ids of the cases to ask a second process about."""
+    return [each.case_id for each in judgements if each.verdict in CHANGED or each.again]
+
+
 def recurring(judgements: Sequence[Judgement], second: Sequence[Judgement]) -> list[Judgement]:
-    """The judgements, SLOWER only where a second process found the same. second: of that process, of any cases"""
-    verdicts = {each.case_id: each.verdict for each in second if each.verdict is not Performance.NOT_MEASURED}
+    """The judgements, SLOWER and FASTER only where a second process found the same. second: of that process, any cases
 
-    def recurred(found: Judgement) -> Judgement:
-        verdict, reason = _told(found.reason, verdicts.get(found.case_id))
-        return replace(found, verdict=verdict, reason=reason)
+    Where the first told nothing, SAME of the second counts, while its SLOWER or FASTER has not recurred.
+    """
+    others = {each.case_id: each for each in second if each.verdict is not Performance.NOT_MEASURED}
 
-    return [recurred(each) if each.verdict is Performance.SLOWER else each for each in judgements]
+    def judged(found: Judgement) -> Judgement:
+        other = others.get(found.case_id)
+        if found.verdict in CHANGED:
+            verdict, reason = _told(found.verdict, found.reason, other and other.verdict)
+            return replace(found, verdict=verdict, reason=reason)
+        if not found.again or not other:
+            return found
+        first = f"the first process was {found.verdict}, {found.reason}"
+        if other.verdict in CHANGED:
+            reason = f"{other.verdict} in a second process alone: {other.reason}; {first}"
+            return replace(other, verdict=Performance.AMBIGUOUS, reason=reason)
+        return replace(other, reason=f"in a second process: {other.reason}; {first}")
+
+    return [judged(each) for each in judgements]
 
 
 def recurring_comparisons(done: Sequence[Comparison], second: Mapping[str, Record]) -> list[Comparison]:
-    """The comparisons, SLOWER only where the second process found the same. second: its lines by case id
+    """The comparisons, SLOWER and FASTER only where the second process found the same. second: its lines by case id
 
     A kernel that is wrong in the second process is wrong.
     """
@@ -52,19 +70,20 @@ def recurring_comparisons(done: Sequence[Comparison], second: Mapping[str, Recor
             reason = f"in a second process: {line['reason']}"
             result = Result(found.case.id, found.case.recipe, Verdict(line["verified"]), reason)
             return Comparison(found.case, Decision(Performance.NOT_MEASURED, reason), result)
-        verdict, reason = _told(found.decision.reason, Performance(line["verdict"]) if line else None)
+        first = found.decision.verdict
+        verdict, reason = _told(first, found.decision.reason, Performance(line["verdict"]) if line else None)
         decision = replace(found.decision, verdict=verdict, reason=reason)
-        return replace(found, decision=decision, recurs=verdict is Performance.SLOWER)
+        return replace(found, decision=decision, recurs=verdict is first)
 
-    return [recurred(one) if one.decision.verdict is Performance.SLOWER else one for one in done]
+    return [recurred(one) if one.decision.verdict in CHANGED else one for one in done]
 
 
-def _told(reason: str, second: Performance | None) -> tuple[Performance, str]:
-    """Verdict and reason of what was SLOWER once, by what a second process found; None if it did not time it."""
-    if second is Performance.SLOWER:
-        return Performance.SLOWER, f"{reason}; so it is in a second process"
+def _told(first: Performance, reason: str, second: Performance | None) -> tuple[Performance, str]:
+    """Verdict and reason of what changed once, by what a second process found; None if it did not time it."""
+    if second is first:
+        return first, f"{reason}; so it is in a second process"
     told = f"a second found {second}" if second else "no second has timed it"
-    return Performance.AMBIGUOUS, f"SLOWER in one process, and {told}: {reason}"
+    return Performance.AMBIGUOUS, f"{first} in one process, and {told}: {reason}"
 
 
 def runs_again(run: RunFiles, ids: Sequence[str], gpu: bool) -> list[RunFiles]:

@@ -1,4 +1,4 @@
-"""A SLOWER counts if a second process finds it too; otherwise noise between processes would be red most nights."""
+"""SLOWER and FASTER count if a second process finds them, too; without it a clean gate would be red most nights."""
 
 from __future__ import annotations
 
@@ -40,11 +40,17 @@ def compared(rng: np.random.Generator, case: Case, change: float) -> Comparison:
     return Comparison(case, decide(**series), Result(case.id, case.recipe, Verdict.PASS), series)
 
 
+@pytest.fixture(params=["SLOWER", "FASTER"])
+def changed(request) -> str:
+    return request.param
+
+
 @pytest.fixture
-def written(tmp_path: Path) -> tuple[Path, list[Comparison]]:
+def written(tmp_path: Path, changed: str) -> tuple[Path, list[Comparison]]:
+    changes = {"SLOWER": (1.0, 1.05, 1.06), "FASTER": (1.0, 0.95, 0.94)}[changed]
     rng = np.random.default_rng(1)
-    done = [compared(rng, case, change) for case, change in zip(CASES, (1.0, 1.05, 1.06), strict=True)]
-    assert [one.decision.verdict for one in done] == ["SAME", "SLOWER", "SLOWER"]
+    done = [compared(rng, case, change) for case, change in zip(CASES, changes, strict=True)]
+    assert [one.decision.verdict for one in done] == ["SAME", changed, changed]
     path = tmp_path / "gate.jsonl"
     lines = [DUEL_HEADER, *map(revision_run.record, done), duel_lines()[-1]]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -55,20 +61,20 @@ def line_of(case, verdict: str, verified: str = "PASS", reason: str = "") -> dic
     return {"case_id": case.id, "verdict": verdict, "verified": verified, "reason": reason}
 
 
-def test_what_is_slower_counts_if_it_recurs(written):
+def test_what_changed_counts_if_it_recurs(written, changed: str):
     path, done = written
-    second = {CASES[1].id: line_of(CASES[1], "SLOWER"), CASES[2].id: line_of(CASES[2], "SAME")}
+    second = {CASES[1].id: line_of(CASES[1], changed), CASES[2].id: line_of(CASES[2], "SAME")}
     found = second_process.recurring_comparisons(done, second)
-    assert [one.decision.verdict for one in found] == ["SAME", "SLOWER", "AMBIGUOUS"]
+    assert [one.decision.verdict for one in found] == ["SAME", changed, "AMBIGUOUS"]
     assert found[1].decision.reason.endswith("; so it is in a second process")
-    assert found[2].decision.reason.startswith("SLOWER in one process, and a second found SAME: time +")
+    assert found[2].decision.reason.startswith(f"{changed} in one process, and a second found SAME: time ")
     revision_run.rewrite(path, found)
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [(line["verdict"], line["recurs"]) for line in lines[1:-1]] == [
-        ("SAME", None), ("SLOWER", True), ("AMBIGUOUS", False),
+        ("SAME", None), (changed, True), ("AMBIGUOUS", False),
     ]  # fmt: skip
     assert lines[0] == DUEL_HEADER and "end" in lines[-1]
-    assert [each.verdict for each in from_lines(*read_bench(path)).judgements] == ["SAME", "SLOWER", "AMBIGUOUS"]
+    assert [each.verdict for each in from_lines(*read_bench(path)).judgements] == ["SAME", changed, "AMBIGUOUS"]
 
 
 def test_a_second_process_that_does_not_come_to_a_case_proves_nothing(written):
@@ -88,12 +94,19 @@ def test_a_kernel_that_is_wrong_in_the_second_process_is_wrong(written):
     assert [line.get("verified") for line in lines[:-1]] == ["PASS", "MISMATCH", "PASS"]
 
 
-def test_a_report_demands_what_a_second_process_found(tmp_path: Path):
-    line = duel_line("per_tensor/default/1024x2048/normal/graph", "SLOWER", 1.1)
-    for recurs, verdict in ((False, "SLOWER"), (True, "AMBIGUOUS")):
+def test_the_opposite_of_a_second_process_is_no_recurrence(written, changed: str):
+    other = {"SLOWER": "FASTER", "FASTER": "SLOWER"}[changed]
+    found = second_process.recurring_comparisons(written[1], {case.id: line_of(case, other) for case in CASES})
+    assert [one.decision.verdict for one in found] == ["SAME", "AMBIGUOUS", "AMBIGUOUS"]
+    assert f"{changed} in one process, and a second found {other}" in found[1].decision.reason
+
+
+def test_a_report_demands_what_a_second_process_found(changed: str):
+    line = duel_line("per_tensor/default/1024x2048/normal/graph", changed, 1.1 if changed == "SLOWER" else 0.9)
+    for recurs, verdict in ((False, changed), (True, "AMBIGUOUS")):
         with pytest.raises(UsageError, match=f"is {verdict}, and its changes are"):
             from_lines(DUEL_HEADER, [line | {"recurs": recurs, "verdict": verdict}])
-    for recurs, verdict in ((False, "AMBIGUOUS"), (True, "SLOWER"), (None, "SLOWER")):
+    for recurs, verdict in ((False, "AMBIGUOUS"), (True, changed), (None, changed)):
         (judgement,) = from_lines(DUEL_HEADER, [line | {"recurs": recurs, "verdict": verdict}]).judgements
         assert judgement.verdict == verdict
 
@@ -121,12 +134,11 @@ def test_the_second_process_is_the_same_gate_of_those_cases(monkeypatch, tmp_pat
         second_process.compare_again("main", 0.01, True, ids, tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("again", "once", "code"),
-    [("SLOWER", False, Exit.SLOWER), ("SAME", False, Exit.NOISY), ("SAME", True, Exit.SLOWER)],
-)
-def test_the_command_asks_a_second_process(written, monkeypatch, capsys, again: str, once: bool, code: Exit):
+@pytest.mark.parametrize(("recurs", "once"), [(True, False), (False, False), (False, True)])
+def test_the_command_asks_a_second_process(written, changed: str, monkeypatch, capsys, recurs: bool, once: bool):
     path, done = written
+    again = changed if recurs else "SAME"
+    code = Performance(changed).exit_code if recurs or once else Exit.NOISY
     asked = []
     monkeypatch.setattr(revision_run, "run", lambda *_: (path, done))
 
@@ -140,8 +152,8 @@ def test_the_command_asks_a_second_process(written, monkeypatch, capsys, again: 
     assert ended.value.code == code
     ids = [case.id for case in CASES[1:]]
     assert asked == ([] if once else [("main", 0.01, False, ids, path.parent / "second_process")])
-    recurs = [line["recurs"] for line in read_bench(path)[1] if "case_id" in line]
-    assert recurs == [None, *([None] * 2 if once else [again == "SLOWER"] * 2)]
+    told = [line["recurs"] for line in read_bench(path)[1] if "case_id" in line]
+    assert told == [None, *([None] * 2 if once else [recurs] * 2)]
 
 
 def test_two_speeds_of_a_clock_are_in_the_reason():
@@ -187,11 +199,12 @@ def test_a_clean_gate_under_noise_between_processes_is_seldom_red():
     assert both < 0.2 * gates
 
 
-def test_a_slower_kernel_is_found_by_both():
+@pytest.mark.parametrize(("us", "verdict"), [(110.0, Performance.SLOWER), (90.0, Performance.FASTER)])
+def test_a_changed_kernel_is_found_by_both(us: float, verdict: Performance):
     rng = np.random.default_rng(3)
-    stored, first, second = in_a_process(rng, code="base"), in_a_process(rng, 110.0), in_a_process(rng, 110.0)
+    stored, first, second = in_a_process(rng, code="base"), in_a_process(rng, us), in_a_process(rng, us)
     found = recurring(judged(first, stored), judged(second, stored))
-    assert {each.verdict for each in found} == {Performance.SLOWER}
+    assert {each.verdict for each in found} == {verdict}
     assert all(each.reason.endswith("; so it is in a second process") for each in found)
 
 
@@ -200,3 +213,46 @@ def test_without_a_second_process_a_slower_is_ambiguous():
     found = recurring(judged(in_a_process(rng, 120.0), in_a_process(rng, code="base")), [])
     assert {each.verdict for each in found} == {Performance.AMBIGUOUS}
     assert found[0].reason.startswith("SLOWER in one process, and no second has timed it: time +")
+
+
+def only(us: float, code: str = "head", **times) -> Judgement:
+    """The judgement on one case that takes `us`, where the baseline has 100. times: what else differs in this run"""
+    record = timed_runs.record(TIMED.format(1), us, seed=1, code=code)
+    record["times"] |= times
+    (found,) = judged([record], [timed_runs.record(TIMED.format(1), 100.0, code="base")])
+    return found
+
+
+WAITED = {"exposed": 30}  # of 30 rounds
+DOUBTED = {"us": 108.0, "code": "base"}  # the machine code of the baseline
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "verdict", "said"),
+    [
+        ({"us": 100.0} | WAITED, {"us": 100.0}, "SAME", "in a second process: time "),
+        (DOUBTED, {"us": 100.0, "code": "base"}, "SAME", "in a second process: machine code and grids"),
+        ({"us": 100.0} | WAITED, {"us": 110.0}, "AMBIGUOUS", "SLOWER in a second process alone: time +"),
+        ({"us": 100.0} | WAITED, {"us": 90.0}, "AMBIGUOUS", "FASTER in a second process alone: time -"),
+        ({"us": 100.0} | WAITED, {"us": 100.0} | WAITED, "INVALID", "in a second process: in this run the GPU waited"),
+        (DOUBTED, DOUBTED, "AMBIGUOUS", "in a second process: changed, yet machine code and grids"),
+    ],
+)
+def test_what_one_process_could_not_tell_a_second_may(first: dict, second: dict, verdict: str, said: str):
+    alone = only(**first)
+    assert second_process.to_ask([alone]) == [alone.case_id]
+    (found,) = recurring([alone], [only(**second)])
+    assert (found.verdict, found.reason.startswith(said)) == (verdict, True), found.reason
+    assert f"the first process was {alone.verdict}, {alone.reason}" in found.reason
+    assert recurring([alone], []) == [alone]
+
+
+def test_what_no_process_can_tell_is_not_asked():
+    short = [timed_runs.record(TIMED.format(1), 7.0, seed=seed, code=code) for seed, code in ((1, "head"), (2, "base"))]
+    hidden = judged(short[:1], short[1:])
+    assert [each.verdict for each in hidden] == [Performance.AMBIGUOUS]
+    stored = timed_runs.record(TIMED.format(1), 100.0, code="base")
+    stored["times"] |= WAITED
+    of_the_baseline = judged([timed_runs.record(TIMED.format(1), 100.0)], [stored])
+    assert [each.verdict for each in of_the_baseline] == [Performance.INVALID]
+    assert second_process.to_ask([*hidden, *of_the_baseline]) == []
