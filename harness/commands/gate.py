@@ -19,7 +19,7 @@ from harness.records.claims import LARGEST_EFFECT
 from harness.records.possible import require_possible
 from harness.records.run_folder import RUNS, latest_bench, read_bench, read_run, shown
 from harness.runner.process import gpu_count
-from harness.verdict import Performance, failures_of
+from harness.verdict import failures_of
 
 
 @click.command()

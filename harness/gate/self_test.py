@@ -1,4 +1,4 @@
-"""Check the gate: compare a checkout with its own commit, unchanged and with a planted slowdown."""
+"""Check the gate: compare a checkout with its own commit, unchanged and with planted slowdowns."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 from harness.errors import UsageError
 from harness.files import ROOT
@@ -25,64 +27,81 @@ AGAINST_ITSELF = (
     "swizzle/default/8192x8192/normal/graph",
 )
 OPEN = 0.02  # of verdicts on unchanged code, how many may say that nothing can be told
-PLANTED = ("per_tensor/stage=amax/8192x8192/normal/graph",)
 
-# The planted slowdown: the amax of a tensor reads part of the tensor twice.
-_FILE = "harness/kernels/reduce/tensor_amax.cuh"
-_LINE = (
-    "for (i64 first = i64(blockIdx.x) * TensorAmax::kStep; first < total; "
-    "first += i64(gridDim.x) * TensorAmax::kStep) {"
-)
-_SLOWED = (
-    "for (i64 again = i64(blockIdx.x) * TensorAmax::kStep; again < total + total * {percent} / 100; "
-    "again += i64(gridDim.x) * TensorAmax::kStep) {{\n    const i64 first = again < total ? again : again - total;"
-)
+
+@dataclass(frozen=True)
+class Plant:
+    """A line of a kernel, found once in its file, and what it becomes; `{percent}` and `{cycles}` of the slowdown."""
+
+    file: str
+    line: str
+    slowed: str
+
+
+_WAIT = "  for (const i64 until = clock64() + {cycles}; clock64() < until;) {{}}\n"
+_TILE = "  __shared__ TransposeSmem<Dtype> tile;\n"
+
+# By case. The amax of a large tensor reads part of it twice; kernels of 3 to 10 us, of one wave, wait in each CTA.
+PLANTED = {
+    "per_tensor/stage=amax/8192x8192/normal/graph": Plant(
+        "harness/kernels/reduce/tensor_amax.cuh",
+        "for (i64 first = i64(blockIdx.x) * TensorAmax::kStep; first < total; "
+        "first += i64(gridDim.x) * TensorAmax::kStep) {",
+        "for (i64 again = i64(blockIdx.x) * TensorAmax::kStep; again < total + total * {percent} / 100; "
+        "again += i64(gridDim.x) * TensorAmax::kStep) {{\n    const i64 first = again < total ? again : again - total;",
+    ),
+    "local_1x64/default/1024x2048/normal/graph": Plant("harness/kernels/local_1x64.cu", _TILE, _WAIT + _TILE),
+    "row_scaled/stage=encode/1024x2048/normal/graph": Plant("harness/kernels/row_scaled.cu", _TILE, _WAIT + _TILE),
+}
 
 
 @dataclass(frozen=True)
 class GateRuns:
-    """Gates with one slowdown. percent: of the planted slowdown, 0 for none; verdicts: of each gate's cases"""
+    """Gates with one slowdown. percent: of the planted slowdown, 0 for none; verdicts: of each gate, by case"""
 
     percent: int
-    verdicts: list[Counter[str]]
+    verdicts: list[dict[str, str]]
     files: list[Path]
 
     @property
-    def found(self) -> int:
-        return sum(set(verdicts) == {"SLOWER"} for verdicts in self.verdicts)
+    def found(self) -> dict[str, int]:
+        """In how many gates each case was SLOWER."""
+        cases = {case: None for gate in self.verdicts for case in gate}
+        return {case: sum(gate.get(case) == "SLOWER" for gate in self.verdicts) for case in cases}
 
     @property
-    def flagged(self) -> int:
-        return sum(bool({"SLOWER", "FASTER"} & set(verdicts)) for verdicts in self.verdicts)
+    def counts(self) -> Counter[str]:
+        return Counter(verdict for gate in self.verdicts for verdict in gate.values())
 
     @property
     def right(self) -> bool:
         """Without a slowdown nothing is flagged, and all verdicts but 2 in 100, and one more, are SAME.
 
-        10 % must be found by all gates, less by all but one in twenty.
+        10 % must be found by all gates, less by all but one in twenty, in each case.
         """
         if not self.percent:
-            total = sum(self.verdicts, start=Counter[str]())
-            return self.flagged == 0 and total.total() - total["SAME"] <= OPEN * total.total() + 1
+            open_ = self.counts.total() - self.counts["SAME"]
+            return not {"SLOWER", "FASTER"} & set(self.counts) and open_ <= OPEN * self.counts.total() + 1
         allowed = 0 if self.percent >= 10 else len(self.verdicts) // 20
-        return self.found >= len(self.verdicts) - allowed
+        return all(found >= len(self.verdicts) - allowed for found in self.found.values())
 
 
 def prove(percents: Sequence[int], times: int, into: Path, drawn: int = 0, seed: int = 0) -> Iterator[GateRuns]:
-    """Run gates of a clean checkout of HEAD, each in its own process, with a slowdown planted unless `percent` is 0.
+    """Run gates of a clean checkout of HEAD, each in its own process, with slowdowns planted unless `percent` is 0.
 
     into: the folder for their files
     drawn: cases of a gate without a slowdown, drawn by `seed` for each from the graphs of the bench set; 0 for
         AGAINST_ITSELF
-    Raises UsageError if git or the line to change is not there.
+    Raises UsageError if git or a line to change is not there.
     """
     with tempfile.TemporaryDirectory(prefix="nvfp4-proof-") as folder:
         checkout = Path(folder) / "checkout"
         git(ROOT, "HEAD cannot be cloned", "clone", "--quiet", "--no-hardlinks", str(ROOT), str(checkout))
+        cycles = _cycles(_gate(checkout, list(PLANTED), into / "unplanted")) if any(percents) else {}
         for percent in percents:
             git(checkout, "the clone cannot be reset", "checkout", "--quiet", ".")
             if percent:
-                _plant(checkout, percent)
+                _plant(checkout, percent, cycles)
             files = [
                 _gate(checkout, _cases(percent, drawn, seed + number), into / f"planted-{percent}-{number + 1}")
                 for number in range(times)
@@ -90,17 +109,20 @@ def prove(percents: Sequence[int], times: int, into: Path, drawn: int = 0, seed:
             yield GateRuns(percent, [_verdicts(file) for file in files], files)
 
 
-def _plant(checkout: Path, percent: int) -> None:
-    path = checkout / _FILE
-    text = path.read_text()
-    if text.count(_LINE) != 1:
-        raise UsageError(f"{_FILE} has no line `{_LINE}` to plant a slowdown in")
-    path.write_text(text.replace(_LINE, _SLOWED.format(percent=percent)))
+def _plant(checkout: Path, percent: int, cycles: Mapping[str, float]) -> None:
+    """Slow every case of PLANTED down. cycles: of the SM, that each takes without it"""
+    for case, plant in PLANTED.items():
+        path = checkout / plant.file
+        text = path.read_text()
+        if text.count(plant.line) != 1:
+            raise UsageError(f"{plant.file} has no line `{plant.line.strip()}` to plant a slowdown in")
+        slowed = plant.slowed.format(percent=percent, cycles=round(cycles[case] * percent / 100))
+        path.write_text(text.replace(plant.line, slowed))
 
 
 def _cases(percent: int, drawn: int, seed: int) -> Sequence[str]:
     if percent or not drawn:
-        return PLANTED if percent else AGAINST_ITSELF
+        return list(PLANTED) if percent else AGAINST_ITSELF
     graphs = sorted(case_id for case_id in wanted() if case_id.endswith("/graph"))
     if drawn > len(graphs):
         raise UsageError(f"{drawn} cases cannot be drawn from the {len(graphs)} graphs of the bench set")
@@ -118,6 +140,19 @@ def _gate(checkout: Path, cases: Sequence[str], into: Path) -> Path:
     return file
 
 
-def _verdicts(file: Path) -> Counter[str]:
-    lines = map(json.loads, file.read_text().splitlines())
-    return Counter(line["verdict"] for line in lines if "case_id" in line)
+def _lines(file: Path) -> list[dict[str, Any]]:
+    return [line for line in map(json.loads, file.read_text().splitlines()) if "case_id" in line]
+
+
+def _verdicts(file: Path) -> dict[str, str]:
+    return {line["case_id"]: line["verdict"] for line in _lines(file)}
+
+
+def _cycles(file: Path) -> dict[str, float]:
+    """SM cycles that each case takes, by a gate's lines. Raises UsageError for a case that has no time."""
+    found = {}
+    for line in _lines(file):
+        if not line["head_us"] or not line["mhz"]:
+            raise UsageError(f"{line['case_id']} has no time to plant a part of: {line['verdict']}, {line['reason']}")
+        found[line["case_id"]] = line["head_us"] * median(line["mhz"])
+    return found

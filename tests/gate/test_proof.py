@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,20 +11,37 @@ import pytest
 from harness.errors import Exit, UsageError
 from harness.files import ROOT
 from harness.gate import self_test
-from harness.gate.self_test import GateRuns
+from harness.gate.self_test import PLANTED, GateRuns
 from harness.suite.suite import find_case
 
 
-def test_the_line_to_slow_down_is_there_and_the_cases_run_it(tmp_path):
-    target = tmp_path / "harness/kernels/reduce/tensor_amax.cuh"
-    target.parent.mkdir(parents=True)
-    target.write_text((ROOT / "harness/kernels/reduce/tensor_amax.cuh").read_text())
-    self_test._plant(tmp_path, 3)
-    assert "again < total + total * 3 / 100" in target.read_text()
+def test_the_lines_to_slow_down_are_there(tmp_path):
+    for plant in PLANTED.values():
+        target = tmp_path / plant.file
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text((ROOT / plant.file).read_text())
+    self_test._plant(tmp_path, 3, dict.fromkeys(PLANTED, 10_000.0))
+    amax, *waiting = ((tmp_path / plant.file).read_text() for plant in PLANTED.values())
+    assert "again < total + total * 3 / 100" in amax
+    for text in waiting:
+        assert text.count("  for (const i64 until = clock64() + 300; clock64() < until;) {}\n") == 1
     with pytest.raises(UsageError, match="has no line"):
-        self_test._plant(tmp_path, 3)
-    assert [find_case(case).flags.stage for case in self_test.PLANTED] == ["amax"]
-    assert all(find_case(case).id == case for case in self_test.AGAINST_ITSELF)
+        self_test._plant(tmp_path, 3, dict.fromkeys(PLANTED, 10_000.0))
+
+
+def test_the_cases_are_there():
+    assert all(find_case(case).id == case for case in (*PLANTED, *self_test.AGAINST_ITSELF))
+    assert [find_case(case).flags.stage for case in PLANTED if case.startswith("per_tensor")] == ["amax"]
+
+
+def test_a_wait_is_a_part_of_what_the_case_takes(tmp_path):
+    line = {"case_id": "x", "verdict": "SAME", "reason": "", "head_us": 5.0, "mhz": [1980.0, 1970.0, 1990.0]}
+    file = tmp_path / "gate.jsonl"
+    file.write_text("\n".join(map(json.dumps, [{"base": "HEAD"}, line, {"end": {}}])) + "\n")
+    assert self_test._cycles(file) == {"x": 9900.0}
+    file.write_text(json.dumps(line | {"head_us": None, "verdict": "INVALID", "reason": "late"}) + "\n")
+    with pytest.raises(UsageError, match="x has no time to plant a part of: INVALID, late"):
+        self_test._cycles(file)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +61,13 @@ def test_the_line_to_slow_down_is_there_and_the_cases_run_it(tmp_path):
     ],
 )
 def test_what_a_proof_must_show(percent, verdicts, right):
-    assert GateRuns(percent, [Counter([verdict]) for verdict in verdicts], []).right is right
+    assert GateRuns(percent, [{"case": verdict} for verdict in verdicts], []).right is right
+
+
+def test_a_slowdown_must_be_found_in_each_case():
+    gates = [{"long": "SLOWER", "short": "SAME" if number < 2 else "SLOWER"} for number in range(20)]
+    runs = GateRuns(3, gates, [])
+    assert (runs.found, runs.right) == ({"long": 20, "short": 18}, False)
 
 
 def test_the_command_tells_and_fails(monkeypatch, capsys, tmp_path):
@@ -53,12 +75,13 @@ def test_the_command_tells_and_fails(monkeypatch, capsys, tmp_path):
 
     def gate(checkout: Path, cases: Sequence[str], into: Path) -> Path:
         into.mkdir(parents=True)
-        lines = [{"base": "HEAD"}, *({"case_id": str(n), "verdict": "SAME"} for n in range(2)), {"end": {}}]
+        times = {"verdict": "SAME", "head_us": 5.0, "mhz": [1980.0]}
+        lines = [{"base": "HEAD"}, *({"case_id": str(n)} | times for n in range(2)), {"end": {}}]
         (into / "gate.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
         return into / "gate.jsonl"
 
     monkeypatch.setattr(self_test, "git", lambda *command: None)
-    monkeypatch.setattr(self_test, "_plant", lambda checkout, percent: None)
+    monkeypatch.setattr(self_test, "_plant", lambda checkout, percent, cycles: None)
     monkeypatch.setattr(self_test, "_gate", gate)
     with pytest.raises(SystemExit) as stop:
         main(["prove", "--into", str(tmp_path), "--times", "3", "--percent", "0", "--percent", "10"])
@@ -66,6 +89,8 @@ def test_the_command_tells_and_fails(monkeypatch, capsys, tmp_path):
     assert capsys.readouterr().out.splitlines() == [
         "against itself: 6 SAME, in 3 gates; as it must",
         "10 % planted: 6 SAME, in 3 gates; WRONG",
+        "  0: SLOWER in 0",
+        "  1: SLOWER in 0",
     ]
 
 
@@ -73,6 +98,6 @@ def test_cases_are_drawn_anew_for_each_gate_and_again_for_the_same_seed():
     first, other = (self_test._cases(0, 60, seed) for seed in (7, 8))
     assert len(set(first)) == 60 and set(first) != set(other) and self_test._cases(0, 60, 7) == first
     assert all(find_case(case).mode == "graph" for case in first)
-    assert self_test._cases(3, 60, 7) == self_test.PLANTED
+    assert self_test._cases(3, 60, 7) == list(PLANTED)
     with pytest.raises(UsageError, match="cannot be drawn"):
         self_test._cases(0, 10**6, 0)
