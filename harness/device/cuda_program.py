@@ -214,7 +214,7 @@ class CudaProgram:
             if sentence:
                 return f"workspace {name!r}: {sentence}"
         for name, value in self.scratch.items():
-            if bool(value.any()):
+            if not bool((value == 0).all()):
                 return f"scratch {name!r} is not zero after the last launch, so a second run would differ"
         return ""
 

@@ -57,10 +57,12 @@ class Guarded:
             "after it": self.memory[last:],
         }
         for where, band in bands.items():
+            # Everywhere `==` and `all`, because CuPy compiles each other operation for seconds when it is first used.
+            if bool((band == byte).all()):
+                continue
             touched = (band != byte).nonzero()[0]
-            if touched.size:
-                offset = GUARD - int(touched[-1]) if where == "before it" else int(touched[0]) + 1
-                return f"{touched.size} bytes {where} were written, the nearest {offset} bytes off"
+            offset = GUARD - int(touched[-1]) if where == "before it" else int(touched[0]) + 1
+            return f"{touched.size} bytes {where} were written, the nearest {offset} bytes off"
         return ""
 
 

@@ -197,7 +197,7 @@ def _unlike_eager(
 
 def _differ(outcomes: Sequence[Outcome], name: str) -> bool:
     first, *others = (outcome.outputs[name] for outcome in outcomes)
-    return any(bool((first != other).any()) for other in others)
+    return any(not bool((first == other).all()) for other in others)
 
 
 def on_host(device: Device, outcomes: Sequence[Outcome], expected: Expected) -> list[dict[str, np.ndarray]]:
