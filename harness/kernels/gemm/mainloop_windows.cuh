@@ -14,7 +14,7 @@ struct WindowAmaxes {
   const float* amax;  // (lines, windows)
   int lines, windows;
 
-  // A line beyond the last is read as the last: what is made of it is not stored.
+  // A line beyond the last is read as the last, and its results are never stored.
   __device__ float at(int line, int window) const {
     return __ldg(amax + row_offset(min(line, lines - 1), windows) + window);
   }
