@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(MainloopWindows::kThreads, MainloopWindows::kB
 __global__ void __launch_bounds__(kThreads) gemm_post_scale(
     const float* __restrict__ a_amax,  // (M,)
     const float* __restrict__ b_amax,  // (N,)
-    bf16* __restrict__ output,         // (M, N)
+    InPlace<bf16> output,              // (M, N)
     int M, int N) {
   const TileOrigin origin = tile_origin(kTileRows, kTileCols);
   const int col = origin.col + threadIdx.x % 32 * kVector;
