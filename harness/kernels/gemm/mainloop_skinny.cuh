@@ -111,8 +111,8 @@ struct MainloopSkinny {
     const auto fetch = [&](int slot, int block) {
       if (block < b.blocks) {
         load(codes[slot], b, first_b, lane, block);
-        const StageLoader<kCols, 32> b_feed(b, opaque(first_b), block);
-        b_feed.copy_scales(scales[slot].of_line, b.blocks - block);
+        const StageLoader<kCols, 32> b_loader(b, opaque(first_b), block);
+        b_loader.copy_scales(scales[slot].of_line, b.blocks - block);
       }
       cp_async_commit();
     };
