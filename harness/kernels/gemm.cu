@@ -261,6 +261,8 @@ __global__ void __launch_bounds__(kThreads) gemm_epilogue(
 // Exports
 // =====================================================================================================================
 
+// The host counts the CTAs of every kernel here by tiles of the output. Both decodes read operands, so their tiles only
+// limit how many persistent CTAs a small output gets; whatever the number, they share all lines.
 __constant__ Launch gemm_launch = {
     MainloopDense::kTile, MainloopDense::kTile, MainloopDense::kThreads, 0, Schedule::tiles};
 __constant__ Launch gemm_skinny_decode_launch = {Skinny::kRows, Skinny::kCols, kThreads, 1, Schedule::persistent};
