@@ -1,4 +1,4 @@
-"""A bench of somebody else's kernels, which are compared with ours on the same case alone."""
+"""A bench of kernels that are not ours: the only opponent of each is our kernel on the same case."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """The opponent of every ratio, which does the same work, timed in the same run and launched the same way.
 
-A quantizer is compared with the production training recipe: the same stage and outputs of it, on the same shape and
-input, a group with a group. A product is compared with cuBLAS on bf16 operands of the same shape, with a bf16 output,
-and one of another epilogue with the per_tensor product, too; a pipeline with itself by that recipe. What only
-moves bytes, or decodes, is compared with a copy of as many.
+A quantizer is compared with the production training recipe at the same stage, outputs, shape and input, and a group
+with a group. A product is compared with cuBLAS on bf16 operands of the same shape, with a bf16 output; if its epilogue
+is not per_tensor, it is compared with the per_tensor product, too. A pipeline is compared with itself by the production
+recipe. A kernel that only moves or decodes bytes is compared with a copy of as many.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from harness.errors import HarnessError
 from harness.suite.stages import is_pipeline, terms
 from harness.suite.suite import find_case, suite_of
 
-COPIED = ("swizzle", "swizzle_grouped", "dequantize", "casts")  # recipes that no quantizer does the work of
+COPIED = ("swizzle", "swizzle_grouped", "dequantize", "casts")  # recipes whose work no quantizer does
 
 
 @lru_cache(maxsize=1 << 13)
 def baseline_of(case: Case) -> Case | None:
-    """The case that another is compared with, maybe itself; None if that is a product of a library, or a copy.
+    """The case that `case` is compared with, maybe itself; None if the opponent is a library's product, or a copy.
 
-    A pipeline has that with its default flags by the same route. A group that per_tensor does not take, as one of 16
-    rows, has a dense tensor of as many elements, with the cols of its tensors if those are alike.
+    For a pipeline it is the same pipeline with default flags by the same route. For a group that per_tensor does not
+    take, as one of 16 rows, it is a dense tensor of as many elements, with the cols of the tensors if they are alike.
     """
     if against_library(case) or against_copy(case):
         return None
@@ -58,9 +58,10 @@ def _group(case: Case) -> Case | None:
 
 
 def _same_work(case: Case) -> dict[str, str | bool]:
-    """Flags with which per_tensor does what a quantizer does: in production, so with rht and sr, where columns are
-    rotated, and rounded as the case is where only rows are written, which take no rotation. Scales are compact, as in
-    production: another order of them is as many bytes.
+    """Flags with which per_tensor does the work of a quantizer.
+
+    Where columns are written, these are production's: rht, sr, bf16. Rows alone are not rotated, and take rounding and
+    dtype from the case. Scales are compact, as in production; swizzled ones are as many bytes.
     """
     flags = case.flags
     outputs, stage = flags.get("outputs", "both"), flags.get("stage", "full")

@@ -127,7 +127,10 @@ class Bench:
         return TimedKernels(self.device, case, expected, self.clock, self._in_passes)
 
     def _baseline(self, case: Case) -> Baseline:
-        """Verified and warmed up once a shape and mode; others are dropped, of a product those of other shapes."""
+        """The opponent of the case, verified and warmed up once for each shape and mode.
+
+        Opponents of other cases are dropped, but a product keeps all of its shape.
+        """
         kept = {baseline_id(replace(case, mode=mode)) for mode in ("eager", "graph")}
         if against_library(case):
             kept |= {name for name in self._baselines if name.split("/")[2] == case.shape}

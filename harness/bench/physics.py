@@ -17,9 +17,9 @@ from harness.contract.field import Field
 from harness.suite.launch_plan import Step, bind
 from harness.suite.stages import is_pipeline, terms
 
-# What memory gives over a copy: an H200 reads 4.8 TB/s by its data sheet and copies 4.2 TB/s.
+# Bandwidth of memory over the rate of a copy, at most: an H200 reads 4.8 TB/s by its data sheet and copies 4.2 TB/s.
 MEMORY = 1.25
-# What the L2 gives over a copy, at most; some 5.5 to 7 TB/s are measured on a Hopper.
+# Bandwidth of the L2 over the rate of a copy, at most: 5.5 to 7 TB/s are measured on a Hopper.
 L2 = 4.0
 # Operations of a multiprocessor in a clock with its fastest dense matrix type, by NVIDIA's white papers: int8 on 8.0,
 # FP8 on 9.0, FP4 on 10.0 and later.
@@ -62,8 +62,8 @@ def operations(case: Case) -> int:
 def least_us(needs: Needs, l2_bytes: int, copy_gbps: float, peak_tflops: float) -> float:
     """Microseconds below which no call can be. copy_gbps: read plus written; peak_tflops: 0 if not known
 
-    Inputs that were evicted come from memory; of the outputs of a round, as much as the L2 holds may stay there. All
-    else goes through the L2 at least.
+    Inputs that were evicted come from memory. The outputs of a round go to memory, but for as much as the L2 holds.
+    All bytes go through the L2 at least.
     """
     evicted = max(0.0, 1 - 1 / needs.filled)
     from_memory = needs.read * evicted + max(0.0, needs.written - l2_bytes / needs.calls)

@@ -72,7 +72,9 @@ class Turns:
         return max(FEWEST, needed)
 
     def take(self, count: int) -> list[Round]:
-        """So many rounds. Those in which the GPU waited for the host are among them only if no longer flush helps."""
+        """Take `count` rounds. A round in which the GPU waited for the host is taken again behind a longer flush, and
+        kept only if it was so behind the longest, too.
+        """
         kept: list[Round] = []
         exposed: list[Round] = []
         record = self._record

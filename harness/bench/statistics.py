@@ -74,7 +74,7 @@ def two_clocks(mhz: Sequence[float]) -> tuple[list[float], list[float]] | None:
     return list(map(float, ordered[:split])), list(map(float, ordered[split:]))
 
 
-def said_of_clocks(mhz: Sequence[float]) -> str:
+def describe_clocks(mhz: Sequence[float]) -> str:
     """`the clock had two speeds, 1,755 MHz in 12 rounds and 1,980 MHz in 18`, or an empty text."""
     found = two_clocks(mhz)
     if found is None:

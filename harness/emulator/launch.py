@@ -129,14 +129,14 @@ def launch(
     dynamic_shared: bytes; memory: buffers reached only through pointers in other memory
     sanitize: check for races and reads of unwritten shared memory; bounds and alignment are always checked
     count_traffic: count sectors and bank conflicts, which are 0 otherwise
-    budget: instructions of a batch before it counts as endless, with what else takes time; lanes: of a batch
+    budget: what a batch may cost, in instructions, before it counts as endless; lanes: of a batch
     compiled: False to run every instruction by its NumPy step
     echo: takes each line that the kernel prints, behind its block and thread; standard output, if absent
     watch: follows one thread, by NumPy steps
-    schedule: the order of blocks and warps, which counts no byte differently but in which a race may show
+    schedule: the order of blocks and warps; it changes no counter, but one race may show only in one order
     cluster: blocks of a cluster, where the kernel does not say it
-    dependence: on the launches before, which `stream.Stream` makes; one that may begin before they have ended runs by
-        NumPy steps until all threads of a batch waited for them
+    dependence: on the launches before, made by `stream.Stream`; a launch that may begin before they have ended runs by
+        NumPy steps until all threads of a batch have waited for them
     lenient: report no race that Triton's compiler puts into right programs and GPUs bear: threads that store equal
         values to shared memory in one instruction; global memory that several threads of a block read and one of them
         then writes; and a copy whose mbarrier was initialised with no fence before
@@ -205,7 +205,7 @@ def launch(
 
 @contextmanager
 def _one_sentence(kernel: str) -> Iterator[None]:
-    """What decoding and running foresaw in no text is a refusal, too, which keeps where it came from as its cause."""
+    """Turn an error that decoding and running did not foresee into NotEmulated, with that error as its cause."""
     try:
         yield
     except (*UNREADABLE, MemoryError) as error:

@@ -5,13 +5,13 @@ machine whose memory is slower today changes one and not the other, which is AMB
 need a rank test that rejects "no change" and medians at least `effect` apart; SAME needs the interval of the ratio
 within `effect`; anything between is AMBIGUOUS. SLOWER and FASTER need it in cycles, too, if both runs know their clock.
 
-The clock of a large product has two speeds, because the power limit throttles it, and the median of its times is of
-neither. Its cycles hold: of two runs whose times differed by up to 10 %, they differed by 1.4 % at most (20 cases on an
-H200, 2026-11-26). So such a case is SAME if its cycles are, and INVALID else.
+During a large product the clock has two speeds, because the power limit throttles it, and the median time belongs to
+neither. Cycles are steadier: two runs whose times differed by up to 10 % differed by 1.4 % in cycles at most (20 cases
+on an H200, 2026-11-26). So such a case is SAME if its cycles are, else INVALID.
 
-Where machine code and grids are the baseline's, the kernel is unchanged, and times differ by what differs between two
-processes: the case is SAME, or AMBIGUOUS if its times changed by more than DOUBTED times what counts, because then
-something is wrong with the measurement. Only SAME and FASTER exit with 0.
+Where machine code and grids are the baseline's, the kernel is unchanged, and only the noise between two processes is
+left: the case is SAME, or AMBIGUOUS if its times changed by more than DOUBTED times what counts, because then something
+is wrong with the measurement. Only SAME and FASTER exit with 0.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def incomparable(new: Header, stored: Header) -> str:
 
 
 def differing(new: Header, stored: Header) -> list[str]:
-    """What two runs have not in common and must, to be compared: `driver (13000 then, 12080 now)`."""
+    """What two runs would have to share to be compared, and do not: `driver (13000 then, 12080 now)`."""
     found = [
         f"{key} ({stored['machine'].get(key)} then, {new['machine'].get(key)} now)"
         for key in _MACHINE_KEYS
@@ -98,7 +98,7 @@ def differing(new: Header, stored: Header) -> list[str]:
 
 
 def stale(run: RunFiles, whole: bool = True) -> str:
-    """The reason why a run says nothing of the tree as it is now, or an empty string. whole: with all of its cases"""
+    """Why a run says nothing about the tree as it is now, or an empty string. whole: whether it must have all cases"""
     now = sources_digest()
     if run.about["sources"] not in (now, now[:16]) or run.header.get("sources", now[:16]) != now[:16]:
         return "is of other sources than this tree; time it again"
@@ -170,7 +170,7 @@ def _judge(case_id: str, new: Record | None, stored: Record | None, refused: str
 
 
 def _hidden(change: Change, now: Mapping, then: Mapping, effect: float) -> str:
-    """Why nothing can be told of a kernel that is other than the baseline's and as fast, or an empty string."""
+    """Why a changed kernel that seems as fast as before may not be called SAME, or an empty string."""
     least = _least_change(then, effect)
     if now["code"] == then["code"] or least <= effect or change.verdict(least) is not Performance.SAME:
         return ""
@@ -208,7 +208,7 @@ def _unusable(name: str, times: Mapping) -> str:
 def _two_clocks(now: Mapping, then: Mapping) -> str:
     """Says which run had a clock of two speeds, if one had."""
     for name, times in (("this run", now), ("the baseline", then)):
-        if clocks := statistics.said_of_clocks(times.get("samples_mhz", ())):
+        if clocks := statistics.describe_clocks(times.get("samples_mhz", ())):
             return f"in {name} {clocks}"
     return ""
 

@@ -96,7 +96,7 @@ def decide(head: Samples, again: Samples, base: Samples, effect: float = EFFECT)
     reason = f"time {time}, cycles {cycles}; noise {floor}; {rounds} rounds"
     if dropped:
         reason += f", {dropped} dropped for a low clock"
-    if clocks := statistics.said_of_clocks(head.mhz):
+    if clocks := statistics.describe_clocks(head.mhz):
         reason += f"; {clocks}"
     verdict = in_time
     if in_time is not in_cycles:

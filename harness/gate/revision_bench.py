@@ -66,7 +66,7 @@ class RevisionBench:
         self.order = random.Random(0)
 
     def compare(self, case: Case) -> Comparison:
-        """Ask the machine code; if it differs, verify the head, then time it against the base.
+        """Compare the machine code; if it differs, verify the head, then time it against the base.
 
         Never raises for a wrong kernel. case: in the mode `graph`
         """

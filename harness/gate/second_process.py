@@ -1,4 +1,4 @@
-"""What a gate finds changed is timed again by a second process, because part of the noise is that of a process.
+"""Times again in a second process what a gate found changed, because part of the noise differs from process to process.
 
 A process that was lucky or unlucky with its memory is so in all of its rounds, which no test on its samples can see.
 Where the first could tell nothing, because the host was late or its times were too far apart, the second may.

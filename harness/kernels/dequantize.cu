@@ -56,10 +56,9 @@ __device__ __forceinline__ uint4 decode(u32 codes, float factor) {
 template <Granularity granularity>
 __device__ __forceinline__ float granule_amax(
     const float* __restrict__ amax, const ScaleExtents& extents, int line, int block) {
-  constexpr u32 kWindowBlocks = kWindow / kBlock;
   if constexpr (granularity == Granularity::tensor) return __ldg(amax);
   if constexpr (granularity == Granularity::row) return __ldg(amax + line);
-  return __ldg(amax + row_offset(line, extents.blocks / kWindowBlocks) + block / kWindowBlocks);
+  return __ldg(amax + row_offset(line, u32(extents.blocks) / kWindowBlocks) + u32(block) / kWindowBlocks);
 }
 
 // A block of a line as it lies in memory

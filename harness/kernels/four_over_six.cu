@@ -37,7 +37,6 @@ constexpr int kTileBlocksPerSm = 2;
 
 // amax_rows: a warp takes a row, a lane keeps this many blocks in flight.
 constexpr int kAmaxUnroll = 2;
-constexpr int kWholeRow = 1 << 30;
 
 // rowwise: the bands of a tile lie side by side, so that a CTA stores 32 contiguous scale bytes.
 constexpr int kRowwiseTileRows = kBlock;

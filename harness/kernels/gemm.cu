@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(MainloopWindows::kThreads, MainloopWindows::kB
 __global__ void __launch_bounds__(kThreads) gemm_post_scale(
     const float* __restrict__ a_amax,  // (M,)
     const float* __restrict__ b_amax,  // (N,)
-    bf16* __restrict__ output,         // (M, N)
+    InPlace<bf16> output,              // (M, N)
     int M, int N) {
   const TileOrigin origin = tile_origin(kTileRows, kTileCols);
   const int col = origin.col + threadIdx.x % 32 * kVector;
@@ -261,6 +261,8 @@ __global__ void __launch_bounds__(kThreads) gemm_epilogue(
 // Exports
 // =====================================================================================================================
 
+// The host counts the CTAs of every kernel here by tiles of the output. Both decodes read operands, so their tiles only
+// limit how many persistent CTAs a small output gets; whatever the number, they share all lines.
 __constant__ Launch gemm_launch = {
     MainloopDense::kTile, MainloopDense::kTile, MainloopDense::kThreads, 0, Schedule::tiles};
 __constant__ Launch gemm_skinny_decode_launch = {Skinny::kRows, Skinny::kCols, kThreads, 1, Schedule::persistent};

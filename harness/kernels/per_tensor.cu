@@ -173,7 +173,7 @@ __global__ void __launch_bounds__(kBlock16x16Launch.threads, kTransposeBlocksPer
   static_assert(outputs != Outputs::rowwise, "rowwise alone needs no transposition: use per_tensor_encode_rowwise");
   __shared__ CodesSmem shared;
   const CtaTile tile = cta_tile(kBlock16x16Launch, rows, cols);
-  if (tile.rows <= 0) {  // y and z may cover more rows of tiles than there are, and its threads share rows
+  if (tile.rows <= 0) {  // y times z may exceed the rows of tiles, and threads are divided by the rows of a tile
     wait_for_launch_ahead();
     return;
   }

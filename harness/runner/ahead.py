@@ -37,7 +37,7 @@ from harness.verify.prepared import Prepared
 LEFT_FREE = 2  # cores, for the process that times and for everything else
 NICE = 10
 BYTES_AN_ELEMENT = 8  # that a case takes while it is prepared, at most about so many on average
-SHARE = 0.5  # of the machine's memory, and of the folder's room, for all of these
+SHARE = 0.5  # of the machine's memory, for all prepared cases, or the whole folder if that is less
 _SHM = Path("/dev/shm")
 _FEW = 1 << 30  # bytes of room below which a folder is not used
 _PAUSE = 0.002
@@ -164,7 +164,7 @@ class Ahead:
                 files[entry.name] = entry.stat().st_size
         begun = sum(self.cases[i].elements for i in waiting if str(i) not in files)
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        room = SHARE * min(memory, shutil.disk_usage(self.folder).total * 2)
+        room = min(SHARE * memory, shutil.disk_usage(self.folder).total)
         return not waiting or sum(files.values()) + BYTES_AN_ELEMENT * (begun + self.cases[number].elements) <= room
 
     def _prepare(self, number: int) -> None:

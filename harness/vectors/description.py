@@ -59,7 +59,7 @@ def of_case(case: Case) -> dict[str, Any]:
 
 
 def random_bytes(case: Case) -> Iterator[tuple[str, np.ndarray]]:
-    """The random byte of each element, (lines, length) uint8, for who draws none: of dense cases alone."""
+    """The random byte of each element, (lines, length) uint8, for checkers that draw none; of dense cases alone."""
     if case.flags.get("rounding") != "sr" or case.is_group:
         return
     for direction in layout.DIRECTIONS.values():

@@ -112,6 +112,6 @@ def test_times_must_be_there_and_positive(sides: tuple[list[float], list[float]]
 def test_a_clock_of_two_speeds(mhz: list[float], sizes: tuple[int, int] | None):
     found = statistics.two_clocks(mhz)
     assert (found and tuple(map(len, found))) == sizes
-    assert bool(statistics.said_of_clocks(mhz)) == bool(sizes)
+    assert bool(statistics.describe_clocks(mhz)) == bool(sizes)
     if found:
         assert sorted(mhz) == [*found[0], *found[1]]

@@ -143,8 +143,9 @@ def test_sizes_are_over_the_extents_of_the_product(tmp_path):
     assert size_of("4 * M * N + K", {name: known[name] for name in GEMM_NAMES}) == 4 * 48 * 32 + 80
 
 
-def test_an_array_that_is_changed_in_place_moves_twice():
-    case = find_case("gemm_ordered/epilogue=per_token/16x128x256/normal/eager")
+@pytest.mark.parametrize("recipe", ["gemm", "gemm_ordered"])
+def test_an_array_that_is_changed_in_place_moves_twice(recipe: str):
+    case = find_case(f"{recipe}/epilogue=per_token/16x128x256/normal/eager")
     expected = expect(case)
     operands = sum(expected.inputs[name].nbytes for name in expected.inputs)
     amaxes = 4 * (16 + 256)

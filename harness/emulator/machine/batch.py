@@ -271,7 +271,7 @@ class Batch(Lanes):
         self._put(access, addresses, values)
 
     def land(self, access: Access, address: Bits, values: Sequence[Bits], mask: np.ndarray | None) -> None:
-        """Store what a `cp.async` that was waited for copied."""
+        """Store the values of a `cp.async` that was waited for."""
         self._put(access, self.addressing.resolve(access, address, mask), values)
 
     def _put(self, access: Access, addresses: Sequence[Resolved], values: Sequence[Bits]) -> None:
@@ -288,7 +288,7 @@ class Batch(Lanes):
                 mark_bytes(resolved.storage, index, access.bytes, WRITTEN)
 
     def _check_agreement(self, access: Access, differs: np.ndarray) -> None:
-        """Report lanes of one store that did not find their value behind it, as others stored another there."""
+        """Report lanes of one store that read back another value than theirs, because another lane stored it there."""
         if differs.any():
             row = int(np.argmax(differs.reshape(len(differs), -1).any(axis=1)))
             self.addressing.report_shared(access, row, access.number, None)

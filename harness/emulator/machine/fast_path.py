@@ -25,7 +25,7 @@ _SCRATCH = np.zeros(layout.SCRATCH_SIZE, np.uint8)  # launches run one after ano
 
 @cache
 def _interpreter() -> tuple[Callable[..., int], ...]:
-    # Numba takes a second to load, and who has a GPU needs none of it.
+    # Numba takes a second to load, and a run on a GPU does not need it.
     from harness.emulator.compiled.interpreter import run
     from harness.emulator.compiled.masks import count, part_lanes
 

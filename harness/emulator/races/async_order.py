@@ -1,12 +1,12 @@
 """The order of threads and of asynchronous copies in kernels that use mbarriers, bulk copies or clusters.
 
 Here one thread may wait for another, so each has a row of its own, of a vector clock: what it knows of every thread of
-its cluster, which of that a proxy fence has passed, and which asynchronous copies it knows to be complete. All of it is
-merged by taking the larger, when a barrier, an mbarrier or a warp lets one thread know what others do.
+its cluster, how much of that a proxy fence made visible to copies, and which copies it knows to be complete. When a
+barrier, an mbarrier or a warp lets one thread know what others know, rows are merged by taking the larger entry.
 
-A copy belongs to a counter: the phases of its mbarrier, or the groups of the thread that issued it. Who knows of a
-counter more than the copy's number knows that it is complete. `BlockOrder`, which knows warps alone, is kept beside,
-for global memory.
+A copy belongs to a counter: the phases of its mbarrier, or the groups of the thread that issued it. A thread whose
+entry for the counter exceeds the copy's number knows that the copy is complete. `BlockOrder`, which tells only warps
+apart, is kept beside, for global memory.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class AsyncOrder(BlockOrder):
 
     floor: (clusters,), before which epoch all threads of a cluster know what all did, since they last met
 
-    clock: (clusters, rows, 3 * rows + counters): for each row, before which epoch it knows what others did; the same
-    of what a proxy fence made visible to copies in shared, and in global memory; and the counters
+    clock: (clusters, rows, 3 * rows + counters): for each row, the epoch before which it knows what each row did; the
+    epoch before which a proxy fence made that visible to copies in shared memory; the same for global memory; counters
     """
 
     def __init__(self, blocks: int, threads: int, cluster: int = 1):
@@ -158,12 +158,12 @@ class AsyncOrder(BlockOrder):
         warps = np.flatnonzero(by_warp.any(axis=1))
         clocks = self.clock.reshape(-1, WARP, self.clock.shape[2])
         mine, takes_part = clocks[warps], by_warp[warps][..., None]
-        together = np.where(takes_part, mine, U32(0)).max(axis=1)
+        merged = np.where(takes_part, mine, U32(0)).max(axis=1)
         of_cluster, in_cluster = np.divmod(warps, self.rows // WARP)
         columns = in_cluster[:, None] * WARP + np.arange(WARP)
         at = np.arange(len(warps))[:, None]
-        together[at, columns] = np.where(by_warp[warps], self.now[of_cluster][:, None] + U32(1), together[at, columns])
-        clocks[warps] = np.where(takes_part, together[:, None], mine)
+        merged[at, columns] = np.where(by_warp[warps], self.now[of_cluster][:, None] + U32(1), merged[at, columns])
+        clocks[warps] = np.where(takes_part, merged[:, None], mine)
         self.now[np.unique(of_cluster)] += U32(1)
         self.activity += 1
         self._met = {key: self.activity}

@@ -33,7 +33,7 @@ Fault = Callable[[str, Instruction, int, str], NoReturn]
 class Copy:
     """An asynchronous copy, as one side of it: what it does to one memory.
 
-    counter, number: it is complete for whoever knows more than `number` of the counter, a column of the clock
+    counter, number: a thread whose clock has more than `number` in the column `counter` knows that it is complete
     also: copies that read the same bytes, which this one replaced in the shadow
     wait: what has to be done to know
     """
@@ -319,7 +319,7 @@ class AsyncShadow(SharedShadow):
         for each in copies:
             numbers = each[cells]
             numbers = np.unique(numbers[numbers != 0])
-            for other in [one for each_ in numbers.tolist() for one in (each_, *self.copies[each_].also)]:
+            for other in [one for first in numbers.tolist() for one in (first, *self.copies[first].also)]:
                 if clock[self.copies[other].counter] <= self.copies[other].number:
                     self.fault("race", copy.instruction, lane, f"{what} {self.unfinished(other)}")
         for readers in [self.updaters, *([self.readers] if copy.kind == "writes" else [])]:
@@ -335,10 +335,10 @@ class AsyncShadow(SharedShadow):
             self._forget(cells)
             self.copy_writes[cells] = number
             return
-        reads = self.copy_reads[cells]
-        for other in np.unique(reads[reads != 0]).tolist():
+        replaced = self.copy_reads[cells]
+        for other in np.unique(replaced[replaced != 0]).tolist():
             if not self.complete(other, cluster, row):
-                # Who knows that this one is complete knows it of the earlier ones of its counter.
+                # A thread that knows this one to be complete knows the same of earlier ones of its counter.
                 own = self.copies[other].counter == copy.counter
                 copy.also += [*([] if own else [other]), *self.copies[other].also]
                 self._several[number] = bool(copy.also)

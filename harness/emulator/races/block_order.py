@@ -43,7 +43,7 @@ class BlockOrder:
         self.known[chosen], self.common[chosen] = now[:, None, None], now[:, None]
 
     def arrive(self, number: int, lanes: np.ndarray) -> None:
-        """`bar.arrive`: who passes the barrier later knows what these lanes, (blocks, threads), did until now."""
+        """`bar.arrive`: lanes that pass the barrier later know what these, (blocks, threads), did until now."""
         warps = self._warps(lanes)
         self.advance(warps.any(axis=1))
         arrived = self._arrived.setdefault(number, np.zeros((self.blocks, self.warps), U64))

@@ -48,8 +48,8 @@ struct TileRows {
   Packed16<bf16> x[Pass::kLines];
   float amax[Pass::kLines];
 
-  // Reads the blocks; zeros outside the matrix. shares: whether to store them to shared memory as well; meanwhile(): what
-  // to do while they are on their way
+  // Reads the blocks; zeros outside the matrix. shares: whether to store them to shared memory as well; meanwhile():
+  // called while the loads are in flight
   template <bool shares, bool weight_2d, bool edges, typename Prologue, typename Meanwhile>
   __device__ static TileRows load(
       EncodeSmem<bf16>& shared, const Prologue& prologue, int matrix_rows, int cols, const TileOrigin& origin,

@@ -14,7 +14,6 @@ struct RowScaledRows {
   static constexpr int kHold = 2;
   static constexpr int kRows = kWarps;
 };
-constexpr int kWholeRow = 1 << 30;
 
 // A warp reads a row of its tile at a time, a lane kLaneCols columns of it.
 struct RowScaledAmaxTile {

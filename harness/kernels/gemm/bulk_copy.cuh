@@ -7,17 +7,17 @@
 
 __device__ __forceinline__ u32 smem_address(const void* memory) { return u32(__cvta_generic_to_shared(memory)); }
 
-// A barrier in shared memory that is through with a phase when what was announced has arrived
+// A barrier in shared memory whose phase ends when the bytes that `copy` announced have arrived
 struct Mbarrier {
   u64 state;
 
-  // By one thread; others use it behind a barrier of the CTA.
+  // One thread calls this; others may use the barrier once they have synchronised with it.
   __device__ void init() {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(smem_address(&state)) : "memory");
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   }
 
-  // Copies `bytes`, a multiple of 16, between addresses that are, too. Completes this phase.
+  // Starts a copy, whose arrival ends the current phase. The addresses and `bytes` are multiples of 16.
   __device__ void copy(void* target, const void* source, u32 bytes) {
     const u32 address = smem_address(&state);
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address), "r"(bytes) : "memory");
@@ -27,7 +27,7 @@ struct Mbarrier {
                  : "memory");
   }
 
-  // Waits until phases of this parity are through: 0 for the first, third, ...
+  // Waits for the end of the current phase. parity: 0 for the first, third, ... copy, 1 for those between
   __device__ void wait(u32 parity) const {
     asm volatile("{ .reg .pred p; again: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1; @!p bra again; }" ::"r"(
                      smem_address(&state)),

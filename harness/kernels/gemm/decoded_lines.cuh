@@ -1,7 +1,7 @@
 // A few lines of an operand as f16, decoded once for all CTAs that multiply them.
 //
-// They lie as wgmma reads them from shared memory, half a stage of 128 along K after the other: the blocks of one parity.
-// Beyond the last line, up to 8, 16, 32 or 64 of them, and beyond K there are zeros.
+// They are in the order in which wgmma reads them from shared memory: half stages, one after the other, each with the
+// even or the odd blocks of 128 elements along K. Zeros pad the lines to 8, 16, 32 or 64, and K to whole stages.
 #pragma once
 
 #include "gemm/dequant_f16.cuh"
@@ -16,12 +16,12 @@ using DecodedHalf = u32[kHalfStageSteps][2][n8][8][4];
 template <int n8>
 constexpr int kHalfWords = sizeof(DecodedHalf<n8>) / sizeof(u32);
 
-// Groups of 8 lines that so many lines are decoded as
+// Groups of 8 lines, with the padding, for this many lines
 __device__ __forceinline__ int decoded_n8(int lines) { return lines <= 8 ? 1 : lines <= 16 ? 2 : lines <= 32 ? 4 : 8; }
 
 __device__ __forceinline__ int stages_of(int blocks) { return (blocks + kStageBlocks - 1) / kStageBlocks; }
 
-// Decodes all lines, eight of them and half a stage by a warp at a time. warp, warps: of the grid
+// Decodes all lines; a warp takes half a stage of eight lines at a time. warp: number in the grid, of `warps`
 template <ScaleLayout scale_layout>
 __device__ __forceinline__ void decode_lines(
     const GemmOperand<scale_layout>& operand, u32* __restrict__ decoded, int warp, int warps) {

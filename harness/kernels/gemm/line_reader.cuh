@@ -1,4 +1,4 @@
-// Packed lines of an operand straight to registers, for mainloops that decode what a lane has read itself.
+// Packed lines of an operand straight to registers, for mainloops in which each lane decodes what it read itself.
 #pragma once
 
 #include "gemm/smem_pipeline.cuh"

@@ -43,12 +43,12 @@ struct Mainloop {
       int first_b) {
     clear();
     // Half of the threads load each operand.
-    const bool sees_to_a = threadIdx.x < kThreads / 2;
-    using Feed = StageLoader<kTile, kThreads / 2>;
-    Feed feed = sees_to_a ? Feed(a, first_a, 0) : Feed(b, first_b, 0);
+    const bool loads_a = threadIdx.x < kThreads / 2;
+    using Loader = StageLoader<kTile, kThreads / 2>;
+    Loader loader = loads_a ? Loader(a, first_a, 0) : Loader(b, first_b, 0);
     const auto fetch = [&](int stage) {
-      feed.copy(shared.stage[stage % 2], sees_to_a ? 0 : kTile, a.blocks - stage * kStageBlocks);
-      feed.advance(1);
+      loader.copy(shared.stage[stage % 2], loads_a ? 0 : kTile, a.blocks - stage * kStageBlocks);
+      loader.advance(1);
     };
     const int stages = (a.blocks + kStageBlocks - 1) / kStageBlocks;
     fetch(0);

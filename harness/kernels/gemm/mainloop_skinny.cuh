@@ -16,7 +16,7 @@ struct MainloopSkinny {
   static constexpr int kThreads = 32 * kWarps;
   static constexpr int kM16 = kCols / 16;
 
-  // Stages in flight of a warp, as many as registers allow
+  // A warp's stages in flight, as many as registers allow
   template <int n8>
   static constexpr int kDepth = n8 >= 4 ? 1 : 2;
 
@@ -36,7 +36,7 @@ struct MainloopSkinny {
   };
 
   // first: the CTA's first line of B. Beyond the last line or K some other block is loaded: such columns are never
-  // stored, and A is zero beyond K.
+  // stored, and beyond K both A and the scales of B are zero.
   template <ScaleLayout scale_layout>
   static __device__ void load(
       Codes& codes, const GemmOperand<scale_layout>& b, int first, const MmaLane& lane, int block) {
@@ -111,8 +111,8 @@ struct MainloopSkinny {
     const auto fetch = [&](int slot, int block) {
       if (block < b.blocks) {
         load(codes[slot], b, first_b, lane, block);
-        const StageLoader<kCols, 32> b_feed(b, opaque(first_b), block);
-        b_feed.copy_scales(scales[slot].of_line, b.blocks - block);
+        const StageLoader<kCols, 32> b_loader(b, opaque(first_b), block);
+        b_loader.copy_scales(scales[slot].of_line, b.blocks - block);
       }
       cp_async_commit();
     };

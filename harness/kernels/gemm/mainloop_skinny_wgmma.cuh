@@ -1,6 +1,6 @@
 // The tile of mainloop_skinny.cuh with wgmma, on Hopper.
 //
-// The kernel is bound by reading B and by decoding it, in the registers from which wgmma multiplies it. A, decoded
+// The kernel is bound by reading and decoding B, which is decoded in the registers that wgmma takes it from. A, decoded
 // already, comes by bulk copies. The warpgroups split K: warpgroup w takes stages w, w + 4, w + 8, ... of 128 elements.
 // Their sums are added in order of w, so the result depends neither on the number of rows nor on timing.
 #pragma once
@@ -19,9 +19,9 @@ struct MainloopSkinnyWgmma {
   static constexpr int kGroups = 4;
   static constexpr int kThreads = kGroups * kWarpgroupThreads;
   static constexpr int kDepth = 3;      // stages of B in a warp's ring
-  static constexpr int kMostParts = 5;  // of A in a warpgroup's ring
+  static constexpr int kMostParts = 5;  // of A in a warpgroup's ring, as many as shared memory holds
 
-  // A part of A comes by one copy: a stage or, of so many lines, half a stage.
+  // A part of A is what one bulk copy brings: a stage or, of 64 lines, half a stage.
   template <int n8>
   static constexpr int kHalves = n8 == 8 ? 1 : 2;
   template <int n8>
@@ -44,7 +44,7 @@ struct MainloopSkinnyWgmma {
   template <int n8>
   struct PartsOfA {
     const u8* source;
-    int left;                  // stages of A from this on
+    int left;                  // stages of A from the next part's on
     int half = 0, number = 0;  // of the next part: half of its stage, place in the ring
 
     __device__ void copy(uint4* ring, Mbarrier (&arrived)[kMostParts]) {
@@ -99,7 +99,7 @@ struct MainloopSkinnyWgmma {
       copy_b();
       cp_async_wait<kDepth - 1>();
       __syncwarp();
-      // A barrier below parts these reads from the next copy to where they read.
+      // warpgroup_sync below keeps the next copy to this slot behind these reads.
       const PackedPiece upper(ring[now_b], 0, lane), lower(ring[now_b], 1, lane);
       now_b = now_b == kDepth - 1 ? 0 : now_b + 1;
 #pragma unroll
@@ -110,11 +110,11 @@ struct MainloopSkinnyWgmma {
           const CodesF16x4 low = lower.values(kHalfStageSteps * half + step);
           m16[half][step] = {up.pair[0], low.pair[0], up.pair[1], low.pair[1]};
         }
-        // For all wgmmas: ptxas takes the registers of one that is still under way for others (CUDA 13.0).
+        // Waits for all wgmmas, though one would do: ptxas (CUDA 13.0) reuses registers of one that is still in flight.
         wgmma_wait();
         const bool first_of_part = kHalves<n8> == 1 || half == 0, last_of_part = kHalves<n8> == 1 || half == 1;
         if (first_of_part) {
-          warpgroup_sync(group);  // nobody's wgmmas read A any more
+          warpgroup_sync(group);  // no wgmma reads the part of A that the next copy overwrites
           if (copies_a) parts.copy(shared.a[group], shared.arrived[group]);
         }
         if (stage >= stages) continue;
@@ -133,7 +133,7 @@ struct MainloopSkinnyWgmma {
       }
     }
     wgmma_wait();
-    cp_async_wait<0>();  // the zeros beyond K, which are copied to where the sums go
+    cp_async_wait<0>();  // copies beyond K are zeros, written to where the sums go
     shared.sums.add(sum, group, 16 * warp, lane, store);
   }
 

@@ -1,8 +1,8 @@
 // The tile of mainloop.cuh with wgmma, on Hopper: 128 lines of A by 128 of B.
 //
-// A is decoded in the registers of the lanes whose wgmma takes it from there, B into shared memory, once for both
-// warpgroups, each of which multiplies 64 lines of A. A stage is decoded while the tensor cores multiply the one before.
-// Steps are those of mainloop.cuh, in its order, so that the sums have its bits.
+// A is decoded in the registers that wgmma takes it from. B is decoded into shared memory once for both warpgroups, and
+// each multiplies it by 64 lines of A. A stage is decoded while the tensor cores multiply the one before. The steps and
+// their order are those of mainloop.cuh, so the sums have the same bits.
 #pragma once
 
 #include "gemm/line_reader.cuh"
@@ -52,7 +52,7 @@ struct MainloopWgmma {
     LineReader<b_scale_layout> reader_b[2] = {{b, first_b + line, block}, {b, first_b + line + 8, block}};
     Piece piece_a[kSlots][2], piece_b[kSlots][2];
     FragmentM16 m16[kSlots][kSteps];
-    int buffer = 0;  // the slot's; as a constant it is other machine code, which no GPU has run yet
+    int buffer = 0;  // always equals `slot`, which as a constant gives other machine code, not yet timed on a GPU
 
     // Lines with an odd number of blocks are aligned to one block only, and read a block at a time.
     const int stages = (b.blocks + kStageBlocks - 1) / kStageBlocks;
@@ -67,10 +67,10 @@ struct MainloopWgmma {
         reader_b[i].advance(1);
       }
     };
-    // The first wgmma of all writes its sums and adds to none: with zeros to add to, the compiler would run all wgmmas one
-    // after the other.
+    // The very first wgmma writes its sums and adds to none: given zeros to add to, the compiler would serialise all
+    // wgmmas.
     const auto add_stage = [&](int slot, bool first) {
-      // Nobody's wgmmas read this buffer any more: all waited for theirs before the last barrier.
+      // No wgmma reads this buffer any more: every thread waited for its own before the last barrier.
       Decoded& decoded = *reinterpret_cast<Decoded*>(shared.decoded[buffer]);
 #pragma unroll
       for (int i = 0; i < 2; ++i) {

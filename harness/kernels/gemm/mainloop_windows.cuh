@@ -14,7 +14,7 @@ struct WindowAmaxes {
   const float* amax;  // (lines, windows)
   int lines, windows;
 
-  // A line beyond the last is read as the last: what is made of it is not stored.
+  // A line beyond the last is read as the last, and its results are never stored.
   __device__ float at(int line, int window) const {
     return __ldg(amax + row_offset(min(line, lines - 1), windows) + window);
   }
@@ -55,12 +55,12 @@ struct MainloopWindows {
       Shared& shared, const GemmOperand<a_scale_layout>& a, const GemmOperand<b_scale_layout>& b,
       const WindowAmaxes& a_amax, const WindowAmaxes& b_amax, int first_a, int first_b) {
     // Half of the threads load each operand.
-    const bool sees_to_a = threadIdx.x < kThreads / 2;
-    using Feed = StageLoader<kTile, kThreads / 2>;
-    Feed feed = sees_to_a ? Feed(a, first_a, 0) : Feed(b, first_b, 0);
+    const bool loads_a = threadIdx.x < kThreads / 2;
+    using Loader = StageLoader<kTile, kThreads / 2>;
+    Loader loader = loads_a ? Loader(a, first_a, 0) : Loader(b, first_b, 0);
     const auto fetch = [&](int stage) {
-      feed.copy(shared.stage[stage % 2], sees_to_a ? 0 : kTile, a.blocks - stage * kStageBlocks);
-      feed.advance(1);
+      loader.copy(shared.stage[stage % 2], loads_a ? 0 : kTile, a.blocks - stage * kStageBlocks);
+      loader.advance(1);
     };
     const int stages = (a.blocks + kStageBlocks - 1) / kStageBlocks;
     fetch(0);

@@ -1,20 +1,21 @@
-// Packed lines of an operand through a ring of stages in shared memory, for mainloops that decode what a lane has copied
-// itself.
+// Packed lines of an operand through a ring of stages in shared memory, for mainloops in which each lane decodes the
+// codes that it copied itself.
 //
-// The compiler awaits loads into registers all at once. cp.async awaits one stage while others are on the way.
+// Loads into registers would be simpler, but the compiler waits for all of them at once. cp.async waits for one stage
+// and leaves the others in flight.
 #pragma once
 
 #include "gemm/dequant_f16.cuh"
 #include "gemm/mma.cuh"
 #include "gemm/smem_pipeline.cuh"
 
-// A stage of sixteen lines. A lane reads what it copied, but for the scales, which a warp copies together.
+// A stage of sixteen lines. A lane reads only codes that it copied itself, but scales that any lane of its warp copied.
 struct PackedStage {
-  uint4 codes[2][32];  // of a lane: blocks 2t and 2t + 1 of lines g and g + 8
-  u16 scales[16][4];   // of a line: blocks 2t and 2t + 1
+  uint4 codes[2][32];  // [line g, or g + 8][lane]: blocks 2t and 2t + 1
+  u16 scales[16][4];   // [line][t]: blocks 2t and 2t + 1
 };
 
-// A lane's part of a stage of a line: blocks 2t and 2t + 1
+// What a lane decodes of one line of a stage: blocks 2t and 2t + 1
 struct PackedPiece {
   u32 codes[4];
   ScalesF16x2 scales;
@@ -26,17 +27,17 @@ struct PackedPiece {
     codes[0] = words.x, codes[1] = words.y, codes[2] = words.z, codes[3] = words.w;
   }
 
-  // Four of the elements that step `step` of eight multiplies (NUMERICS 10.2, H2)
+  // The four elements of this lane in multiplication `step` of the stage's eight (NUMERICS 10.2, H2)
   __device__ CodesF16x4 values(int step) const { return dequant_4(codes[step / 2], step % 2, scales.both(step / 4)); }
 };
 
-// A warp's copies of sixteen lines, of every `apart`-th stage. Beyond the last line it copies the last, whose results are
-// never stored.
+// A warp's copies of sixteen lines, of every `apart`-th stage. A line beyond the last is a copy of the last, and its
+// results are never stored.
 template <int apart>
 struct PackedLines {
   const u8* codes[2];  // of lines g and g + 8, at the lane's first block
-  const u8* scales;    // of a line and four blocks
-  int left;            // blocks along K
+  const u8* scales;    // of scale_line(), four blocks from 4 * scale_four() on
+  int left;            // blocks along K from the next stage's first on
   int four_step;
 
   template <ScaleLayout scale_layout>
@@ -48,11 +49,12 @@ struct PackedLines {
     scales = operand.scales_at(min(first + scale_line(), last), first_block + 4 * scale_four());
   }
 
+  // The line and the half of its eight scales that this lane copies
   static __device__ int scale_line() { return threadIdx.x % 32 / 2; }
   static __device__ int scale_four() { return threadIdx.x % 2; }
 
   // Starts the copy of a stage and moves on to the next; zeros beyond K.
-  // pairs: whether lines have an even number of blocks; else they are aligned to one block only
+  // pairs: whether lines have an even number of blocks and so are aligned to 16 bytes; else it is 8, one block
   __device__ void copy(PackedStage& stage, bool pairs) {
     const int mine = left - threadIdx.x % 4 * 2;
 #pragma unroll

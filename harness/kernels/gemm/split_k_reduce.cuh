@@ -21,7 +21,7 @@ struct SplitKReduce {
       const Accumulator (&own)[m16][n8], int split, int first_col, const MmaLane& lane, const Store& store) {
 #pragma unroll
     for (int first = 0; first < n8; first += kRows / 8) {
-      // The memory holds an operand, or rows already added.
+      // Until here, others may read the operand, or the sums of earlier rows, that this memory holds.
       __syncthreads();
       store_partials(own, first, split, first_col, lane);
       __syncthreads();
@@ -34,7 +34,7 @@ struct SplitKReduce {
     }
   }
 
-  // Stores this lane's sums of rows 8 * first and on, as many as fit.
+  // Stores this lane's sums of the kRows rows from 8 * first on.
   template <int m16, int n8>
   __device__ __forceinline__ void store_partials(
       const Accumulator (&own)[m16][n8], int first, int split, int first_col, const MmaLane& lane) {

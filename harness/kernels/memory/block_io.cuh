@@ -18,8 +18,8 @@ __device__ __forceinline__ void load_words(const void* __restrict__ source, u32 
   }
 }
 
-// As load_words, but in the order of the program, so that a wait for the launch ahead, which is asm as well, comes after
-// it: the compiler moves the wait above loads of constants.
+// As load_words, but in program order: volatile asm stays ahead of a later wait_for_launch_ahead(), whereas the
+// compiler moves that wait above __ldg.
 template <int count>
 __device__ __forceinline__ void load_words_in_order(const void* source, u32 (&word)[count]) {
 #if __CUDA_ARCH__ >= 900

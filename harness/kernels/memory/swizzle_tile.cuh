@@ -1,4 +1,4 @@
-// The scales that a CTA reorders, and where each of its threads has them in either layout.
+// The scales that a CTA reorders, and where each of its threads finds them in either layout.
 #pragma once
 
 #include "memory/scale_layout.cuh"

@@ -88,8 +88,8 @@ struct Steps16 {
   __device__ Steps16(const float (&x)[kBlock], float multiplier) {
 #pragma unroll
     for (int i = 0; i < kBlock; ++i) value[i] = x[i];
-    // Keep a tiny multiplier normal by moving 2^64 to the values. A value that underflows is far below the smallest
-    // code.
+    // Keep a tiny multiplier normal by moving 2^64 to it from the values. A value that underflows is far below the
+    // smallest code.
     if (multiplier < 0x1p-100f) {
 #pragma unroll
       for (int i = 0; i < kBlock; ++i) value[i] = __fmul_rn(value[i], 0x1p-64f);

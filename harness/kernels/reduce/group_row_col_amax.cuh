@@ -13,7 +13,7 @@ template <bool edges>
 struct GroupLines {
   u32* state;
   i64 elements;            // of all tensors
-  int elements_of_ticket;  // at least so many of a tensor for each ticket
+  int elements_of_ticket;  // a tensor has at least as many for each of its tickets
 
   __device__ LineAmax merge(float* amax, const GroupTensor& tensor, int ticket, int arrivals) const {
     u32* tickets = state + elements / kShortestLine<edges> + tensor.element / elements_of_ticket;

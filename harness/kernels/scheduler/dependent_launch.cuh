@@ -1,5 +1,5 @@
-// Programmatic dependent launch: a launch that a suite calls `early` may begin before the one ahead of it has ended, and
-// waits itself before it touches what that one writes. Before sm_90 there is no such thing, and these do nothing.
+// Programmatic dependent launch: a launch that a suite marks `early` may begin before the launch ahead of it has ended,
+// and itself waits before it touches what that one writes. Before sm_90 there is no such thing, and these do nothing.
 #pragma once
 
 #include "numerics/types.cuh"
@@ -12,16 +12,16 @@ __device__ __forceinline__ void let_next_launch_begin() {
 }
 
 // Waits until the launch ahead has ended and its memory is visible; not at all if this one did not begin early. A thread
-// that reads what the launch ahead wrote calls this, or is behind a barrier of one that did. Some thread of a grid calls
-// this in any case, or the grid might end before the launch ahead.
+// that reads what the launch ahead wrote calls this, or a barrier puts it behind a thread that did. Some thread of an
+// early grid has to call it even if none reads, or the grid might end before the launch ahead.
 __device__ __forceinline__ void wait_for_launch_ahead() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 
-// An amax of the launch ahead, behind wait_for_launch_ahead(). In asm, because the compiler may move a load of what is
-// `const` and `__restrict__` above the wait: nothing that it knows of writes there.
+// An amax that the launch ahead wrote, read behind wait_for_launch_ahead(). In asm, because the compiler may move an
+// ordinary load through a `const __restrict__` pointer above the wait.
 __device__ __forceinline__ float amax_of_launch_ahead(const float* amax) {
 #if __CUDA_ARCH__ >= 900
   float value;

@@ -35,7 +35,7 @@ struct GroupTensor {
 
 struct Group {
   GroupTensor member[kMaxTensors];
-  u32 items_to[kMaxTensors];  // up to and with the tensor's own; after the last tensor, the total
+  u32 items_to[kMaxTensors];  // up to and including the tensor's own; after the last tensor, the total
 };
 
 // Bytes of a padded scale matrix
@@ -81,7 +81,8 @@ struct TensorPair {
       if (index < extents.num_tensors) {
         rows[i] = int(__ldg(extents.first_dims + index));
         cols[i] = int(__ldg(extents.last_dims + index));
-        element[i] = __ldg(extents.tensor_offsets + index);  // for all: a second load would wait as long as this one
+        // Of all, because reading that of one tensor, once it is found, would be a second wait.
+        element[i] = __ldg(extents.tensor_offsets + index);
         items[i] = items_of(rows[i], cols[i]);
       }
     }
@@ -141,12 +142,12 @@ __device__ __forceinline__ void for_each_work_item(const Group& group, Work work
   }
 }
 
-// The offsets of a tensor that find_work_item computes beside that of its elements
+// What find_work_item computes of a tensor's offsets, besides that of its elements
 enum class Offsets {
   lines,    // row and col
-  scales,   // of padded scales, both copies
-  both,     // of lines and of scales
-  product,  // row and col; of A's padded scales in place of the rowwise ones, and of 128 lines of B for the others
+  scales,   // rowwise_scale_inv and columnwise_scale_inv
+  both,     // all of these
+  product,  // for a GEMM: row and col, rowwise_scale_inv of A, and columnwise_scale_inv as if B had 128 lines
 };
 
 struct WorkItem {
@@ -155,8 +156,8 @@ struct WorkItem {
   u32 item, items;  // items: of the whole group
 };
 
-// One item, without a Group in shared memory. The first warp reads the extents while the others wait, which leaves them
-// all their instructions for encoding.
+// One item, without a Group in shared memory. Only the first warp reads the extents: the others wait without issuing
+// instructions, which CTAs that encode on the same SM need.
 template <Offsets places, typename ItemsOf>
 __device__ __forceinline__ void find_work_item(
     WorkItem& work_item, u32 item, const GroupExtents& extents, ItemsOf items_of) {

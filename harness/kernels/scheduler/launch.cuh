@@ -17,6 +17,9 @@ struct Launch {
   Schedule schedule;
 };
 
+// tile_cols of a CTA that takes whole rows, so that the grid has one column of CTAs
+constexpr int kWholeRow = 1 << 30;
+
 // A CTA for each Tile
 template <typename Tile>
 constexpr Launch kLaunchTiles = {Tile::kRows, Tile::kCols, Tile::kThreads, 0, Schedule::tiles};

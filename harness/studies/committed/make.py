@@ -29,7 +29,7 @@ from harness.studies.committed.state import state
 
 FILE = "tables.json"
 LEAST = 20.0  # seconds; nothing is begun in less
-LAST = 30.0  # seconds that a command has to end after it was told to
+LAST = 30.0  # seconds that a command has to end after it was interrupted
 _GO_ON = {"bench": "journal.jsonl", "verify": "journal.jsonl"}  # commands that take --resume, and by which file
 
 
@@ -78,7 +78,7 @@ def begin(folder: Path) -> Making:
 
 
 def make(making: Making, name: str, seconds: float) -> Exit:
-    """Make one table, in at most so many seconds. INTERRUPTED if they did not do, else how its commands ended.
+    """Make one table, in at most so many seconds. INTERRUPTED if that was too short, else how its commands ended.
 
     Raises UsageError if the sources changed meanwhile, or a file is missing that the commands should leave.
     """
