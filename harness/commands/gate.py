@@ -25,7 +25,12 @@ from harness.verdict import failures_of
 @click.command()
 @click.argument("run_dir", required=False, type=_shared.FOLDER)
 @click.option("--baseline", type=_shared.FILE, metavar="FILE", help="times to compare with")
-@click.option("--effect", type=float, help="smallest change that counts, at most 0.5 (0.03; 0.01 with --base)")
+@click.option(
+    "--effect",
+    type=_shared.Number(0),
+    metavar="FLOAT",
+    help="smallest change that counts, at most 0.5 (0.03; 0.01 with --base)",
+)
 @click.option("--recipe", "-R", "recipes", multiple=True, metavar="NAME", help="judge only the cases of this recipe")
 @click.option("--save", is_flag=True, help="put the times of this run into the baseline instead of judging them")
 @click.option("--base", metavar="REVISION", help="time the kernels against those of this revision, now and here")
