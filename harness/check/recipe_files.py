@@ -13,6 +13,7 @@ from harness.check.kernel_parameters import binding_errors, kernel_errors
 from harness.errors import SuiteError, UsageError
 from harness.files import KERNELS, PACKAGE, RECIPE_DIRS, SUITES, recipe_dir
 from harness.inputs.dtypes import DTYPES
+from harness.oracles.own import not_python
 from harness.suite.schema import nearest
 from harness.suite.shapes import is_grouped
 from harness.suite.suite import Suite, suite_of
@@ -81,9 +82,9 @@ def _quality_errors(suite: Suite) -> Iterator[str]:
 
 def _oracle_errors(suite: Suite, path: Path) -> Iterator[str]:
     try:
-        body = ast.parse(path.read_text(encoding="utf-8")).body
+        body = ast.parse(path.read_bytes()).body
     except SyntaxError as error:
-        yield f"{short(path)}:{error.lineno}: this is not Python: {error.msg}: `{(error.text or '').strip()}`"
+        yield f"{short(path)}{not_python(error)}"
         return
     names = {node.name for node in body if isinstance(node, ast.FunctionDef)}
     names |= {name.asname or name.name for node in body if isinstance(node, ast.ImportFrom) for name in node.names}
