@@ -61,15 +61,17 @@ def first_mistake(error: ValidationError) -> str:
     return ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"].lower())))
 
 
-def read(path: Path, name: str) -> Document:
+def read(path: Path, name: str, first_key: str = "") -> Document:
     """Parse one file. Raises SuiteError if it cannot be read, is not YAML, is empty, says a key or an anchor twice, or
     is larger or deeper than any suite.
+
+    first_key: what such a file begins with, for the sentence about an empty one
     """
     line = 1
     try:
         text = path.read_text(encoding="utf-8")
         _refuse_giants(text, name)
-        return _parse(text, name)
+        return _parse(text, name, first_key)
     except OSError as error:
         sentence = f"the file cannot be read: {error.strerror or error}"
     except UnicodeDecodeError as error:
@@ -90,13 +92,13 @@ def read(path: Path, name: str) -> Document:
     raise SuiteError(f"{name}:{line}", sentence)
 
 
-def _parse(text: str, name: str) -> Document:
+def _parse(text: str, name: str, first_key: str) -> Document:
     yaml = YAML(typ="safe", pure=True)
     with warnings.catch_warnings():
         warnings.simplefilter("error", ReusedAnchorWarning)
         root = yaml.compose(text)
     if root is None:
-        raise SuiteError(f"{name}:1", "the file is empty; a suite starts with `recipe:`")
+        raise SuiteError(f"{name}:1", "the file is empty" + (f"; it starts with `{first_key}:`" if first_key else ""))
     lines: dict[Route, int] = {(): 1}
     _walk(yaml, root, (), name, lines)
     return Document(name, yaml.constructor.construct_document(root), lines)
