@@ -69,7 +69,8 @@ def read(path: Path, name: str, first_key: str = "") -> Document:
     """
     line = 1
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open(encoding="utf-8") as file:
+            text = file.read(LARGEST + 1)  # no more, as a link to a device never ends
         _refuse_giants(text, name)
         return _parse(text, name, first_key)
     except OSError as error:
@@ -106,7 +107,7 @@ def _parse(text: str, name: str, first_key: str) -> Document:
 
 def _refuse_giants(text: str, name: str) -> None:
     if len(text) > LARGEST:
-        raise SuiteError(f"{name}:1", f"the file has {len(text)} characters; a suite has at most {LARGEST}")
+        raise SuiteError(f"{name}:1", f"the file has more than {LARGEST} characters; no suite or card needs as many")
     depth = 0
     for number, line in enumerate(text.splitlines(), 1):
         for character in "" if _QUOTED.fullmatch(line) else line:
