@@ -14,6 +14,7 @@ import pkgutil
 import re
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -67,12 +68,18 @@ class Commands(click.Group):
 
 @click.group(
     cls=Commands,
+    invoke_without_command=True,
+    subcommand_metavar="COMMAND [ARGS]...",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=f"\b\n{_COMPLETION}",
 )
 @click.version_option(package_name="nvfp4-harness", prog_name="harness")
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context) -> None:
     """Verify and time NVFP4 kernels, byte for byte."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help(), err=True)
+        context.exit(Exit.USAGE)
 
 
 def sentence(name: str) -> str:
@@ -88,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     try:
         code = cli.main(arguments, prog_name="harness", standalone_mode=False)
     except click.ClickException as error:
-        print(f"error: {one_line(error.format_message())}", file=sys.stderr)
+        _tell(f"error: {one_line(error.format_message())}")
         code = Exit.USAGE
     except click.Abort:
         code = Exit.INTERRUPTED
@@ -96,7 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         _close_output()  # the reader, such as `head`, has read enough
         code = Exit.CLEAN
     except MemoryError:
-        print("error: this machine has not enough memory for that; choose less at a time", file=sys.stderr)
+        _tell("error: this machine has not enough memory for that; choose less at a time")
         code = Exit.USAGE
     except (HarnessError, OSError) as error:
         if os.environ.get("HARNESS_DEBUG") == "1":
@@ -105,8 +112,13 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         if isinstance(error, OSError):
             text = f"{error.filename or 'the output'}: {error.strerror or error}"
             _close_output()
-        print(f"error: {printable(str(text))}", file=sys.stderr)
+        _tell(f"error: {printable(str(text))}")
     sys.exit(int(code) if isinstance(code, int) else 0)
+
+
+def _tell(text: str) -> None:
+    with suppress(OSError):  # the disk of a log is full, and the exit code is all that can still be told
+        print(text, file=sys.stderr)
 
 
 def _have_outputs() -> None:

@@ -23,12 +23,12 @@ def written(folder: Path, name: str = NAME) -> Path:
     return folder
 
 
-def change(folder: Path, suffix: str, before: str, after: str) -> None:
-    """Replace the one place of a text in one of the three files."""
+def change(folder: Path, suffix: str, before: str, after: str, first: bool = False) -> None:
+    """Replace the one place of a text, or the first of several, in one of the three files."""
     path = folder / f"{NAME}{suffix}"
     text = path.read_text()
-    assert text.count(before) == 1, before
-    path.write_text(text.replace(before, after))
+    assert text.count(before) == 1 or first, before
+    path.write_text(text.replace(before, after, 1))
 
 
 @contextmanager

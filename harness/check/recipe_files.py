@@ -6,13 +6,17 @@ Every error is a sentence that starts with `file:line`. A pipeline is a suite al
 from __future__ import annotations
 
 import ast
+import multiprocessing
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 from harness.check.kernel_parameters import binding_errors, kernel_errors
 from harness.errors import SuiteError, UsageError
 from harness.files import KERNELS, PACKAGE, RECIPE_DIRS, SUITES, recipe_dir
 from harness.inputs.dtypes import DTYPES
+from harness.oracles.own import not_python
 from harness.suite.schema import nearest
 from harness.suite.shapes import is_grouped
 from harness.suite.suite import Suite, suite_of
@@ -23,8 +27,23 @@ FUNCTIONS = ("outputs", "inputs", "numpy_oracle", "torch_oracle")
 
 
 def errors(recipes: Iterable[str] = ()) -> list[str]:
-    """Sentences about these recipes, or about all that have any of the three files; of the user's, if there are any."""
-    return list(dict.fromkeys(error for name in recipes or sorted(RECIPE_DIRS) or stems() for error in _errors(name)))
+    """Sentences about these recipes, or about all that have any of the three files; of the user's, if there are any.
+
+    Those are checked in another process, because an oracle may end the one that asks it for its fields.
+    """
+    names = list(recipes or sorted(RECIPE_DIRS) or stems())
+    if not RECIPE_DIRS:
+        return _all_errors(names)
+    with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as other:
+        try:
+            return other.submit(_all_errors, names).result()
+        except BrokenProcessPool:
+            oracles = " or ".join(short(folder / f"{name}.py") for name, folder in sorted(RECIPE_DIRS.items()))
+            return [f"{oracles}: it ended the process that asked it for its fields; its functions must return"]
+
+
+def _all_errors(names: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(error for name in names for error in _errors(name)))
 
 
 def stems() -> list[str]:
@@ -81,9 +100,9 @@ def _quality_errors(suite: Suite) -> Iterator[str]:
 
 def _oracle_errors(suite: Suite, path: Path) -> Iterator[str]:
     try:
-        body = ast.parse(path.read_text(encoding="utf-8")).body
+        body = ast.parse(path.read_bytes()).body
     except SyntaxError as error:
-        yield f"{short(path)}:{error.lineno}: this is not Python: {error.msg}: `{(error.text or '').strip()}`"
+        yield f"{short(path)}{not_python(error)}"
         return
     names = {node.name for node in body if isinstance(node, ast.FunctionDef)}
     names |= {name.asname or name.name for node in body if isinstance(node, ast.ImportFrom) for name in node.names}

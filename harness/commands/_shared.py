@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 from click.core import ParameterSource
@@ -14,6 +16,17 @@ from click.core import ParameterSource
 from harness.device.select import NAMES
 from harness.errors import UsageError
 from harness.suite.own_recipes import use_recipe_dir
+
+
+class Number(click.FloatRange):
+    """A number of a range. NaN would pass click's comparisons, and then every comparison with it would be false."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value} is not in the range {self._describe_range()}.", param, ctx)
+        return number
+
 
 FOLDER = click.Path(file_okay=False, path_type=Path)
 FILE = click.Path(dir_okay=False, path_type=Path)

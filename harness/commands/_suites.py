@@ -32,7 +32,10 @@ def set_name(text: str) -> Callable:
 
 def chosen(set_name: str | None, cases: Sequence[str], device_name: str) -> list[str]:
     """The options of pytest for a set, cases, a device and the recipes of one's own."""
-    options = [*(("--set", set_name) if set_name else ()), *(word for case in cases for word in ("--case", case))]
+    options = [
+        *(("--set", set_name) if set_name is not None else ()),
+        *(word for case in cases for word in ("--case", case)),
+    ]
     options += [word for folder in dict.fromkeys(RECIPE_DIRS.values()) for word in ("--recipe-dir", str(folder))]
     return [*options, "--device", device_name]
 

@@ -19,6 +19,7 @@ from harness.records.claims import LARGEST_EFFECT
 from harness.records.possible import require_possible
 from harness.records.run_folder import RUNS, latest_bench, read_bench, read_run, shown
 from harness.runner.process import gpu_count
+from harness.suite.schema import nearest
 from harness.verdict import failures_of
 
 
@@ -59,6 +60,8 @@ def command(
         return _against_revision(base, recipes, ids, effect, again, run_dir, once)
     if ids or again:
         raise UsageError("--case and --all go with --base")
+    if save and recipes:
+        raise UsageError("--save puts all times of a run into the baseline; -R goes with judging, so leave it out")
     newest = read_run(run_dir or latest_bench(RUNS))
     # What an interrupted run has measured is as good as any part of a baseline; a verdict needs all of it.
     why = against_baseline.stale(newest, whole=not save)
@@ -72,6 +75,10 @@ def command(
             click.echo(written)
         return Exit.CLEAN
     stored = baseline_file.known(stored, newest)
+    there = {record["recipe"] for record in (*newest.records, *stored)}
+    for name in recipes:
+        if name not in there:
+            raise UsageError(f"no case of {shown(newest.path)} or of its baseline is of '{name}'{nearest(name, there)}")
     least = effect or against_baseline.EFFECT
     judgements = against_baseline.judge(newest, header, stored, least, recipes)
     records = newest.records

@@ -29,7 +29,9 @@ SECONDS = 200.0
 @click.command()
 @click.option("--shape", "shapes", multiple=True, metavar="RxC", help="only this shape of the sweep")
 @click.option("--peer", "-p", "names", multiple=True, metavar="NAME", help="only this peer")
-@click.option("--seconds", default=SECONDS, show_default=True, help="begin no contest after that long")
+@click.option(
+    "--seconds", type=_shared.Number(0), default=SECONDS, show_default=True, help="begin no contest after that long"
+)
 @_shared.out()
 @click.option("--list", "listed", is_flag=True, help="show the contests, without a GPU")
 def command(shapes: Sequence[str], names: Sequence[str], seconds: float, out: Path | None, listed: bool) -> int:

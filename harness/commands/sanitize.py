@@ -25,7 +25,9 @@ from harness.suite.suite import load_suites
 @click.option("--set", "set_name", default="smoke", show_default=True, metavar="NAME", help="set of cases")
 @click.option("-k", "expression", metavar="EXPRESSION", help="only cases whose names match, as in pytest")
 @click.option("--jobs", default=max(1, (os.cpu_count() or 2) - 1), show_default="processors - 1", help="side by side")
-@click.option("--seconds", default=60.0, show_default=True, help="begin no case of a tool after that long")
+@click.option(
+    "--seconds", type=_shared.Number(0), default=60.0, show_default=True, help="begin no case of a tool after that long"
+)
 @click.option("--sanitizer", "named", type=click.Path(path_type=Path), help="compute-sanitizer, if not on the PATH")
 @click.option("--out", default=RESULTS / "tables", type=click.Path(path_type=Path), metavar="DIR",
               help="where <gpu>/sanitizer.md goes (results/tables)")  # fmt: skip

@@ -28,7 +28,7 @@ from harness.suite.suite import find_case
     help="the folder of the .cu files (harness/kernels)",
 )
 @click.option("--tries", type=click.IntRange(1), default=Budget.tries, show_default=True, help="most smaller cases")
-@click.option("--seconds", type=click.FloatRange(1), default=Budget.seconds, show_default=True, help="longest search")
+@click.option("--seconds", type=_shared.Number(1), default=Budget.seconds, show_default=True, help="longest search")
 @_shared.recipe_dir
 def command(case_id: str, into: Path | None, device_name: str, kernels: Path | None, tries: int, seconds: float) -> int:
     """Reduce a case that fails to the smallest that still fails, and write a test that reproduces it.

@@ -19,7 +19,10 @@ from harness.suite.schema import nearest
 @click.option("--row", "names", multiple=True, metavar="NAME", help="only this row (all that this machine can run)")
 @click.option("--into", type=_shared.FOLDER, metavar="DIR", help="write speed.md and speed.jsonl there")
 @click.option("--against", type=_shared.FILE, metavar="FILE", help="compare with a speed.jsonl of such a machine")
-@click.option("--ratio", default=1.3, show_default=True, help="a row is slower if it takes this many times as long")
+@click.option(
+    "--ratio", type=_shared.Number(1), default=1.3, show_default=True,
+    help="a row is slower if it takes this many times as long",
+)  # fmt: skip
 def command(names: tuple[str, ...], into: Path | None, against: Path | None, ratio: float) -> int:
     """Measure how long the harness itself makes one wait.
 

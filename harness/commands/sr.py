@@ -23,7 +23,7 @@ from harness.studies.random_bits.subject import case_of, require, under_test
 @click.option("--launches", type=click.IntRange(1, 1 << 10), default=8, show_default=True, help="to count places over")
 @click.option("--bits", type=click.IntRange(2, 12), default=8, show_default=True, help="of a random number, at least")
 @click.option(
-    "--alpha", type=click.FloatRange(1e-12, 0.1), default=1e-6, show_default=True, help="chance of a false alarm"
+    "--alpha", type=_shared.Number(1e-12, 0.1), default=1e-6, show_default=True, help="chance of a false alarm"
 )
 @_shared.device("where the kernel runs (auto)")
 @_shared.recipe_dir

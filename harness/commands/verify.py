@@ -29,6 +29,6 @@ def command(
     """
     if jobs is None and not cluster:
         jobs = "0" if cases else "auto"
-    if cluster:
+    if cluster is not None:
         words = [*words, "--cluster", cluster]
     _suites.run(words, set_name, cases, device_name, jobs)

@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from harness.errors import UsageError
+from harness.errors import DeviceUnavailable, Exit, UsageError
 from harness.files import ROOT
 from harness.gate.baseline import wanted
 from harness.gate.checkout import git
@@ -136,7 +136,8 @@ def _gate(checkout: Path, cases: Sequence[str], into: Path) -> Path:
     file = into / FILE
     if not file.exists():
         output = (done.stderr or done.stdout).strip().splitlines() or ["nothing"]
-        raise UsageError(f"a gate ended with {done.returncode} and wrote no {file}; it printed: {output[-1]}")
+        error = DeviceUnavailable if done.returncode == Exit.NO_DEVICE else UsageError
+        raise error(f"a gate ended with {done.returncode} and wrote no {file}; it printed: {output[-1]}")
     return file
 
 

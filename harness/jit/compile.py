@@ -21,7 +21,7 @@ from harness.jit import cache, cuda_headers
 from harness.jit.geometry import Launch, read_launch
 from harness.jit.machine_code import code_digest
 from harness.jit.nvrtc import Built, build, nvrtc_build
-from harness.jit.signature import Signature
+from harness.jit.signature import Signature, source_text
 from harness.seconds import COMPILE, SECONDS
 
 FLAGS = (
@@ -169,7 +169,7 @@ def include_closure(path: Path, folder: Path | None = None) -> dict[str, str]:
             continue
         beside = folder if not own or (folder / current).is_file() else KERNELS
         try:
-            sources[current] = (beside / current).read_text()
+            sources[current] = source_text(beside / current, current)
         except OSError:
             raise CompileError(f"{where or current}: no file {current!r} in the kernels' folder") from None
         waiting += [(name, at) for name, at, angled in _includes(current, sources[current], own) if not angled]

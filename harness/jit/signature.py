@@ -68,11 +68,23 @@ class Signature:
         return f"{self.path.name}:{self.line}"
 
 
+def source_text(path: Path, name: str) -> str:
+    """The text of a `.cu` or `.cuh`, without a byte order mark. Raises CompileError if it is not UTF-8, or OSError."""
+    content = path.read_bytes()
+    try:
+        return content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise CompileError(
+            f"{name}:{line}: byte {error.start}, 0x{content[error.start]:02x}, is no UTF-8; save the file as UTF-8"
+        ) from None
+
+
 def read_signatures(stem: str, folder: Path = KERNELS) -> dict[str, Signature]:
     """Every kernel of `<folder>/<stem>.cu` by name. Raises CompileError without the file or a readable parameter."""
     path = (recipe_dir(stem) or folder) / f"{stem}.cu"
     try:
-        source = path.read_text()
+        source = source_text(path, path.name)
     except OSError as error:
         raise CompileError(f"{path.name}: cannot read the kernel's source: {error.strerror}") from None
     return _signatures(path, source)

@@ -72,11 +72,16 @@ def _loaded(path: Path, content: bytes) -> OwnOracle:
     except HarnessError:
         raise
     except SyntaxError as error:
-        line = (error.text or "").strip()
-        raise OracleError(f"{path.name}:{error.lineno}: this is not Python: {error.msg}: `{line}`") from None
+        raise OracleError(f"{path.name}{not_python(error)}") from None
     except (Exception, SystemExit) as error:
         _refuse(path, error)
     return OwnOracle(path, module)
+
+
+def not_python(error: SyntaxError) -> str:
+    """`:LINE: this is not Python: …`, with the beginning of the line if Python could read it."""
+    line = (error.text or "").strip()[:100]
+    return f":{error.lineno or 1}: this is not Python: {error.msg}" + (f": `{line}`" if line else "")
 
 
 def _copies(tensors: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from harness.contract.case import Case
 from harness.errors import UsageError
-from harness.files import PACKAGE, RECIPE_DIRS, ROOT, SUITES, resolved_path
+from harness.files import PACKAGE, RECIPE_DIRS, ROOT, SUITES, is_file, resolved_path
 from harness.inputs import tensor_file
 from harness.records.imported_files import imported_files
 from harness.suite.yaml_lines import read
@@ -127,6 +127,8 @@ def _digests(files: Iterable[tuple[str, Path]]) -> Seal:
 
 
 def _digest(path: Path) -> str:
+    if not is_file(path):
+        return GONE  # a device or a pipe has no end, and is refused where it is read
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()[:32]

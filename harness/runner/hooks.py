@@ -74,6 +74,9 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     try:
         config.option.case_timeout = _seconds(config.option.case_timeout)
+        for name in ("subject", "cluster", "set"):
+            if getattr(config.option, name) == "":  # as of a variable that is not set; ours alone would then be green
+                raise UsageError(f"--{name} is empty; name one, or leave --{name} out")
         if config.option.device not in NAMES:
             raise UsageError(f"there is no device '{config.option.device}'{nearest(config.option.device, NAMES)}")
         process = config.stash[PROCESS] = Process(config)

@@ -34,7 +34,7 @@ def content_of(path: Path) -> bytes:
 
 @lru_cache(maxsize=64)
 def _parsed(path: Path, content: bytes) -> tuple[SuiteFile, Document]:
-    document = read(path, short(path))
+    document = read(path, short(path), "recipe")
     return parse(document), document
 
 

@@ -62,17 +62,20 @@ def first_mistake(error: ValidationError) -> str:
     return ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"].lower())))
 
 
-def read(path: Path, name: str) -> Document:
+def read(path: Path, name: str, first_key: str = "") -> Document:
     """Parse one file. Raises SuiteError if it cannot be read, is not YAML, is empty, says a key or an anchor twice, or
     is larger or deeper than any suite.
+
+    first_key: what such a file begins with, for the sentence about an empty one
     """
     line = 1
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open(encoding="utf-8") as file:
+            text = file.read(LARGEST + 1)  # no more, as a link to a device never ends
         if found := parsed_before.find(text, Path(__file__)):
             return Document(name, *found)
         _refuse_giants(text, name)
-        document = _parse(text, name)
+        document = _parse(text, name, first_key)
         parsed_before.keep(text, Path(__file__), document.data, document.lines)
         return document
     except OSError as error:
@@ -95,13 +98,13 @@ def read(path: Path, name: str) -> Document:
     raise SuiteError(f"{name}:{line}", sentence)
 
 
-def _parse(text: str, name: str) -> Document:
+def _parse(text: str, name: str, first_key: str) -> Document:
     yaml = YAML(typ="safe", pure=True)
     with warnings.catch_warnings():
         warnings.simplefilter("error", ReusedAnchorWarning)
         root = yaml.compose(text)
     if root is None:
-        raise SuiteError(f"{name}:1", "the file is empty; a suite starts with `recipe:`")
+        raise SuiteError(f"{name}:1", "the file is empty" + (f"; it starts with `{first_key}:`" if first_key else ""))
     lines: dict[Route, int] = {(): 1}
     _walk(yaml, root, (), name, lines)
     return Document(name, yaml.constructor.construct_document(root), lines)
@@ -109,7 +112,7 @@ def _parse(text: str, name: str) -> Document:
 
 def _refuse_giants(text: str, name: str) -> None:
     if len(text) > LARGEST:
-        raise SuiteError(f"{name}:1", f"the file has {len(text)} characters; a suite has at most {LARGEST}")
+        raise SuiteError(f"{name}:1", f"the file has more than {LARGEST} characters; no suite or card needs as many")
     depth = 0
     for number, line in enumerate(text.splitlines(), 1):
         for character in "" if _QUOTED.fullmatch(line) else line:

@@ -801,7 +801,9 @@ int check(const Words& given) {
 
 int main(int count, char** given) {
   try {
-    return check(words(count, given));
+    const int code = check(words(count, given));
+    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+    std::fprintf(stderr, "error: the output cannot be written\n");
   } catch (const Refused& refused) {
     std::fprintf(stderr, "error: %s\n", refused.what());
   } catch (const std::exception& error) {

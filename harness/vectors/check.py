@@ -16,6 +16,7 @@ import ast
 import hashlib
 import json
 import math
+import os
 import re
 import struct
 import sys
@@ -422,9 +423,14 @@ def main(words):
 def run(words):
     """The exit code; what cannot be compared is one line of stderr."""
     try:
-        return main(words)
+        code = main(words)
+        sys.stdout.flush()
+        return code
     except Refused as refused:
         print(f"error: {refused}", file=sys.stderr)
+    except OSError as error:
+        print(f"error: the output: {error.strerror or error}", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python would fail again at its end
     except (AttributeError, KeyError, TypeError, IndexError, ValueError, MemoryError) as error:
         print(f"error: the set is damaged: {type(error).__name__}", file=sys.stderr)
     return REFUSED

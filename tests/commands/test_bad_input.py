@@ -8,6 +8,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
+import click
 import numpy as np
 import pytest
 
@@ -264,6 +265,8 @@ TRIES = """
 64 sanitize --jobs x
 64 speed --row nope
 64 speed --ratio x
+64 speed --ratio nan
+64 sr --alpha nan
 64 thresholds nope
 64 thresholds --set nope
 64 thresholds --jobs 0
@@ -346,6 +349,25 @@ def test_it_ends_with_one_sentence(folder, capsys, monkeypatch, code, line):
 
 def test_there_are_many():
     assert len(LINES) >= 200
+
+
+NUMBERS = [
+    (name, parameter.opts[0])
+    for name in cli.cli.list_commands(None)
+    for parameter in cli.cli.get_command(None, name).params
+    if isinstance(parameter.type, click.types.FloatParamType)
+]
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+@pytest.mark.parametrize(("name", "option"), NUMBERS)
+def test_no_number_of_any_command_is_nan_or_infinite(name, option, value, capsys):
+    with pytest.raises(SystemExit) as caught:
+        cli.main([name, option, value])
+    printed = capsys.readouterr()
+    assert caught.value.code == 64
+    assert printed.err.startswith("error: ") and option in printed.err and value in printed.err
+    assert printed.err.count("\n") == 1 and not printed.out
 
 
 @pytest.mark.parametrize("name", sorted({*cli.cli.list_commands(None)} - {"verify", "bench"}))  # whose rest is pytest's

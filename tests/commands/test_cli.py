@@ -221,6 +221,18 @@ def test_a_closed_output_is_one_that_nobody_reads(closed):
     assert (done.stdout, done.stderr) == ("0\n", "")
 
 
+@pytest.mark.parametrize("words", ["list nope", "list casts", "list --nope", ""])
+def test_a_full_disk_behind_both_outputs_leaves_the_exit_code(words):
+    line = f"{shlex.quote(sys.executable)} -m harness {words} >/dev/full 2>/dev/full; echo $?"
+    assert subprocess.run(["sh", "-c", line], capture_output=True, text=True).stdout == f"{Exit.USAGE}\n"
+
+
+def test_without_a_command_the_help_is_shown_as_it_is(harness):
+    ran = harness()
+    assert (ran.code, ran.out) == (Exit.USAGE, "")
+    assert ran.err.startswith("Usage: harness [OPTIONS] COMMAND [ARGS]...\n") and ran.err.count("\n") > 60
+
+
 def test_doctor_says_what_fixes_a_missing_package(harness, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("harness.commands.doctor.PACKAGES", {"no-such-package": "nothing at all"})
     (row,) = [line for line in _rows(harness("doctor").out) if line.startswith("no-such-package")]

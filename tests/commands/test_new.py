@@ -178,6 +178,7 @@ SEEN_BEFORE = {
         "toy.py:39: the oracle raised AttributeError: module 'harness.oracles.nvfp4' has no attribute 'block_amx'",
     ),
     "oracle syntax": (".py", "product = x *", "product = x **** ", "toy.py:44: this is not Python: invalid syntax"),
+    "no character of Python": (".py", "product = x *", "product = '\0' *", "this is not Python: source code string"),
     "oracle's name of a field": (
         ".py",
         '"rowwise_data": nvfp4.pack',
@@ -247,6 +248,29 @@ def test_a_mistake_is_one_sentence_before_anything_runs(folder, mistake, capsys)
     printed = capsys.readouterr()
     assert caught.value.code == Exit.USAGE
     assert says in printed.err and printed.err.startswith("error: ") and printed.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["toy.cu", "mine.cuh"])
+def test_a_source_that_is_no_utf8_is_one_sentence_with_its_line(folder, name, capsys):
+    change(folder, ".cu", "#include", '#include "mine.cuh"\n#include', first=True)
+    (folder / "mine.cuh").write_text("// a header\n")
+    source = folder / name
+    source.write_bytes(source.read_bytes() + "// gr\u00f6\u00dfer\n".encode("latin1"))
+    line = source.read_bytes().count(b"\n")
+    with in_use(folder), pytest.raises(SystemExit) as caught:
+        cli.main(["verify", "--recipe-dir", str(folder)])
+    printed = capsys.readouterr().err
+    assert caught.value.code == Exit.USAGE
+    assert f"{name}:{line}: byte " in printed and "0xf6, is no UTF-8; save the file as UTF-8" in printed
+    assert printed.startswith("error: ") and printed.count("\n") == 1
+
+
+def test_a_byte_order_mark_is_no_mistake(folder):
+    for path in folder.iterdir():
+        path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    with in_use(folder):
+        assert not recipe_files.errors(["toy"])
+        assert harness.verify_case(CASE, "emulator").verdict is harness.Verdict.PASS
 
 
 def test_an_oracle_that_writes_over_its_inputs_harms_only_itself(folder):

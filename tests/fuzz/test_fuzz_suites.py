@@ -105,7 +105,7 @@ LAUGHS = "\n".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in ra
         (f"recipe: {'9' * 5000}\n", "cannot be read"),
         ("recipe: !!timestamp 2001-99-99\n", "cannot be read"),
         ("recipe: !!python/object/apply:os.system [ls]\n", "not valid YAML"),
-        ("x" * (1 << 20), "characters; a suite has at most"),
+        ("x" * (1 << 20), "characters; no suite or card needs as many"),
         ("recipe: 'a\0b'\n", "not valid YAML"),
     ],
     ids=["laughs", "itself", "brackets", "dashes", "anchors", "digits", "date", "python", "size", "nul"],

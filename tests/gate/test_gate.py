@@ -381,6 +381,17 @@ def test_what_no_run_of_this_tree_writes_is_not_judged(folder: Folder):
     assert code == Exit.USAGE and "bytes are compared in it, not 3" in text
 
 
+def test_a_recipe_that_neither_the_run_nor_its_baseline_has_is_refused(folder: Folder):
+    folder.holds(record())
+    folder.gate("--save")
+    right = CASE.partition("/")[0]
+    code, text = folder.gate("-R", right[:-1])
+    assert code == Exit.USAGE and f"is of '{right[:-1]}'; did you mean '{right}'?" in text
+    assert folder.gate("-R", right)[0] == Exit.CLEAN
+    code, text = folder.gate("-R", right, "--save")
+    assert code == Exit.USAGE and "--save puts all times of a run into the baseline" in text
+
+
 @pytest.mark.parametrize("effect", ["inf", "nan", "1e9", "0.51", "0", "-1"])
 def test_an_effect_that_no_slowdown_reaches_is_refused(folder: Folder, effect: str):
     folder.holds(record())

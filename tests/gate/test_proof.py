@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from harness.errors import Exit, UsageError
+from harness.errors import Exit, HarnessError, UsageError
 from harness.files import ROOT
 from harness.gate import self_test
 from harness.gate.self_test import PLANTED, GateRuns
@@ -101,3 +102,12 @@ def test_cases_are_drawn_anew_for_each_gate_and_again_for_the_same_seed():
     assert self_test._cases(3, 60, 7) == list(PLANTED)
     with pytest.raises(UsageError, match="cannot be drawn"):
         self_test._cases(0, 10**6, 0)
+
+
+@pytest.mark.parametrize(("code", "ends"), [(4, Exit.NO_DEVICE), (64, Exit.USAGE), (-9, Exit.USAGE)])
+def test_a_gate_without_its_file_ends_the_proof_with_its_reason(monkeypatch, tmp_path: Path, code: int, ends: Exit):
+    done = subprocess.CompletedProcess([], code, "", "error: device 'cuda' needs CuPy")
+    monkeypatch.setattr(subprocess, "run", lambda *words, **options: done)
+    with pytest.raises(HarnessError, match="device 'cuda' needs CuPy") as caught:
+        self_test._gate(tmp_path, ["a/default/16x16/normal/graph"], tmp_path / "gate")
+    assert caught.value.exit_code == ends

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from dataclasses import replace
@@ -72,6 +73,15 @@ def test_a_tensor_that_is_changed_or_gone_is_named(tmp_path: Path):
     assert seal.changed(before, seal.seal(cases)) == [f"tensor {path}"]
     path.unlink()
     assert seal.changed(before, seal.seal(cases)) == [f"tensor {path} (gone)"]
+
+
+def test_a_device_or_a_pipe_has_no_digest_and_does_not_hold_up_a_run(tmp_path: Path):
+    os.mkfifo(tmp_path / "pipe.ptx")
+    (tmp_path / "zero.ptx").symlink_to("/dev/zero")
+    for name in ("pipe.ptx", "zero.ptx"):
+        (tmp_path / "card.yaml").write_text(f"code: {name}\nrecipe: swizzle\n")
+        made = seal.seal(subject=str(tmp_path / "card.yaml"))
+        assert {made[each] for each in made if each.endswith((name, "/dev/zero"))} == {seal.GONE}
 
 
 def test_suites_elsewhere_count_and_those_of_the_harness_once(tmp_path: Path):

@@ -234,6 +234,30 @@ def test_no_case_of_the_card_is_selected(folder: Path):
 
 
 @pytest.mark.parametrize(
+    "old, new, sentence",
+    [
+        (f"kernel: {ENTRY}", "kernel: copi", "card.yaml:5: own.cu has no kernel 'copi'; did you mean 'copy'?"),
+        (f"kernel: {ENTRY}", "kernel: 'c*'", "card.yaml:5: own.cu has no kernel 'c*'; choose "),
+        (f"kernel: {ENTRY}", "kernel: copy<1>", "card.yaml:5: own.cu has no kernel 'copy<1>': "),
+        ("own.cu", "nosuch.cu", "card.yaml:1: nosuch.cu: there is no such file"),
+        ("own.cu", "own.cu\narch: sm_1", "card.yaml:1: own.cu: NVRTC refused it for sm_1: "),
+        (
+            CARD.replace("swizzle.ptx", "own.cu"),
+            "# nothing\n",
+            "card.yaml:1: the file is empty; it starts with `code:`",
+        ),
+    ],
+)
+def test_a_card_of_a_cu_that_cannot_be_read_is_one_sentence_with_one_place(folder: Path, old: str, new: str, sentence):
+    text = CARD.replace("swizzle.ptx", "own.cu")
+    assert text.count(old) == 1
+    (folder / "card.yaml").write_text(text.replace(old, new))
+    with pytest.raises(UsageError) as refused:
+        read_card("card.yaml").check([find_case(CASE)])
+    assert str(refused.value).startswith(sentence)
+
+
+@pytest.mark.parametrize(
     "old, new, verdict, sentence",
     [
         ("array: scale_inv\n      - array: swizzled_scale_inv", "array: swizzled_scale_inv\n      - array: scale_inv",

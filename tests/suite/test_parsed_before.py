@@ -24,7 +24,7 @@ def cache(tmp_path: Path, monkeypatch) -> Path:
 def parses(monkeypatch) -> list[str]:
     """The name of each file that is parsed and not found."""
     names, parse = [], yaml_lines._parse
-    monkeypatch.setattr(yaml_lines, "_parse", lambda text, name: names.append(name) or parse(text, name))
+    monkeypatch.setattr(yaml_lines, "_parse", lambda text, name, key: names.append(name) or parse(text, name, key))
     return names
 
 

@@ -268,6 +268,21 @@ def test_nothing_compared_is_not_green(vectors: VectorSet, checker, tmp_path):
     assert said.code == 64 and "nothing is compared" in said.err and not said.out
 
 
+@pytest.mark.parametrize("wrong", [False, True])
+def test_what_cannot_be_said_is_no_verdict(wrong, vectors: VectorSet, standalone, compiled: Path, tmp_path):
+    answer = vectors.answer(PLAIN)
+    if wrong:
+        answer = {name: flipped(array, 0) for name, array in answer.items()}
+    path = vectors.write(tmp_path / "a.safetensors", answer)
+    for program in (standalone, [compiled]):
+        with Path("/dev/full").open("w") as full:
+            done = subprocess.run(
+                [*program, vectors.folder, PLAIN, path], stdout=full, stderr=subprocess.PIPE, text=True
+            )
+        assert done.returncode == 64, done.stderr
+        assert done.stderr.startswith("error: the output") and done.stderr.count("\n") == 1
+
+
 def test_it_needs_nothing_but_python(vectors: VectorSet, standalone, tmp_path):
     path = vectors.write(tmp_path / "a.safetensors", vectors.answer(PLAIN))
     done = subprocess.run([*standalone, vectors.folder, PLAIN, path], cwd=tmp_path, capture_output=True, text=True)

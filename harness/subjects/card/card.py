@@ -14,7 +14,7 @@ from harness.contract.case import Case, spell
 from harness.errors import SuiteError, UsageError
 from harness.files import resolved_path
 from harness.subjects.card.arguments import arrays_of, expressions_of, misfit, tensors_of
-from harness.subjects.card.code import Code, read_code
+from harness.subjects.card.code import Code, NoSuchKernel, read_code
 from harness.subjects.card.kept import Keeping
 from harness.subjects.card.schema import Argument, CardFile, Kept, Launch, Map
 from harness.subjects.card.tensor_starts import Starts, tensor_starts
@@ -60,9 +60,15 @@ class Card:
             path, name = self.path.parent / self.file.code, self.file.code
             try:
                 self.codes[arch] = read_code(path, name, kernels, arch, self.file.options)
+            except NoSuchKernel as error:
+                raise SuiteError(self._line_of_kernel(error.kernel), str(error)) from None
             except UsageError as error:
                 raise SuiteError(self.document.where("code"), str(error)) from None
         return self.codes[arch]
+
+    def _line_of_kernel(self, kernel: str) -> str:
+        kernels = [launch.kernel for launch in self.file.launches]
+        return self.document.where("launches", kernels.index(kernel), "kernel")
 
     @property
     def label(self) -> str:
@@ -137,6 +143,8 @@ class Card:
                 continue
             try:
                 parameters = self.code.parameters(launch.kernel)
+            except SuiteError:
+                raise  # the code cannot be read, and the sentence has its line
             except UsageError as error:
                 raise SuiteError(self.document.where("launches", number, "kernel"), str(error)) from None
             if parameters is None:
@@ -233,7 +241,7 @@ class Card:
 def read_card(name: str) -> Card:
     """The card of that name. Raises UsageError with file and line for what is wrong in it."""
     path = Path(name)
-    document = read(path, name)
+    document = read(path, name, "code")
     if not isinstance(document.data, Mapping):
         raise SuiteError(f"{name}:1", "a card is a mapping that starts with `code:`")
     try:

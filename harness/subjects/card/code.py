@@ -20,7 +20,19 @@ from harness.jit.nvrtc import build
 from harness.suite.schema import nearest
 
 _KIND = re.compile(r"\.(pred|[busf]\d+|bf16|f16x2|bf16x2)\b")
+# NVRTC compiles each name of a kernel as a line of its own, in a file of this name, after the whole text.
+_UNNAMED = re.compile(r"__nv_name_map\(\d+\): error: (.+)\n\s*#pragma nv_mangled_name (.+)")
+_BOUNDS = r"(?:\s+__launch_bounds__\s*\([^)]*\))?"
+_GLOBAL = re.compile(rf"\b__global__{_BOUNDS}\s+void{_BOUNDS}\s+(\w+)\s*\(")
 _EXTENTS = r"\.{}\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?"
+
+
+class NoSuchKernel(UsageError):
+    """A `.cu` compiles, and has no kernel of that name."""
+
+    def __init__(self, kernel: str, sentence: str):
+        super().__init__(sentence)
+        self.kernel = kernel
 
 
 @dataclass(frozen=True)
@@ -148,8 +160,19 @@ def _compiled(path: Path, name: str, text: str, kernels: Sequence[str], arch: st
         names = [kernel for kernel in dict.fromkeys(kernels) if not kernel.startswith("_Z")]  # not mangled
         built = build(path.name, {path.name: text}, names, words)
     except CompileError as error:
+        unnamed = _UNNAMED.search(str(error))
+        if unnamed and unnamed[2] in names:
+            raise NoSuchKernel(unnamed[2], _without_kernel(name, unnamed[2], unnamed[1], text)) from None
         raise UsageError(f"{name}: NVRTC refused it for {arch}: {_first_error(str(error))}") from None
     return Code(name, built.ptx, b"", built.symbols)
+
+
+def _without_kernel(name: str, kernel: str, reason: str, text: str) -> str:
+    """The sentence about a kernel that a `.cu` lacks. reason: NVRTC's, which matters where the name is right"""
+    kernels = list(dict.fromkeys(_GLOBAL.findall(text)))
+    if kernel.partition("<")[0] in kernels:
+        return f"{name} has no kernel '{kernel}': {reason}"
+    return f"{name} has no kernel '{kernel}'{nearest(kernel, kernels) or ': ' + reason}"
 
 
 def _first_error(log: str) -> str:

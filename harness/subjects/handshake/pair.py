@@ -164,7 +164,7 @@ def _first(choices: list[str], written: Mapping[str, object]) -> str:
 
 def read_pair(name: str) -> Pair:
     """The pair of that name, with its cards. Raises UsageError with file and line for what is wrong in any of them."""
-    document = read(Path(name), name)
+    document = read(Path(name), name, "producer")
     if not isinstance(document.data, Mapping):
         raise SuiteError(f"{name}:1", "a pair is a mapping with `producer:` and `consumer:`")
     try:
