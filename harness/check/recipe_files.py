@@ -13,7 +13,7 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 from harness.check.kernel_parameters import binding_errors, kernel_errors
-from harness.errors import SuiteError, UsageError
+from harness.errors import HarnessError, SuiteError, UsageError
 from harness.files import KERNELS, PACKAGE, RECIPE_DIRS, SUITES, recipe_dir
 from harness.inputs.dtypes import DTYPES
 from harness.oracles.own import not_python
@@ -21,6 +21,7 @@ from harness.suite.schema import nearest
 from harness.suite.shapes import is_grouped
 from harness.suite.suite import Suite, suite_of
 from harness.suite.suite_file import short
+from harness.verify import torch_calls
 
 ORACLES = PACKAGE / "oracles"
 FUNCTIONS = ("outputs", "inputs", "numpy_oracle", "torch_oracle")
@@ -36,10 +37,19 @@ def errors(recipes: Iterable[str] = ()) -> list[str]:
         return _all_errors(names)
     with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as other:
         try:
-            return other.submit(_all_errors, names).result()
+            return other.submit(_told, names).result()
         except BrokenProcessPool:
             oracles = " or ".join(short(folder / f"{name}.py") for name, folder in sorted(RECIPE_DIRS.items()))
             return [f"{oracles}: it ended the process that asked it for its fields; its functions must return"]
+
+
+def _told(names: Iterable[str]) -> list[str]:
+    """The sentences, with that of an error that ends the check, because not every error passes between processes."""
+    torch_calls.leave_gpus_alone()  # threads of torch do not survive a fork
+    try:
+        return _all_errors(names)
+    except HarnessError as error:
+        return [str(error)]
 
 
 def _all_errors(names: Iterable[str]) -> list[str]:

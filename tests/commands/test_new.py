@@ -290,6 +290,16 @@ def test_an_oracle_may_be_edited_while_the_process_goes_on(folder):
         assert harness.verify_case(CASE, "emulator").verdict is harness.Verdict.PASS
 
 
+@pytest.mark.parametrize("command", ["check", "verify"])
+def test_an_oracle_that_ends_the_process_is_told(folder, command: str):
+    path = folder / "toy.py"
+    path.write_text(path.read_text() + "\nimport os\nos._exit(0)\n")
+    words = [sys.executable, "-m", "harness", command, "--recipe-dir", str(folder)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 64
+    assert "toy.py: it ended the process that asked it for its fields; its functions must return" in done.stderr
+
+
 def test_headers_of_the_toolkit_can_be_included(folder):
     from harness.jit.cuda_headers import folder_with
 
