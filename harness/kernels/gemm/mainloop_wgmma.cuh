@@ -138,6 +138,7 @@ struct MainloopWgmma {
       Accumulator (&sum)[kN8], Shared& shared, Lines lines, int stages, const MmaLane& lane) {
     // Shuffled to tell the compiler that it is uniform in a warp
     const u32 address = __shfl_sync(~0u, smem_address(shared.decoded), 0);
+    const u64 descriptor = smem_descriptor(address, kToNextK, sizeof(u32[8][4]));
     FragmentM16 m16[2][kSteps];
     Turn turn;
     int slot_before = 0;
@@ -148,18 +149,18 @@ struct MainloopWgmma {
           m16[i][step] = {upper.pair[0], lower.pair[0], upper.pair[1], lower.pair[1]};
           hold(m16[i][step]);
         });
+        // A loop that ptxas does not move the decoding past, as it would past the wait for wgmmas.
+        shared.ready[turn.slot].wait(turn.parity);
         // For all wgmmas: ptxas takes the registers of one that is still under way for others (CUDA 13.0).
         wgmma_wait();
         if (stage + i > 0) shared.read[slot_before].arrive();
-        shared.ready[turn.slot].wait(turn.parity);
         wgmma_fence();
-        const u32 from = address + turn.slot * u32(sizeof(Decoded));
+        const u64 from = descriptor + turn.slot * u32(sizeof(Decoded) >> 4);
 #pragma unroll
         for (int step = 0; step < kSteps; ++step) {
           // The first wgmma of all writes its sums and adds to none: with zeros to add to, the compiler would run all
           // wgmmas one after the other.
-          const u64 descriptor = smem_descriptor(from + step * 2 * kToNextK, kToNextK, sizeof(u32[8][4]));
-          wgmma_128(sum, m16[i][step], descriptor, step > 0 || stage + i > 0);
+          wgmma_128(sum, m16[i][step], from + step * (2 * kToNextK >> 4), step > 0 || stage + i > 0);
         }
         wgmma_commit_group();
         slot_before = turn.slot;
