@@ -86,8 +86,7 @@ __global__ void __launch_bounds__(MainloopDense::kThreads, MainloopDense::kBlock
       b_data + row_offset(group.col, N) / 2, b_scale_inv + scale_tiles * group.columnwise_scale_inv, N, blocks};
   MainloopDense::multiply(shared, a, b, origin.row, origin.col, [&] {
     const float c_ab = accumulator_scale(float(a_e4m3_max), float(b_e4m3_max));
-    return epilogue_of<epilogue, b_granularity>(
-        work_item, output, {a_amax, b_amax, c, bias, N, alpha, beta, c_ab});
+    return epilogue_of<epilogue, b_granularity>(work_item, output, {a_amax, b_amax, c, bias, N, alpha, beta, c_ab});
   });
 }
 

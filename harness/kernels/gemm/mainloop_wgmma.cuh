@@ -25,7 +25,8 @@ struct MainloopWgmma {
   static constexpr int kMultiplyWarps = 8, kDecodeWarps = 8;
   static constexpr int kThreads = 32 * (kMultiplyWarps + kDecodeWarps);
   static constexpr int kBlocksPerSm = 1;
-  static constexpr int kMultiplyRegisters = 168, kDecodeRegisters = 88;  // of a thread; together a multiprocessor's 65,536
+  static constexpr int kMultiplyRegisters = 168,
+                       kDecodeRegisters = 88;  // of a thread; together a multiprocessor's 65,536
   static constexpr int kN8 = kTile / 8;
   static constexpr int kSteps = 8;  // wgmmas in a stage
   static constexpr int kSlots = 4;  // for decoded stages
@@ -43,6 +44,7 @@ struct MainloopWgmma {
     };
     Mbarrier ready[kSlots], read[kSlots];  // when a slot is decoded, and when it may be written again
   };
+  static_assert(sizeof(PackedStage[kDepth]) >= kStagingFloats * sizeof(float), "sums of a warp lie in its ring");
 
   // The place of a stage in the ring of decoded ones, and the parity of its use: 0 for the first, third, ...
   struct Turn {
