@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import multiprocessing
+import sys
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -39,13 +40,14 @@ def errors(recipes: Iterable[str] = ()) -> list[str]:
         try:
             return other.submit(_told, names).result()
         except BrokenProcessPool:
-            oracles = " or ".join(short(folder / f"{name}.py") for name, folder in sorted(RECIPE_DIRS.items()))
+            oracles = " or ".join(short((recipe_dir(name) or ORACLES) / f"{name}.py") for name in names)
             return [f"{oracles}: it ended the process that asked it for its fields; its functions must return"]
 
 
 def _told(names: Iterable[str]) -> list[str]:
     """The sentences, with that of an error that ends the check, because not every error passes between processes."""
-    torch_calls.leave_gpus_alone()  # threads of torch do not survive a fork
+    if "torch" in sys.modules:
+        torch_calls.leave_gpus_alone()  # threads of torch do not survive a fork
     try:
         return _all_errors(names)
     except HarnessError as error:
