@@ -6,13 +6,12 @@ Every error is a sentence that starts with `file:line`. A pipeline is a suite al
 from __future__ import annotations
 
 import ast
-import multiprocessing
+import sys
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 from harness.check.kernel_parameters import binding_errors, kernel_errors
+from harness.check.processes import each_alone
 from harness.errors import HarnessError, SuiteError, UsageError
 from harness.files import KERNELS, PACKAGE, RECIPE_DIRS, SUITES, recipe_dir
 from harness.inputs.dtypes import DTYPES
@@ -24,36 +23,34 @@ from harness.suite.suite_file import short
 from harness.verify import torch_calls
 
 ORACLES = PACKAGE / "oracles"
+LONGEST = 600.0  # seconds that the check of a recipe of the user's may take
 FUNCTIONS = ("outputs", "inputs", "numpy_oracle", "torch_oracle")
 
 
 def errors(recipes: Iterable[str] = ()) -> list[str]:
     """Sentences about these recipes, or about all that have any of the three files; of the user's, if there are any.
 
-    Those are checked in another process, because an oracle may end the one that asks it for its fields.
+    Each of the user's is checked in another process, because an oracle may end the one that asks it for its fields.
     """
     names = list(recipes or sorted(RECIPE_DIRS) or stems())
-    if not RECIPE_DIRS:
-        return _all_errors(names)
-    with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as other:
-        try:
-            return other.submit(_told, names).result()
-        except BrokenProcessPool:
-            oracles = " or ".join(short(folder / f"{name}.py") for name, folder in sorted(RECIPE_DIRS.items()))
-            return [f"{oracles}: it ended the process that asked it for its fields; its functions must return"]
+    found = each_alone(_told, names, 1, LONGEST) if RECIPE_DIRS else ((name, list(_errors(name))) for name in names)
+    return list(dict.fromkeys(error for name, told in found for error in (_ended(name) if told is None else told)))
 
 
-def _told(names: Iterable[str]) -> list[str]:
+def _told(name: str) -> list[str]:
     """The sentences, with that of an error that ends the check, because not every error passes between processes."""
-    torch_calls.leave_gpus_alone()  # threads of torch do not survive a fork
+    if "torch" in sys.modules:
+        torch_calls.leave_gpus_alone()  # threads of torch do not survive a fork
     try:
-        return _all_errors(names)
+        return list(_errors(name))
     except HarnessError as error:
         return [str(error)]
 
 
-def _all_errors(names: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(error for name in names for error in _errors(name)))
+def _ended(name: str) -> list[str]:
+    oracle = short((recipe_dir(name) or ORACLES) / f"{name}.py")
+    why = f"asked for its fields, it ended its process, or did not answer in {LONGEST:.0f} s; its functions must return"
+    return [f"{oracle}:1: {why}"]
 
 
 def stems() -> list[str]:

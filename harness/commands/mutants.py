@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from harness.check.processes import each_alone
 from harness.commands import _shared
 from harness.errors import Exit, UsageError
 from harness.files import RESULTS, WORKDIR, write_text
@@ -19,7 +20,6 @@ from harness.studies.mutants.generated import proofs, score
 from harness.studies.mutants.generated.draw import draw
 from harness.studies.mutants.hunt import FULL, LONGEST, SMOKE, TO_COMPARE, Catch, fails_anyway, hunt, right_answers
 from harness.studies.mutants.journal import Journal
-from harness.studies.mutants.processes import each_alone
 from harness.suite.suite import suite_of
 
 NEEDED = ("torch", "cuda.bindings.nvrtc")

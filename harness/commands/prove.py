@@ -19,7 +19,7 @@ from harness.gate import self_test
 def command(into: Path, times: int, percents: Sequence[int], drawn: int | None, seed: int) -> int:
     """Prove the gate: HEAD against itself must be neither slower nor faster, and a planted slowdown must be found.
 
-    Exits with 1 if a gate was wrong. Needs a GPU; takes about 20 seconds a gate of a few cases.
+    Exits with 1 if a gate was wrong. Needs a GPU.
     """
     right = True
     for found in self_test.prove(percents or (0, 3, 10), times, into, drawn or 0, seed):

@@ -57,7 +57,7 @@ class Guarded:
             "after it": self.memory[last:],
         }
         for where, band in bands.items():
-            # Everywhere `==` and `all`, because CuPy compiles each other operation for seconds when it is first used.
+            # `==` and `all`, as wherever bytes are compared: CuPy compiles every other operation when it is first used.
             if bool((band == byte).all()):
                 continue
             touched = (band != byte).nonzero()[0]

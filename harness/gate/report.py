@@ -32,8 +32,8 @@ _ORDER = (
     Performance.SLOWER, Performance.NO_BASELINE, Performance.AMBIGUOUS, Performance.INVALID, Performance.NOT_MEASURED,
     Performance.FASTER, Performance.SAME,
 )  # fmt: skip
-_UNCHANGED = (Performance.SAME, Performance.AMBIGUOUS)
-_CHANGED = (Performance.FASTER, Performance.SLOWER, Performance.NO_BASELINE)
+_STORED = (Performance.SAME, Performance.AMBIGUOUS)  # verdicts whose case keeps the stored ratio
+_MEASURED = (*CHANGED, Performance.NO_BASELINE)  # and those whose case has the one of this run
 _SERIES = {"base": "base", "now": "head", "now again": "again"}  # the name in a picture: the graph of `revision_bench`
 
 
@@ -67,7 +67,7 @@ def from_run(run: RunFiles, header: Header, stored: Sequence[Record], judgements
     )
     ratios = {}
     for judgement in judgements:
-        series = then if judgement.verdict in _UNCHANGED else now if judgement.verdict in _CHANGED else {}
+        series = then if judgement.verdict in _STORED else now if judgement.verdict in _MEASURED else {}
         ratios[judgement.case_id] = series.get(judgement.case_id, {}).get("baseline_ratio")
     return GateResult(
         run.records, judgements,
@@ -96,8 +96,8 @@ def from_lines(header: Header, lines: Sequence[Mapping[str, Any]], records: Sequ
     ]  # fmt: skip
     changed = {one.case_id: one.base_us / one.now_us for one in judgements if one.now_us and one.base_us}
     verdicts = {one.case_id: one.verdict for one in judgements}
-    ratios = dict.fromkeys((name for name, verdict in verdicts.items() if verdict in _UNCHANGED), 1.0)
-    ratios |= {name: ratio for name, ratio in changed.items() if verdicts[name] in _CHANGED}
+    ratios = dict.fromkeys((name for name, verdict in verdicts.items() if verdict in _STORED), 1.0)
+    ratios |= {name: ratio for name, ratio in changed.items() if verdicts[name] in _MEASURED}
     samples = {
         name: {line["case_id"]: line["samples_us"].get(key, ()) for line in found} for name, key in _SERIES.items()
     }

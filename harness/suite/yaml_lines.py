@@ -72,11 +72,11 @@ def read(path: Path, name: str, first_key: str = "") -> Document:
     try:
         with path.open(encoding="utf-8") as file:
             text = file.read(LARGEST + 1)  # no more, as a link to a device never ends
-        if found := parsed_before.find(text, Path(__file__)):
+        if found := parsed_before.find(text):
             return Document(name, *found)
         _refuse_giants(text, name)
         document = _parse(text, name, first_key)
-        parsed_before.keep(text, Path(__file__), document.data, document.lines)
+        parsed_before.keep(text, document.data, document.lines)
         return document
     except OSError as error:
         sentence = f"the file cannot be read: {error.strerror or error}"

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
+from harness.check.processes import each_alone
 from harness.commands import mutants as command
 from harness.errors import Exit, SuiteError, UsageError
 from harness.files import PACKAGE
@@ -23,7 +24,6 @@ from harness.studies.mutants.generated.cuda_text import CudaText
 from harness.studies.mutants.generated.draw import draw, everywhere, is_concurrency, sources
 from harness.studies.mutants.generated.python_changes import changes_of_python
 from harness.studies.mutants.hunt import REFUSED, SAME_CODE, Catch
-from harness.studies.mutants.processes import each_alone
 
 CUDA = """
 // 1 + 2 < 3 in a comment

@@ -8,7 +8,7 @@ import pytest
 
 from harness.errors import SuiteError
 from harness.files import SUITES
-from harness.suite import yaml_lines
+from harness.suite import parsed_before, yaml_lines
 from harness.suite.yaml_lines import read
 
 TEXT = "recipe: mine\naxes:\n  rht: [false, true]\n  alpha: [1, 0.75, -2]\nsets: {smoke: [{shapes: [16x16]}]}\n"
@@ -55,7 +55,7 @@ def test_another_text_or_another_parser_is_parsed(tmp_path: Path, parses: list[s
     read(path, "first")
     assert read(written(tmp_path, TEXT.replace("0.75", "0.5")), "text").data["axes"]["alpha"][1] == 0.5
     other = written(tmp_path / "cache", "# another parser")
-    monkeypatch.setattr(yaml_lines, "__file__", str(other))
+    monkeypatch.setattr(parsed_before, "_PARSER", other)
     read(written(tmp_path, TEXT), "parser")
     assert parses == ["first", "text", "parser"]
 

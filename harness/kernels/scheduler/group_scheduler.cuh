@@ -81,7 +81,7 @@ struct TensorPair {
       if (index < extents.num_tensors) {
         rows[i] = int(__ldg(extents.first_dims + index));
         cols[i] = int(__ldg(extents.last_dims + index));
-        // Of all, because reading that of one tensor, once it is found, would be a second wait.
+        // Read here for every tensor: to read it for the right one, once that is found, would be a second wait.
         element[i] = __ldg(extents.tensor_offsets + index);
         items[i] = items_of(rows[i], cols[i]);
       }
