@@ -1,36 +1,29 @@
 // The tile of mainloop.cuh with wgmma, on Hopper: 128 lines of A by 128 of B.
 //
-// Every warp copies sixteen packed lines into a ring of its own. Half of the warps decode B from there into a ring of
-// stages, once for both warpgroups that multiply. Each of those decodes its 64 lines of A, in the registers from which
-// wgmma takes them, while its wgmmas of the stage before are under way. mbarriers say which stages are decoded and which
-// are read, so that no two warpgroups wait for each other to decode. Steps are those of mainloop.cuh, in its order, so
-// that the sums have its bits.
+// Every warp loads sixteen packed lines into registers, a stage ahead. Half of the warps decode B from there into a ring
+// of stages in shared memory, once for both warpgroups that multiply. Each of those decodes its 64 lines of A, in the
+// registers from which wgmma takes them, while its wgmmas of the stage before are under way. mbarriers say which stages
+// are decoded and which are read, so that no two warpgroups wait for each other to decode. Steps are those of
+// mainloop.cuh, in its order, so that the sums have its bits.
 #pragma once
 
 #include "gemm/bulk_copy.cuh"
+#include "gemm/loaded_lines.cuh"
 #include "gemm/mainloop.cuh"
-#include "gemm/packed_lines.cuh"
 #include "gemm/store_sums.cuh"
 #include "gemm/wgmma.cuh"
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-
-// Has the compiler compute a fragment here, and not between the wgmmas, where tensor cores would wait for it.
-__device__ __forceinline__ void hold(FragmentM16& m16) {
-  asm volatile("" : "+r"(m16.word[0]), "+r"(m16.word[1]), "+r"(m16.word[2]), "+r"(m16.word[3]));
-}
 
 struct MainloopWgmma {
   static constexpr int kTile = 128;  // lines of A and of B
   static constexpr int kMultiplyWarps = 8, kDecodeWarps = 8;
   static constexpr int kThreads = 32 * (kMultiplyWarps + kDecodeWarps);
   static constexpr int kBlocksPerSm = 1;
-  static constexpr int kMultiplyRegisters = 168,
-                       kDecodeRegisters = 88;  // of a thread; together a multiprocessor's 65,536
+  static constexpr int kMultiplyRegisters = 168, kDecodeRegisters = 88;  // of a thread; together an SM's 65,536
   static constexpr int kN8 = kTile / 8;
   static constexpr int kSteps = 8;  // wgmmas in a stage
   static constexpr int kSlots = 4;  // for decoded stages
-  static constexpr int kDepth = 4;  // packed stages in a warp's ring
 
   // A stage of B: [wgmma][eight of sixteen along K][line / 8][line % 8][two of eight]
   using Decoded = u32[kSteps][2][kN8][8][4];
@@ -38,13 +31,9 @@ struct MainloopWgmma {
 
   struct Shared {
     uint4 decoded[kSlots][sizeof(Decoded) / sizeof(uint4)];
-    union {
-      PackedStage packed[kMultiplyWarps + kDecodeWarps][kDepth];
-      float staging[kMultiplyWarps][sizeof(PackedStage[kDepth]) / sizeof(float)];  // in a warp's own ring
-    };
+    float staging[kMultiplyWarps][kStagingFloats];
     Mbarrier ready[kSlots], read[kSlots];  // when a slot is decoded, and when it may be written again
   };
-  static_assert(sizeof(PackedStage[kDepth]) >= kStagingFloats * sizeof(float), "sums of a warp lie in its ring");
 
   // The place of a stage in the ring of decoded ones, and the parity of its use: 0 for the first, third, ...
   struct Turn {
@@ -54,41 +43,6 @@ struct MainloopWgmma {
     __device__ void advance() {
       slot = slot == kSlots - 1 ? 0 : slot + 1;
       if (slot == 0) parity ^= 1;
-    }
-  };
-
-  // Sixteen lines through this warp's ring
-  template <bool pairs>
-  struct Feed {
-    PackedStage (&ring)[kDepth];
-    PackedLines<1> lines;
-    int next = 0, now = 0;
-
-    // first: line
-    template <ScaleLayout scale_layout>
-    __device__ Feed(Shared& shared, const GemmOperand<scale_layout>& operand, int first, const MmaLane& lane)
-        : ring(shared.packed[threadIdx.x / 32]), lines(operand, first, 0, lane) {
-#pragma unroll
-      for (int i = 0; i < kDepth - 1; ++i) copy();
-    }
-
-    __device__ void copy() {
-      lines.copy(ring[next], pairs);
-      cp_async_commit();
-      next = next == kDepth - 1 ? 0 : next + 1;
-    }
-
-    // Passes the next stage to take(step, upper, lower): four values of each of the lane's lines a step.
-    template <typename Take>
-    __device__ void decode(const MmaLane& lane, const Take& take) {
-      __syncwarp();  // all lanes have read where the copy goes
-      copy();
-      cp_async_wait<kDepth - 1>();
-      __syncwarp();
-      const PackedPiece upper(ring[now], 0, lane), lower(ring[now], 1, lane);
-      now = now == kDepth - 1 ? 0 : now + 1;
-#pragma unroll
-      for (int step = 0; step < kSteps; ++step) take(step, upper.values(step), lower.values(step));
     }
   };
 
@@ -118,13 +72,13 @@ struct MainloopWgmma {
     if (warp >= kMultiplyWarps) {
       give_registers<kDecodeRegisters>();
       const int own = warp - kMultiplyWarps;
-      decode_stages(shared, Feed<pairs>(shared, b, first_b + 16 * own, lane), own, stages, lane);
+      decode_stages(shared, LoadedLines<pairs, b_scale_layout>(b, first_b + 16 * own, lane), own, stages, lane);
       return;
     }
     take_registers<kMultiplyRegisters>();
     Accumulator sum[kN8];  // 16 rows of this warp, columns 8j to 8j + 7
     if (stages > 0) {
-      add_stages(sum, shared, Feed<pairs>(shared, a, first_a + 16 * warp, lane), stages, lane);
+      add_stages(sum, shared, LoadedLines<pairs, a_scale_layout>(a, first_a + 16 * warp, lane), stages, lane);
     } else {
 #pragma unroll
       for (Accumulator& part : sum) part = {};
@@ -147,11 +101,10 @@ struct MainloopWgmma {
     for (int stage = 0; stage < stages; stage += 2) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        lines.decode(lane, [&](int step, const CodesF16x4& upper, const CodesF16x4& lower) {
+        lines.decode([&](int step, const CodesF16x4& upper, const CodesF16x4& lower) {
           m16[i][step] = {upper.pair[0], lower.pair[0], upper.pair[1], lower.pair[1]};
-          hold(m16[i][step]);
         });
-        // A loop that ptxas does not move the decoding past, as it would past the wait for wgmmas.
+        lines.load(1 - i);
         shared.ready[turn.slot].wait(turn.parity);
         // For all wgmmas: ptxas takes the registers of one that is still under way for others (CUDA 13.0).
         wgmma_wait();
@@ -170,27 +123,29 @@ struct MainloopWgmma {
       }
     }
     wgmma_wait();
-    cp_async_wait<0>();  // the zeros beyond K, which are copied to where the sums go
-    __syncwarp();
   }
 
   // own: number among the warps that decode
   template <typename Lines>
   static __device__ void decode_stages(Shared& shared, Lines lines, int own, int stages, const MmaLane& lane) {
     Turn turn;
-    for (int stage = 0; stage < round_up(stages, 2); ++stage) {
-      if (stage >= kSlots) shared.read[turn.slot].wait(turn.parity ^ 1);
-      Decoded& decoded = *reinterpret_cast<Decoded*>(shared.decoded[turn.slot]);
-      lines.decode(lane, [&](int step, const CodesF16x4& upper, const CodesF16x4& lower) {
+    for (int stage = 0; stage < stages; stage += 2) {
 #pragma unroll
-        for (int k = 0; k < 2; ++k) {
-          decoded[step][k][2 * own][lane.group][lane.member] = upper.pair[k];
-          decoded[step][k][2 * own + 1][lane.group][lane.member] = lower.pair[k];
-        }
-      });
-      fence_proxy_async();
-      shared.ready[turn.slot].arrive();
-      turn.advance();
+      for (int i = 0; i < 2; ++i) {
+        if (stage + i >= kSlots) shared.read[turn.slot].wait(turn.parity ^ 1);
+        Decoded& decoded = *reinterpret_cast<Decoded*>(shared.decoded[turn.slot]);
+        lines.decode([&](int step, const CodesF16x4& upper, const CodesF16x4& lower) {
+#pragma unroll
+          for (int k = 0; k < 2; ++k) {
+            decoded[step][k][2 * own][lane.group][lane.member] = upper.pair[k];
+            decoded[step][k][2 * own + 1][lane.group][lane.member] = lower.pair[k];
+          }
+        });
+        lines.load(1 - i);
+        fence_proxy_async();
+        shared.ready[turn.slot].arrive();
+        turn.advance();
+      }
     }
   }
 };
