@@ -65,12 +65,11 @@ __global__ void __launch_bounds__(MainloopDense::kThreads, MainloopDense::kBlock
   if (origin.row >= M) return;
   const GemmOperand<a_scale_layout> a = {a_data, a_scale_inv, M, int(u32(K) / kBlock)};
   const GemmOperand<b_scale_layout> b = {b_data, b_scale_inv, N, int(u32(K) / kBlock)};
-  MainloopDense mainloop;
-  mainloop.multiply(shared, a, b, origin.row, origin.col);
-  const float c_ab = accumulator_scale(float(a_e4m3_max), float(b_e4m3_max));
-  mainloop.epilogue(
-      shared,
-      TileEpilogue<epilogue, b_granularity, Dtype>{output, {a_amax, b_amax, c, bias, N, alpha, beta, c_ab}, M, origin});
+  MainloopDense::multiply(shared, a, b, origin.row, origin.col, [&] {
+    const float c_ab = accumulator_scale(float(a_e4m3_max), float(b_e4m3_max));
+    return TileEpilogue<epilogue, b_granularity, Dtype>{
+        output, {a_amax, b_amax, c, bias, N, alpha, beta, c_ab}, M, origin};
+  });
 }
 
 // Decodes A for gemm_skinny: 0.5625 bytes in and 2 out for each element.

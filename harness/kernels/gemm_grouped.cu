@@ -84,15 +84,10 @@ __global__ void __launch_bounds__(MainloopDense::kThreads, MainloopDense::kBlock
   const i64 scale_tiles = round_up(N, kScalePadding) / kScalePadding;  // of 128 lines of B
   const GemmOperand<b_scale_layout> b = {
       b_data + row_offset(group.col, N) / 2, b_scale_inv + scale_tiles * group.columnwise_scale_inv, N, blocks};
-  MainloopDense mainloop;
-  if (blocks > 0)
-    mainloop.multiply(shared, a, b, origin.row, origin.col);
-  else
-    mainloop.clear();
-  mainloop.epilogue(
-      shared, epilogue_of<epilogue, b_granularity>(
-                  work_item, output,
-                  {a_amax, b_amax, c, bias, N, alpha, beta, accumulator_scale(float(a_e4m3_max), float(b_e4m3_max))}));
+  MainloopDense::multiply(shared, a, b, origin.row, origin.col, [&] {
+    const float c_ab = accumulator_scale(float(a_e4m3_max), float(b_e4m3_max));
+    return epilogue_of<epilogue, b_granularity>(work_item, output, {a_amax, b_amax, c, bias, N, alpha, beta, c_ab});
+  });
 }
 
 // =====================================================================================================================

@@ -1,4 +1,4 @@
-// Bulk copies from global to shared memory, which one thread starts and an mbarrier counts; sm_90 and later.
+// mbarriers, which count arrivals of warps or of bulk copies from global to shared memory; sm_90 and later.
 #pragma once
 
 #include "numerics/types.cuh"
@@ -7,14 +7,22 @@
 
 __device__ __forceinline__ u32 smem_address(const void* memory) { return u32(__cvta_generic_to_shared(memory)); }
 
-// A barrier in shared memory whose phase ends when the bytes that `copy` announced have arrived
+// A barrier in shared memory whose phase ends when so many have arrived, and all bytes that `copy` announced
 struct Mbarrier {
   u64 state;
 
-  // One thread calls this; others may use the barrier once they have synchronised with it.
-  __device__ void init() {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(smem_address(&state)) : "memory");
+  // One thread calls this; others may use the barrier once they have synchronised with it. arrivals: in each phase; a copy
+  // is one
+  __device__ void init(u32 arrivals = 1) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(smem_address(&state)), "r"(arrivals) : "memory");
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  }
+
+  // A warp arrives once, after what its lanes did before.
+  __device__ void arrive() {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0)
+      asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(smem_address(&state)) : "memory");
   }
 
   // Starts a copy, whose arrival ends the current phase. The addresses and `bytes` are multiples of 16.

@@ -25,23 +25,23 @@ struct Mainloop {
   int warp_row, warp_col;      // first of this warp's 64x64
   Accumulator sum[kM16][kN8];  // rows 16i to 16i + 15, columns 8j to 8j + 7
 
-  __device__ Mainloop() : warp_row(threadIdx.x / 64 * kWarpLines), warp_col(threadIdx.x / 32 % 2 * kWarpLines) {}
+  __device__ Mainloop() : warp_row(threadIdx.x / 64 * kWarpLines), warp_col(threadIdx.x / 32 % 2 * kWarpLines), sum{} {}
 
-  // The sums of a K of 0
-  __device__ void clear() {
-#pragma unroll
-    for (auto& rows : sum) {
-#pragma unroll
-      for (Accumulator& part : rows) part = {};
-    }
+  // Passes the true sums, scaled back from kProductUnit, to make_store()(row, col, sums), eight of a row at a time; zeros
+  // of a K of 0. All threads call this. first_a, first_b: first lines of the tile
+  template <ScaleLayout a_scale_layout, ScaleLayout b_scale_layout, typename MakeStore>
+  static __device__ void multiply(
+      Shared& shared, const GemmOperand<a_scale_layout>& a, const GemmOperand<b_scale_layout>& b, int first_a,
+      int first_b, const MakeStore& make_store) {
+    Mainloop mainloop;
+    mainloop.add_stages(shared, a, b, first_a, first_b);
+    mainloop.epilogue(shared, make_store());
   }
 
-  // K has a block or more. first_a, first_b: first lines of the tile
   template <ScaleLayout a_scale_layout, ScaleLayout b_scale_layout>
-  __device__ void multiply(
+  __device__ void add_stages(
       Shared& shared, const GemmOperand<a_scale_layout>& a, const GemmOperand<b_scale_layout>& b, int first_a,
       int first_b) {
-    clear();
     // Half of the threads load each operand.
     const bool loads_a = threadIdx.x < kThreads / 2;
     using Loader = StageLoader<kTile, kThreads / 2>;
@@ -51,7 +51,7 @@ struct Mainloop {
       loader.advance(1);
     };
     const int stages = (a.blocks + kStageBlocks - 1) / kStageBlocks;
-    fetch(0);
+    if (stages > 0) fetch(0);
     for (int stage = 0; stage < stages; ++stage) {
       cp_async_commit();
       cp_async_wait<0>();
@@ -102,8 +102,6 @@ struct Mainloop {
     }
   }
 
-  // Passes the true sums, scaled back from kProductUnit, to store(row, col, sums), eight of a row at a time. All
-  // threads call this.
   template <typename Store>
   __device__ void epilogue(Shared& shared, const Store& store) {
     __syncthreads();

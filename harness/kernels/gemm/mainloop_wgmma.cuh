@@ -1,11 +1,14 @@
 // The tile of mainloop.cuh with wgmma, on Hopper: 128 lines of A by 128 of B.
 //
-// A is decoded in the registers that wgmma takes it from. B is decoded into shared memory once for both warpgroups, and
-// each multiplies it by 64 lines of A. A stage is decoded while the tensor cores multiply the one before. The steps and
-// their order are those of mainloop.cuh, so the sums have the same bits.
+// Every warp loads sixteen packed lines into registers, a stage ahead. Half of the warps decode B from there into a ring
+// of stages in shared memory, once for both warpgroups that multiply. Each of those decodes its 64 lines of A, in the
+// registers from which wgmma takes them, while its wgmmas of the stage before are under way. mbarriers say which stages
+// are decoded and which are read, so that no two warpgroups wait for each other to decode. Steps are those of
+// mainloop.cuh, in its order, so that the sums have its bits.
 #pragma once
 
-#include "gemm/line_reader.cuh"
+#include "gemm/bulk_copy.cuh"
+#include "gemm/loaded_lines.cuh"
 #include "gemm/mainloop.cuh"
 #include "gemm/store_sums.cuh"
 #include "gemm/wgmma.cuh"
@@ -14,115 +17,136 @@
 
 struct MainloopWgmma {
   static constexpr int kTile = 128;  // lines of A and of B
-  static constexpr int kWarps = 8, kThreads = 32 * kWarps;
+  static constexpr int kMultiplyWarps = 8, kDecodeWarps = 8;
+  static constexpr int kThreads = 32 * (kMultiplyWarps + kDecodeWarps);
   static constexpr int kBlocksPerSm = 1;
+  static constexpr int kMultiplyRegisters = 168, kDecodeRegisters = 88;  // of a thread; together an SM's 65,536
   static constexpr int kN8 = kTile / 8;
-  static constexpr int kSteps = 8;  // wgmmas in a stage: four for the blocks of each parity
-  static constexpr int kSlots = 2;  // for stages: one is multiplied, the other decoded
+  static constexpr int kSteps = 8;  // wgmmas in a stage
+  static constexpr int kSlots = 4;  // for decoded stages
 
   // A stage of B: [wgmma][eight of sixteen along K][line / 8][line % 8][two of eight]
   using Decoded = u32[kSteps][2][kN8][8][4];
   static constexpr u32 kToNextK = sizeof(u32[kN8][8][4]);  // bytes
 
-  union Shared {
+  struct Shared {
     uint4 decoded[kSlots][sizeof(Decoded) / sizeof(uint4)];
-    float staging[kWarps][kStagingFloats];
+    float staging[kMultiplyWarps][kStagingFloats];
+    Mbarrier ready[kSlots], read[kSlots];  // when a slot is decoded, and when it may be written again
   };
 
-  Accumulator sum[kN8];  // 16 rows of this warp, columns 8j to 8j + 7
+  // The place of a stage in the ring of decoded ones, and the parity of its use: 0 for the first, third, ...
+  struct Turn {
+    int slot = 0;
+    u32 parity = 0;
 
-  static __device__ int warp() { return threadIdx.x / 32; }
+    __device__ void advance() {
+      slot = slot == kSlots - 1 ? 0 : slot + 1;
+      if (slot == 0) parity ^= 1;
+    }
+  };
 
-  // The sums of a K of 0
-  __device__ void clear() {
-#pragma unroll
-    for (Accumulator& part : sum) part = {};
+  // As Mainloop::multiply
+  template <ScaleLayout a_scale_layout, ScaleLayout b_scale_layout, typename MakeStore>
+  static __device__ void multiply(
+      Shared& shared, const GemmOperand<a_scale_layout>& a, const GemmOperand<b_scale_layout>& b, int first_a,
+      int first_b, const MakeStore& make_store) {
+    if (threadIdx.x == 0) {
+      for (Mbarrier& each : shared.ready) each.init(kDecodeWarps);
+      for (Mbarrier& each : shared.read) each.init(kMultiplyWarps);
+    }
+    __syncthreads();
+    if (b.blocks % 2 == 0)
+      run_warp<true>(shared, a, b, first_a, first_b, make_store);
+    else
+      run_warp<false>(shared, a, b, first_a, first_b, make_store);
   }
 
-  // K has a block or more. first_a, first_b: first lines of the tile
-  template <ScaleLayout a_scale_layout, ScaleLayout b_scale_layout>
-  __device__ void multiply(
+  // pairs: whether lines have an even number of blocks
+  template <bool pairs, ScaleLayout a_scale_layout, ScaleLayout b_scale_layout, typename MakeStore>
+  static __device__ void run_warp(
       Shared& shared, const GemmOperand<a_scale_layout>& a, const GemmOperand<b_scale_layout>& b, int first_a,
-      int first_b) {
+      int first_b, const MakeStore& make_store) {
+    const int stages = (b.blocks + kStageBlocks - 1) / kStageBlocks, warp = threadIdx.x / 32;
     const MmaLane lane(threadIdx.x);
-    // Shuffled to tell the compiler that it is uniform in a warp
-    const u32 address = __shfl_sync(~0u, u32(__cvta_generic_to_shared(shared.decoded)), 0);
-    const int line = 16 * warp() + lane.group, block = 2 * lane.member;
-    LineReader<a_scale_layout> reader_a[2] = {{a, first_a + line, block}, {a, first_a + line + 8, block}};
-    LineReader<b_scale_layout> reader_b[2] = {{b, first_b + line, block}, {b, first_b + line + 8, block}};
-    Piece piece_a[kSlots][2], piece_b[kSlots][2];
-    FragmentM16 m16[kSlots][kSteps];
-    int buffer = 0;  // always equals `slot`, which as a constant gives other machine code, not yet timed on a GPU
+    if (warp >= kMultiplyWarps) {
+      give_registers<kDecodeRegisters>();
+      const int own = warp - kMultiplyWarps;
+      decode_stages(shared, LoadedLines<pairs, b_scale_layout>(b, first_b + 16 * own, lane), own, stages, lane);
+      return;
+    }
+    take_registers<kMultiplyRegisters>();
+    Accumulator sum[kN8];  // 16 rows of this warp, columns 8j to 8j + 7
+    if (stages > 0) {
+      add_stages(sum, shared, LoadedLines<pairs, a_scale_layout>(a, first_a + 16 * warp, lane), stages, lane);
+    } else {
+#pragma unroll
+      for (Accumulator& part : sum) part = {};
+    }
+    const auto store = make_store();
+#pragma unroll
+    for (int col = 0; col < kTile; col += kStagedCols)
+      store_sums(shared.staging[warp], &sum[col / 8], 16 * warp, col, store);
+  }
 
-    // Lines with an odd number of blocks are aligned to one block only, and read a block at a time.
-    const int stages = (b.blocks + kStageBlocks - 1) / kStageBlocks;
-    const int whole = b.blocks % 2 == 0 ? b.blocks / kStageBlocks : 0;
-    const auto fetch = [&](int slot, int stage) {
-      const int left = b.blocks - stage * kStageBlocks - block;
+  template <typename Lines>
+  static __device__ void add_stages(
+      Accumulator (&sum)[kN8], Shared& shared, Lines lines, int stages, const MmaLane& lane) {
+    // Shuffled to tell the compiler that it is uniform in a warp
+    const u32 address = __shfl_sync(~0u, smem_address(shared.decoded), 0);
+    const u64 descriptor = smem_descriptor(address, kToNextK, sizeof(u32[8][4]));
+    FragmentM16 m16[2][kSteps];
+    Turn turn;
+    int slot_before = 0;
+    for (int stage = 0; stage < stages; stage += 2) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        piece_a[slot][i] = stage < whole ? reader_a[i].piece() : reader_a[i].piece(left);
-        piece_b[slot][i] = stage < whole ? reader_b[i].piece() : reader_b[i].piece(left);
-        reader_a[i].advance(1);
-        reader_b[i].advance(1);
-      }
-    };
-    // The very first wgmma writes its sums and adds to none: given zeros to add to, the compiler would serialise all
-    // wgmmas.
-    const auto add_stage = [&](int slot, bool first) {
-      // No wgmma reads this buffer any more: every thread waited for its own before the last barrier.
-      Decoded& decoded = *reinterpret_cast<Decoded*>(shared.decoded[buffer]);
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const Piece& piece = piece_b[slot][i];
-        const ScalesF16x2 scales(piece.scales);
+        lines.decode([&](int step, const CodesF16x4& upper, const CodesF16x4& lower) {
+          m16[i][step] = {upper.pair[0], lower.pair[0], upper.pair[1], lower.pair[1]};
+        });
+        lines.load(1 - i);
+        shared.ready[turn.slot].wait(turn.parity);
+        // For all wgmmas: ptxas takes the registers of one that is still under way for others (CUDA 13.0).
+        wgmma_wait();
+        if (stage + i > 0) shared.read[slot_before].arrive();
+        wgmma_fence();
+        const u64 from = descriptor + turn.slot * u32(sizeof(Decoded) >> 4);
 #pragma unroll
         for (int step = 0; step < kSteps; ++step) {
-          const CodesF16x4 values = dequant_4(piece.codes[step / 2], step % 2, scales.both(step / 4));
-#pragma unroll
-          for (int k = 0; k < 2; ++k) decoded[step][k][2 * warp() + i][lane.group][lane.member] = values.pair[k];
+          // The first wgmma of all writes its sums and adds to none: with zeros to add to, the compiler would run all
+          // wgmmas one after the other.
+          wgmma_128(sum, m16[i][step], from + step * (2 * kToNextK >> 4), step > 0 || stage + i > 0);
         }
-      }
-      fence_proxy_async();
-      const ScalesF16x2 scales[2] = {ScalesF16x2(piece_a[slot][0].scales), ScalesF16x2(piece_a[slot][1].scales)};
-#pragma unroll
-      for (int step = 0; step < kSteps; ++step) {
-        const CodesF16x4 upper = dequant_4(piece_a[slot][0].codes[step / 2], step % 2, scales[0].both(step / 4));
-        const CodesF16x4 lower = dequant_4(piece_a[slot][1].codes[step / 2], step % 2, scales[1].both(step / 4));
-        m16[slot][step] = {upper.pair[0], lower.pair[0], upper.pair[1], lower.pair[1]};
-      }
-      wgmma_wait();
-      __syncthreads();
-      wgmma_fence();
-#pragma unroll
-      for (int step = 0; step < kSteps; ++step) {
-        const u32 from = address + buffer * u32(sizeof(Decoded)) + step * 2 * kToNextK;
-        wgmma_128(sum, m16[slot][step], smem_descriptor(from, kToNextK, sizeof(u32[8][4])), step > 0 || !first);
-      }
-      wgmma_commit_group();
-      buffer = buffer == kSlots - 1 ? 0 : buffer + 1;
-    };
-
-#pragma unroll
-    for (int slot = 0; slot < kSlots; ++slot) fetch(slot, slot);
-    for (int stage = 0; stage < stages; stage += kSlots) {
-#pragma unroll
-      for (int slot = 0; slot < kSlots; ++slot) {
-        add_stage(slot, stage + slot == 0);
-        fetch(slot, stage + slot + kSlots);
+        wgmma_commit_group();
+        slot_before = turn.slot;
+        turn.advance();
       }
     }
     wgmma_wait();
   }
 
-  // Passes the true sums, scaled back from kProductUnit, to store(row, col, sums), eight of a row at a time. All
-  // threads call this.
-  template <typename Store>
-  __device__ void epilogue(Shared& shared, const Store& store) {
-    __syncthreads();
+  // own: number among the warps that decode
+  template <typename Lines>
+  static __device__ void decode_stages(Shared& shared, Lines lines, int own, int stages, const MmaLane& lane) {
+    Turn turn;
+    for (int stage = 0; stage < stages; stage += 2) {
 #pragma unroll
-    for (int col = 0; col < kTile; col += kStagedCols)
-      store_sums(shared.staging[warp()], &sum[col / 8], 16 * warp(), col, store);
+      for (int i = 0; i < 2; ++i) {
+        if (stage + i >= kSlots) shared.read[turn.slot].wait(turn.parity ^ 1);
+        Decoded& decoded = *reinterpret_cast<Decoded*>(shared.decoded[turn.slot]);
+        lines.decode([&](int step, const CodesF16x4& upper, const CodesF16x4& lower) {
+#pragma unroll
+          for (int k = 0; k < 2; ++k) {
+            decoded[step][k][2 * own][lane.group][lane.member] = upper.pair[k];
+            decoded[step][k][2 * own + 1][lane.group][lane.member] = lower.pair[k];
+          }
+        });
+        lines.load(1 - i);
+        fence_proxy_async();
+        shared.ready[turn.slot].arrive();
+        turn.advance();
+      }
+    }
   }
 };
 

@@ -76,7 +76,7 @@ struct GemmOperand {
   // Bytes between the scales of two lines 32 apart in the same 128
   __device__ i64 scales_step() const { return scale_offset<scale_layout>(32, 0, round_up(blocks, 4)); }
   // Bytes between groups of four scales of a line
-  __device__ int four_step() const { return scale_layout == ScaleLayout::compact ? 4 : 512; }
+  static constexpr __device__ int four_step() { return scale_layout == ScaleLayout::compact ? 4 : 512; }
 };
 
 // `threads` threads that load `count` lines of an operand, from line `first` on, stage by stage. Zeros beyond the last

@@ -25,6 +25,17 @@ __device__ __forceinline__ void wgmma_commit_group() { asm volatile("wgmma.commi
 // Waits for all committed wgmmas.
 __device__ __forceinline__ void wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory"); }
 
+// Sets how many registers each thread of this warpgroup has: more than the launch gave it, or fewer, so that others may
+// have more. A multiple of 8.
+template <int registers>
+__device__ __forceinline__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(registers));
+}
+template <int registers>
+__device__ __forceinline__ void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(registers));
+}
+
 // Barrier of one warpgroup of the CTA
 __device__ __forceinline__ void warpgroup_sync(int index) {
   // Barrier 0 is __syncthreads.
