@@ -14,6 +14,7 @@ from harness.contract.field import Field
 from harness.contract.interval import Demand, Interval, inside
 from harness.device.capability import CONTEXT, needed
 from harness.device.cuda_program import CudaProgram, native_target
+from harness.device.equal_bytes import equal_bytes
 from harness.device.gpu_lock import gpu_lock
 from harness.device.kept_copies import KEPT
 from harness.device.memory import Memory, kept_or_uploaded
@@ -156,7 +157,7 @@ class CudaDevice:
             # bf16 as well, which CuPy has not: the order of numbers is that of integers.
             ends = (kept_or_uploaded(end) for end in (expected.low, expected.high))
             return bool(inside(actual, *ends, expected.dtype.itemsize).all())
-        return bool((actual == kept_or_uploaded(expected)).all())
+        return equal_bytes(actual, kept_or_uploaded(expected))
 
     def to_host(self, array, field: Field) -> np.ndarray:
         return array.get().view(field.dtype).reshape(field.shape)

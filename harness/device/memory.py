@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from harness.contract.field import Field
+from harness.device.equal_bytes import equal_bytes
 from harness.device.kept_copies import KEPT
 from harness.seconds import SECONDS, UPLOAD
 
@@ -57,8 +58,7 @@ class Guarded:
             "after it": self.memory[last:],
         }
         for where, band in bands.items():
-            # `==` and `all`, as wherever bytes are compared: CuPy compiles every other operation when it is first used.
-            if bool((band == byte).all()):
+            if equal_bytes(band, byte):
                 continue
             touched = (band != byte).nonzero()[0]
             offset = GUARD - int(touched[-1]) if where == "before it" else int(touched[0]) + 1
@@ -120,7 +120,7 @@ class Memory:
             if sentence:
                 return f"output {name!r}: {sentence}"
         for name, value in self.inputs.items():
-            if not bool((value == self.pristine[name]).all()):
+            if not equal_bytes(value, self.pristine[name]):
                 return f"input {name!r} was changed by the kernel"
         return ""
 

@@ -11,6 +11,7 @@ from harness.bench.timed import POISON, digest
 from harness.contract.case import Case
 from harness.device.cuda import CudaDevice
 from harness.device.cuda_program import launches_of
+from harness.device.equal_bytes import equal_bytes
 from harness.device.memory import Memory
 from harness.errors import CaseError, LaunchError, UsageError
 from harness.gate import interleave
@@ -143,7 +144,7 @@ class RevisionBench:
                 return f"does wrong on {which}: {outcome.trespass}"
             for name in expected.fields:
                 written = outcome.outputs[name]
-                if written.size and bool((written == POISON).all()):
+                if written.size and equal_bytes(written, POISON):
                     return f"wrote nothing to {name} of {which}"
                 if not self.head.accepts(written, expected.values[name]):
                     return f"wrote other bytes to {name} of {which}"

@@ -40,6 +40,7 @@ class Plant:
 
 _WAIT = "  for (const i64 until = clock64() + {cycles}; clock64() < until;) {{}}\n"
 _TILE = "  __shared__ TransposeSmem<Dtype> tile;\n"
+_ROWS = "  __shared__ u32 warp_max[2][RowScaledRows::kWarps];\n"
 
 # By case. The amax of a large tensor reads part of it twice; kernels of 3 to 10 us, of one wave, wait in each CTA.
 PLANTED = {
@@ -51,7 +52,7 @@ PLANTED = {
         "again += i64(gridDim.x) * TensorAmax::kStep) {{\n    const i64 first = again < total ? again : again - total;",
     ),
     "local_1x64/default/1024x2048/normal/graph": Plant("harness/kernels/local_1x64.cu", _TILE, _WAIT + _TILE),
-    "row_scaled/stage=encode/1024x2048/normal/graph": Plant("harness/kernels/row_scaled.cu", _TILE, _WAIT + _TILE),
+    "row_scaled/stage=encode/1024x2048/normal/graph": Plant("harness/kernels/row_scaled.cu", _ROWS, _WAIT + _ROWS),
 }
 
 

@@ -13,6 +13,7 @@ from harness.contract.interval import Interval
 from harness.contract.splits import other_splits
 from harness.device.capability import incapable
 from harness.device.device import Device, Outcome, Program
+from harness.device.equal_bytes import equal_bytes
 from harness.device.select import gpu_is_there
 from harness.errors import AccessError, CompileError, LaunchError, NotCapable
 from harness.suite.command_lines import verify_command, without_commands
@@ -197,7 +198,7 @@ def _unlike_eager(
 
 def _differ(outcomes: Sequence[Outcome], name: str) -> bool:
     first, *others = (outcome.outputs[name] for outcome in outcomes)
-    return any(not bool((first == other).all()) for other in others)
+    return any(not equal_bytes(first, other) for other in others)
 
 
 def on_host(device: Device, outcomes: Sequence[Outcome], expected: Expected) -> list[dict[str, np.ndarray]]:

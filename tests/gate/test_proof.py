@@ -13,6 +13,7 @@ from harness.errors import Exit, HarnessError, UsageError
 from harness.files import ROOT
 from harness.gate import self_test
 from harness.gate.self_test import PLANTED, GateRuns
+from harness.suite.launch_plan import plan
 from harness.suite.suite import find_case
 
 
@@ -33,6 +34,13 @@ def test_the_lines_to_slow_down_are_there(tmp_path):
 def test_the_cases_are_there():
     assert all(find_case(case).id == case for case in (*PLANTED, *self_test.AGAINST_ITSELF))
     assert [find_case(case).flags.stage for case in PLANTED if case.startswith("per_tensor")] == ["amax"]
+
+
+def test_a_wait_is_in_a_kernel_that_the_case_launches():
+    for case, plant in PLANTED.items():
+        if plant.file.endswith(".cu"):
+            ahead = (ROOT / plant.file).read_text().split(plant.line)[0].rsplit("__global__", 1)[1]
+            assert any(f" {step.signature.name}(" in ahead for step in plan(find_case(case))), case
 
 
 def test_a_wait_is_a_part_of_what_the_case_takes(tmp_path):
