@@ -20,6 +20,7 @@ from harness.contract.field import Field
 from harness.device import cublas
 from harness.device.device import Outcome
 from harness.device.early_launch import EarlyLaunch
+from harness.device.equal_bytes import equal_bytes
 from harness.device.memory import Guarded, Memory, upload
 from harness.errors import LaunchError
 from harness.jit.compile import Compiled, compile_kernel
@@ -214,7 +215,7 @@ class CudaProgram:
             if sentence:
                 return f"workspace {name!r}: {sentence}"
         for name, value in self.scratch.items():
-            if not bool((value == 0).all()):
+            if not equal_bytes(value, 0):
                 return f"scratch {name!r} is not zero after the last launch, so a second run would differ"
         return ""
 
