@@ -11,11 +11,10 @@ __device__ __forceinline__ u32 smem_address(const void* memory) { return u32(__c
 struct Mbarrier {
   u64 state;
 
-  // One thread calls this; others may use the barrier once they have synchronised with it. arrivals: in each phase; a copy
-  // is one
+  // One thread calls this. Others may use the barrier once they have synchronised with it, and copies, which count as one
+  // arrival, behind a fence_proxy_async. arrivals: in each phase
   __device__ void init(u32 arrivals = 1) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(smem_address(&state)), "r"(arrivals) : "memory");
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   }
 
   // A warp arrives once, after what its lanes did before.

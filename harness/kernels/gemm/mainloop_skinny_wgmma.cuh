@@ -85,6 +85,7 @@ struct MainloopSkinnyWgmma {
     PartsOfA<n8> parts = {reinterpret_cast<const u8*>(a) + group * 2 * sizeof(DecodedHalf<n8>), stages - group};
     if (copies_a) {
       for (Mbarrier& each : shared.arrived[group]) each.init();
+      fence_proxy_async();
       wait_for_launch_ahead();  // which decodes A
       for (int i = 0; i < kParts<n8> - 1; ++i) parts.copy(shared.a[group], shared.arrived[group]);
     }
