@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 from harness.bench.gpu_timer import Clock, GpuClock, graph_us
@@ -92,6 +93,9 @@ class Rotation:
     def launches(self) -> list[Callable[[], None]]:
         """The launches on each copy, with libraries loaded."""
         self.programs[0].load_libraries()
+        # The graph that is timed next calls them on another stream with the same workspace, and two products of cuBLAS
+        # that share it may wait for each other for ever.
+        import_module("cupy").cuda.get_current_stream().synchronize()
         return [program.launch for program in self.programs]
 
     @property

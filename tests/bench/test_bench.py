@@ -30,6 +30,7 @@ import harness.runner.process
 import harness.verify
 from harness.bench.baseline import baseline_first, baseline_id, baseline_of
 from harness.bench.bench import Bench
+from harness.bench.cold_copies import Rotation
 from harness.bench.energy import Energy, Meter
 from harness.bench.physics import Needs
 from harness.bench.roofline import COPY_BYTES, bytes_moved
@@ -484,6 +485,16 @@ def test_our_kernels_are_timed_as_the_mode_says(monkeypatch, mode: str, in_passe
     assert log == ["poison 0x5a", *ran]
     assert looked == [0x5A]
     assert timed.method(1.0) == method
+
+
+def test_what_loads_a_library_has_ended_before_others_use_its_workspace(monkeypatch):
+    log: list[str] = []
+    stream = SimpleNamespace(synchronize=lambda: log.append("wait"))
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(get_current_stream=lambda: stream)))
+    rotation = object.__new__(Rotation)
+    rotation.programs = [SimpleNamespace(load_libraries=lambda: log.append("call"), launch=log.clear)]
+    assert rotation.launches == [log.clear]
+    assert log == ["call", "wait"]
 
 
 def test_the_measured_copy_rate_is_that_of_the_copy(gpu: FakeGpu):

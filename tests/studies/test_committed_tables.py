@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import signal
 import subprocess
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -244,6 +247,23 @@ def test_a_command_is_ended_when_its_time_is_over(tmp_path: Path, monkeypatch):
     real = subprocess.Popen
     monkeypatch.setattr(make.subprocess, "Popen", lambda command, **rest: real(["/bin/sleep", "30"], **rest))
     assert make._run([], tmp_path, 0.1) is Exit.INTERRUPTED
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_what_ends_the_making_ends_its_command_too(tmp_path: Path, monkeypatch, number: signal.Signals):
+    monkeypatch.setattr(make.shlex, "join", lambda words: "")
+    real, begun = subprocess.Popen, []
+
+    def popen(command, **rest):
+        begun.append(real(["/bin/sleep", "30"], **rest))
+        threading.Timer(0.3, os.kill, (os.getpid(), number)).start()
+        return begun[0]
+
+    monkeypatch.setattr(make.subprocess, "Popen", popen)
+    before = signal.getsignal(number)
+    assert make._run([], tmp_path, 20) is Exit.INTERRUPTED
+    assert begun[0].returncode == -signal.SIGINT
+    assert signal.getsignal(number) is before
 
 
 def test_the_list_tells_of_which_state_the_tables_are(made, tmp_path: Path, monkeypatch, capsys):

@@ -30,6 +30,7 @@ from harness.studies.committed.state import state
 FILE = "tables.json"
 LEAST = 20.0  # seconds; nothing is begun in less
 LAST = 30.0  # seconds that a command has to end after it was interrupted
+_ENDING = (signal.SIGTERM, signal.SIGHUP)  # as Ctrl-C; else a command goes on alone and slows down what is timed next
 _GO_ON = {"bench": "journal.jsonl", "verify": "journal.jsonl"}  # commands that take --resume, and by which file
 
 
@@ -178,6 +179,7 @@ def _run(words: list[str], out: Path, seconds: float) -> Exit:
         process = subprocess.Popen(
             command, cwd=ROOT, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
         )
+        before = {number: signal.signal(number, signal.default_int_handler) for number in _ENDING}
         try:
             return exit_of(process.wait(max(seconds, 1.0)))
         except (subprocess.TimeoutExpired, KeyboardInterrupt):
@@ -188,3 +190,6 @@ def _run(words: list[str], out: Path, seconds: float) -> Exit:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             return Exit.INTERRUPTED
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
