@@ -35,6 +35,7 @@ HUNTED = OF_KERNELS[::8]
 TABLE = pd.read_csv(command.TABLE.with_suffix(".csv")).set_index("mutant")
 SANITIZED = {
     "ContractError",
+    "deadlock",
     "empty tensor",
     "race",
     "out of bounds",
