@@ -17,6 +17,7 @@ from pathlib import Path
 
 from harness.errors import UsageError
 from harness.files import PACKAGE
+from harness.gate import child
 from harness.gate.against_baseline import stale
 from harness.gate.decision import CHANGED, Decision
 from harness.gate.revision_bench import Comparison
@@ -140,7 +141,4 @@ def _cases(ids: Sequence[str]) -> list[str]:
 def _harness(*words: str) -> None:
     """Run a command of this harness; its output is kept from the gate's own, what went wrong is shown."""
     path = os.pathsep.join([str(PACKAGE.parent), *(each or str(Path.cwd()) for each in sys.path)])
-    subprocess.run(
-        [sys.executable, "-m", "harness", *words],
-        check=False, stdout=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": path},
-    )  # fmt: skip
+    child.harness(*words, stdout=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": path})

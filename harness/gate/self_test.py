@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +14,7 @@ from typing import Any
 
 from harness.errors import DeviceUnavailable, Exit, UsageError
 from harness.files import ROOT
+from harness.gate import child
 from harness.gate.baseline import wanted
 from harness.gate.checkout import git
 from harness.gate.revision_run import FILE
@@ -132,8 +131,8 @@ def _cases(percent: int, drawn: int, seed: int) -> Sequence[str]:
 
 def _gate(checkout: Path, cases: Sequence[str], into: Path) -> Path:
     chosen = [word for case in cases for word in ("--case", case)]
-    command = [sys.executable, "-m", "harness", "gate", str(into.resolve()), "--base", "HEAD", "--all", *chosen]
-    done = subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False)
+    words = ["gate", str(into.resolve()), "--base", "HEAD", "--all", *chosen]
+    done = child.harness(*words, cwd=checkout, capture_output=True)
     file = into / FILE
     if not file.exists():
         output = (done.stderr or done.stdout).strip().splitlines() or ["nothing"]

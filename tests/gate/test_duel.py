@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import subprocess
+import sys
 from contextlib import nullcontext
 from types import SimpleNamespace
 
@@ -269,6 +270,9 @@ def test_cold_is_shown_or_not_said(monkeypatch, nbytes, copies, alone_us, words)
     made.l2_bytes = 50 * MIB
     program = SimpleNamespace(memory=SimpleNamespace(nbytes=nbytes), launch=None, load_libraries=lambda: None)
     made.programs = [program] * copies
+    stream = SimpleNamespace(synchronize=lambda: None)
+    cupy = SimpleNamespace(cuda=SimpleNamespace(get_current_stream=lambda: stream))
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
     monkeypatch.setattr(cold_copies, "capture", lambda clock, launches, calls: calls if len(launches) == 1 else None)
     monkeypatch.setattr(cold_copies, "graph_us", lambda clock, graph: graph * alone_us)
     assert made.coldness(None, 4, 100.0).startswith(words)
