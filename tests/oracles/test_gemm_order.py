@@ -159,6 +159,6 @@ def test_a_kernel_that_sums_in_another_order_is_told(tmp_path):
     for path in KERNELS.rglob("*.cu*"):
         copy = kernels / path.relative_to(KERNELS)
         copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_text(path.read_text().replace("codes[step / 2]", "codes[step / 2 ^ 1]"))
+        copy.write_text(path.read_text().replace("[step / 2]", "[step / 2 ^ 1]"))
     found = verify(find_case("gemm/default/80x48x16/wide_sum/eager"), EmulatorDevice(kernels=kernels))
     assert found.verdict is Verdict.MISMATCH and found.reason == "sm_90a: bytes differ in output"

@@ -251,6 +251,7 @@ def test_a_command_is_ended_when_its_time_is_over(tmp_path: Path, monkeypatch):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_what_ends_the_making_ends_its_command_too(tmp_path: Path, monkeypatch, number: signal.Signals):
+    monkeypatch.setattr(make, "LAST", 1.0)
     monkeypatch.setattr(make.shlex, "join", lambda words: "")
     real, begun = subprocess.Popen, []
 
@@ -262,7 +263,7 @@ def test_what_ends_the_making_ends_its_command_too(tmp_path: Path, monkeypatch, 
     monkeypatch.setattr(make.subprocess, "Popen", popen)
     before = signal.getsignal(number)
     assert make._run([], tmp_path, 20) is Exit.INTERRUPTED
-    assert begun[0].returncode == -signal.SIGINT
+    assert begun[0].returncode < 0  # killed, where a shell has it ignore SIGINT
     assert signal.getsignal(number) is before
 
 
