@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
-import signal
 import subprocess
-import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,6 +16,7 @@ from harness import cli
 from harness.commands import tables as command
 from harness.errors import Exit, UsageError
 from harness.files import RESULTS, ROOT
+from harness.gate.child import end_with_parent
 from harness.report.tables import write_jsonl
 from harness.studies.committed import catalogue, make
 from harness.studies.committed.state import sources, state
@@ -249,22 +247,12 @@ def test_a_command_is_ended_when_its_time_is_over(tmp_path: Path, monkeypatch):
     assert make._run([], tmp_path, 0.1) is Exit.INTERRUPTED
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-def test_what_ends_the_making_ends_its_command_too(tmp_path: Path, monkeypatch, number: signal.Signals):
-    monkeypatch.setattr(make, "LAST", 1.0)
+def test_a_command_ends_with_what_began_it(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(make.shlex, "join", lambda words: "")
-    real, begun = subprocess.Popen, []
-
-    def popen(command, **rest):
-        begun.append(real(["/bin/sleep", "30"], **rest))
-        threading.Timer(0.3, os.kill, (os.getpid(), number)).start()
-        return begun[0]
-
-    monkeypatch.setattr(make.subprocess, "Popen", popen)
-    before = signal.getsignal(number)
-    assert make._run([], tmp_path, 20) is Exit.INTERRUPTED
-    assert begun[0].returncode < 0  # killed, where a shell has it ignore SIGINT
-    assert signal.getsignal(number) is before
+    real, given = subprocess.Popen, []
+    monkeypatch.setattr(make.subprocess, "Popen", lambda command, **rest: given.append(rest) or real(["true"], **rest))
+    assert make._run([], tmp_path, 20) is Exit.CLEAN
+    assert given[0]["preexec_fn"] is end_with_parent
 
 
 def test_the_list_tells_of_which_state_the_tables_are(made, tmp_path: Path, monkeypatch, capsys):

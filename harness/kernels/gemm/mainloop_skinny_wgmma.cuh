@@ -5,8 +5,8 @@
 // Their sums are added in order of w, so the result depends neither on the number of rows nor on timing.
 #pragma once
 
-#include "gemm/bulk_copy.cuh"
 #include "gemm/decoded_lines.cuh"
+#include "gemm/mbarrier.cuh"
 #include "gemm/packed_lines.cuh"
 #include "gemm/split_k_reduce.cuh"
 #include "gemm/wgmma.cuh"

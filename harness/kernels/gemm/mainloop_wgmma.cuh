@@ -7,9 +7,9 @@
 // mainloop.cuh, in its order, so that the sums have its bits.
 #pragma once
 
-#include "gemm/bulk_copy.cuh"
 #include "gemm/loaded_lines.cuh"
 #include "gemm/mainloop.cuh"
+#include "gemm/mbarrier.cuh"
 #include "gemm/store_sums.cuh"
 #include "gemm/wgmma.cuh"
 

@@ -22,6 +22,7 @@ from typing import Any
 
 from harness.errors import Exit, UsageError, exit_of
 from harness.files import PACKAGE, RESULTS, ROOT, write_text
+from harness.gate.child import end_with_parent
 from harness.records.run_folder import BENCH, commit, now, read_bench, shown
 from harness.report.tables import write_jsonl, write_times
 from harness.studies.committed.catalogue import Table, load
@@ -30,7 +31,6 @@ from harness.studies.committed.state import state
 FILE = "tables.json"
 LEAST = 20.0  # seconds; nothing is begun in less
 LAST = 30.0  # seconds that a command has to end after it was interrupted
-_ENDING = (signal.SIGTERM, signal.SIGHUP)  # as Ctrl-C; else a command goes on alone and slows down what is timed next
 _GO_ON = {"bench": "journal.jsonl", "verify": "journal.jsonl"}  # commands that take --resume, and by which file
 
 
@@ -177,9 +177,9 @@ def _run(words: list[str], out: Path, seconds: float) -> Exit:
         log.flush()
         command = [sys.executable, "-m", "harness", *words]
         process = subprocess.Popen(
-            command, cwd=ROOT, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
-        )
-        before = {number: signal.signal(number, signal.default_int_handler) for number in _ENDING}
+            command, cwd=ROOT, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+            start_new_session=True, preexec_fn=end_with_parent,
+        )  # fmt: skip
         try:
             return exit_of(process.wait(max(seconds, 1.0)))
         except (subprocess.TimeoutExpired, KeyboardInterrupt):
@@ -190,6 +190,3 @@ def _run(words: list[str], out: Path, seconds: float) -> Exit:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             return Exit.INTERRUPTED
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
