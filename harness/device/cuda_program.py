@@ -169,7 +169,10 @@ class CudaProgram:
     def outcome(self, poison: int) -> Outcome:
         """Copies of the outputs and what was written beside them, once the stream is done. poison: as in `run`"""
         outputs = {name: output.payload.copy() for name, output in self.memory.outputs.items()}
-        return Outcome(outputs, self._trespass(poison))
+        found = Outcome(outputs, self._trespass(poison))
+        # The next run poisons the outputs on another stream, which does not wait for these copies.
+        import_module("cupy").cuda.get_current_stream().synchronize()
+        return found
 
     def capture(self):
         with self.side_stream:

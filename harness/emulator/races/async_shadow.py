@@ -307,9 +307,11 @@ class AsyncShadow(SharedShadow):
         what = f"{verb} {'' if verb == 'reads' else 'from ' if copy.kind == 'reads' else 'to '}shared bytes"
         clock = self._of_all(cluster, np.array([row]) if rows is None else rows)
         writer = self.writer[cells[0]].astype(np.int64) - 1
-        for offset, problem in ((0, "with no barrier between that covers that thread"),
-                                (order.rows, "with no fence.proxy.async between")):  # fmt: skip
-            late = (writer >= 0) & (clock[offset + writer] <= self.epoch[cells[0]]) & ~(fenced and offset > 0)
+        unordered = {0: "with no barrier between that covers that thread"}
+        if not fenced:
+            unordered[order.rows] = "with no fence.proxy.async between"
+        for offset, problem in unordered.items():
+            late = (writer >= 0) & (clock[offset + writer] <= self.epoch[cells[0]])
             if late.any():
                 first = int(np.argmax(late))
                 earlier = self.accesses[int(self.access[cells[0, first]])].instruction.location.in_full()
