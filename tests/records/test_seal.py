@@ -122,4 +122,4 @@ def test_a_seal_takes_little_time():
         began = time.process_time()
         seal.seal([CASE], subject="torchao")
         took.append(time.process_time() - began)
-    assert min(took) < 0.3, took
+    assert min(took) < 1.0, took
