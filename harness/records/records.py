@@ -125,7 +125,7 @@ class Finished(_CaseLine):
     bytes_compared: Count
     seconds: Seconds
     died: bool = False
-    digests: dict[str, dict[Literal["exact", "bounded"], Digest]] = {}
+    digests: dict[str, dict[Literal["exact", "ordered", "bounded"], Digest]] = {}
     times: Times | dict[str, None] = {}
     subject: str = ""
     offence: str = ""

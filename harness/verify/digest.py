@@ -9,23 +9,26 @@ from typing import Any
 import numpy as np
 
 from harness.contract.field import Field
-from harness.contract.interval import Interval
+from harness.contract.interval import Demand, Interval
 from harness.device.device import Device, Outcome
 from harness.verify.expected import Expected
 
-EXACT, BOUNDED = "exact", "bounded"
+EXACT, ORDERED, BOUNDED = "exact", "ordered", "bounded"
 LARGEST = 1 << 24  # bytes of outputs; more is too large for the emulator, and not copied from a GPU
 
-Digests = dict[
-    str, str
-]  # by EXACT and BOUNDED: of the fields of which every byte must be equal, and of those with an interval, if any
+# By EXACT, of the fields of which every byte is demanded on every target, and by ORDERED or BOUNDED, of those that are
+# sums of any order on some: ORDERED where the target's order is known, so that every byte is demanded, too.
+Digests = dict[str, str]
 
 
-def digests(device: Device, outcome: Outcome, expected: Expected) -> Digests:
-    """`{"exact": 32 hex digits}`, with `bounded` where the oracles leave room; nothing of more than LARGEST bytes."""
+def digests(device: Device, outcome: Outcome, expected: Expected, demanded: Expected) -> Digests:
+    """`{"exact": 32 hex digits}`, with `ordered` or `bounded` where sums are; nothing of more than LARGEST bytes.
+
+    expected: on any target; demanded: on the one that ran
+    """
     if sum(field.nbytes for field in expected.fields.values()) > LARGEST:
         return {}
-    kinds = {name: BOUNDED if isinstance(value, Interval) else EXACT for name, value in expected.values.items()}
+    kinds = {name: _kind(value, demanded.values[name]) for name, value in expected.values.items()}
     return {
         kind: digest(
             {
@@ -36,6 +39,12 @@ def digests(device: Device, outcome: Outcome, expected: Expected) -> Digests:
         )
         for kind in sorted(set(kinds.values()))
     }
+
+
+def _kind(anywhere: Demand, here: Demand) -> str:
+    if not isinstance(anywhere, Interval):
+        return EXACT
+    return BOUNDED if isinstance(here, Interval) else ORDERED
 
 
 def of_each_field(device: Device, outputs: Mapping[str, Any], fields: Mapping[str, Field]) -> dict[str, str]:

@@ -108,7 +108,7 @@ def _verify(
             return replace(failed(empty, verdict, reason, story), instantiations=tuple(ran), oracles=expected.oracles)
         fields = [field for each in (expected, *dict(splits).values()) for field in each.fields.values()]
         compared += len(POISONS) * sum(field.nbytes for field in fields)
-        if wrote := digests(device, outcomes[0], demanded):
+        if wrote := digests(device, outcomes[0], expected, demanded):
             written[target] = wrote
     return replace(empty, bytes_compared=compared, instantiations=tuple(ran), oracles=expected.oracles, digests=written)
 

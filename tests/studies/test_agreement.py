@@ -46,14 +46,14 @@ def test_a_pass_carries_the_digest_of_the_demanded_bytes_for_each_target() -> No
 def test_bounded_fields_have_a_digest_of_their_own_and_on_hopper_there_are_bytes() -> None:
     result = verify(find_case("gemm/default/16x2688x64/wide_sum/eager"), EmulatorDevice())
     assert {target: set(found) for target, found in result.digests.items()} == {
-        "sm_90a": {"exact"}, "sm_100a": {"bounded"},
+        "sm_90a": {"ordered"}, "sm_100a": {"bounded"},
     }  # fmt: skip
 
 
 def test_outputs_too_large_for_the_emulator_are_not_fetched(monkeypatch) -> None:
     expected = expect(CASE)
     monkeypatch.setattr(digests_of, "LARGEST", sum(field.nbytes for field in expected.fields.values()) - 1)
-    assert digests_of.digests(EmulatorDevice(), Outcome({}, ""), expected) == {}
+    assert digests_of.digests(EmulatorDevice(), Outcome({}, ""), expected, expected) == {}
 
 
 def record(case_id: str, verdict: Verdict = Verdict.PASS, **digests: dict[str, str]) -> dict:
@@ -118,9 +118,26 @@ def test_bounded_fields_may_differ_and_are_listed(agree) -> None:
     assert f"`{case_id} on sm_90a`" in page.partition("Bounded, and not the same")[2]
 
 
-def test_a_field_that_only_one_of_the_two_wrote_differs(agree) -> None:
+def test_a_sum_is_demanded_where_the_order_of_both_targets_is_known(agree) -> None:
     case_id = "toy/default/16x16/ties/eager"
-    code, _ = agree([both_targets(case_id, exact=ONE)], [record(case_id, sm_90a={"bounded": ONE})])
+    on_gpu = [record(case_id, sm_90a={"exact": ONE, "ordered": ONE})]
+    emulated = record(case_id, sm_90a={"exact": ONE, "ordered": ONE}, sm_100a={"exact": ONE, "bounded": OTHER})
+    code, page = agree([emulated], on_gpu)
+    assert code is Exit.CLEAN
+    assert "| toy | 1 | 3/3 | 0/1 | 0 | 0 |" in page
+
+
+def test_a_sum_that_differs_from_that_of_a_known_order_is_red(agree) -> None:
+    case_id = "toy/default/16x16/ties/eager"
+    code, page = agree([record(case_id, sm_90a={"ordered": OTHER})], [record(case_id, sm_90a={"ordered": ONE})])
+    assert code is Exit.BYTES_DIFFER
+    assert "| toy | 1 | 0/1 | - | 0 | 0 |" in page
+
+
+@pytest.mark.parametrize("theirs", [{"bounded": ONE}, {"exact": ONE, "bounded": ONE}, {"exact": ONE, "ordered": ONE}])
+def test_a_field_that_only_one_of_the_two_wrote_differs(agree, theirs: dict[str, str]) -> None:
+    case_id = "toy/default/16x16/ties/eager"
+    code, _ = agree([both_targets(case_id, exact=ONE)], [record(case_id, sm_90a=theirs)])
     assert code is Exit.BYTES_DIFFER
 
 
