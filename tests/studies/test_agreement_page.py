@@ -193,7 +193,7 @@ def test_the_page_has_a_place_for_every_word():
 
 def test_what_a_gpu_gave_is_read_from_the_committed_tables(tmp_path):
     (table,) = committed.tables()
-    assert {each.kind for each in table.given} >= {Kind.EQUAL, Kind.ORDER, Kind.CONVENTION, Kind.NOT_OFFERED}
+    assert {each.kind for each in table.given} >= {Kind.EQUAL, Kind.ORDER, Kind.CONVENTION}
     text = page.page("harness agreement", {}, [], [table])
     assert f"commit {table.about['commit'][:7]}" in text and "| gemm/default | humming | equal 5 |" in text
     folder = tmp_path / "gpu"
@@ -202,6 +202,15 @@ def test_what_a_gpu_gave_is_read_from_the_committed_tables(tmp_path):
         (folder / "peers.jsonl").write_text(damaged)
         with pytest.raises(UsageError, match="is not what `harness peers` writes"):
             committed.tables(tmp_path)
+
+
+@pytest.mark.parametrize(("verdict", "kinds"), [("LAUNCH_ERROR", [Kind.NOT_OFFERED]), ("NOT_MEASURED", [])])
+def test_a_peer_that_could_not_or_was_not_run_is_accused_of_nothing(tmp_path, verdict: str, kinds: list[Kind]):
+    record = {"side": "torchao", "case_id": "per_tensor/default/16x16/normal", "verdict": verdict, "says": ["why"]}
+    (tmp_path / "gpu").mkdir()
+    (tmp_path / "gpu" / "peers.jsonl").write_text(f"{{}}\n{json.dumps(record)}\n")
+    (table,) = committed.tables(tmp_path)
+    assert [each.kind for each in table.given] == kinds
 
 
 def test_the_command_writes_the_page(tmp_path, capsys):
