@@ -89,6 +89,14 @@ class Rotation:
         first = first or CudaProgram(device, case, device.targets[0], memories[0])
         self.programs = [first, *first.on(memories[1:])]
 
+    def share(self, other: Rotation) -> None:
+        """Take the scratch and workspaces of a rotation on the same copies, so that the two differ in code alone.
+
+        Where maxima meet in atomics, or decoded operands lie, moves the time of the same machine code by up to 3 %.
+        """
+        for program, its in zip(self.programs, other.programs, strict=True):
+            program.share(its)
+
     @property
     def launches(self) -> list[Callable[[], None]]:
         """The launches on each copy, with libraries loaded."""

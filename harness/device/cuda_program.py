@@ -116,6 +116,19 @@ class CudaProgram:
         scratch, workspace = own_memory(self.steps)
         self.scratch = {name: cupy.zeros(size, cupy.uint8) for name, size in scratch.items()}
         self.workspace = {name: Guarded(Field((size,), "uint8")) for name, size in workspace.items()}
+        self._bind()
+
+    def share(self, other: CudaProgram) -> None:
+        """Use the scratch and workspaces of a program on the same memory where they are as large as this one's.
+
+        The two may then never run at the same time.
+        """
+        (scratch, workspace), (its_scratch, its_workspace) = own_memory(self.steps), own_memory(other.steps)
+        self.scratch |= {name: other.scratch[name] for name, _ in scratch.items() & its_scratch.items()}
+        self.workspace |= {name: other.workspace[name] for name, _ in workspace.items() & its_workspace.items()}
+        self._bind()
+
+    def _bind(self) -> None:
         self.calls = tuple(self._calls(self.grids))
         others = self.other_grids != self.grids
         self.other_calls = tuple(self._calls(self.other_grids)) if others else self.calls

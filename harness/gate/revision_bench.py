@@ -90,6 +90,7 @@ class RevisionBench:
             return without_times(Performance.NOT_MEASURED, str(error))
         try:
             base = Rotation(self.base, case, shared)
+            base.share(head)
         except (CaseError, UsageError) as error:
             reason = f"the base cannot run this case: {str(error).splitlines()[0]}"
             return without_times(Performance.NO_BASELINE, reason)

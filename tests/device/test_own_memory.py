@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from harness import files
 from harness.contract.case import Case
 from harness.contract.field import Field
+from harness.device.cuda_program import CudaProgram
 from harness.device.emulator import EmulatedProgram, EmulatorDevice
 from harness.errors import AccessError
 from harness.files import KERNELS
@@ -142,3 +144,20 @@ def test_a_workspace_ends_where_its_size_says(memo: Memo, right: str):
 def test_scratch_that_is_left_is_named(memo: Memo):
     memo.write(KERNEL.replace("atomicExch(count, 0u)", "atomicAdd(count, 0u)"))
     assert memo.prepare().run(0xA5, 0).trespass.startswith("scratch 'count' is not zero after the last launch")
+
+
+def test_two_programs_share_what_has_one_name_and_one_size(monkeypatch: pytest.MonkeyPatch):
+    def program(name: str, scratch: dict[str, int], workspace: dict[str, int]) -> CudaProgram:
+        made = object.__new__(CudaProgram)
+        made.steps = (SimpleNamespace(scratch=scratch, workspace=workspace),)
+        made.scratch = {key: f"{key} of {name}" for key in scratch}
+        made.workspace = {key: f"{key} of {name}" for key in workspace}
+        return made
+
+    bound = []
+    monkeypatch.setattr(CudaProgram, "_bind", bound.append)
+    base = program("base", {"maxima": 16, "counts": 8}, {"operand": 64, "sums": 4})
+    base.share(program("head", {"maxima": 16, "counts": 12}, {"operand": 64, "new": 4}))
+    assert base.scratch == {"maxima": "maxima of head", "counts": "counts of base"}
+    assert base.workspace == {"operand": "operand of head", "sums": "sums of base"}
+    assert bound == [base]  # launches keep addresses
