@@ -155,7 +155,7 @@ def test_two_programs_share_what_has_one_name_and_one_size(monkeypatch: pytest.M
         return made
 
     bound = []
-    monkeypatch.setattr(CudaProgram, "_bind", bound.append)
+    monkeypatch.setattr(CudaProgram, "_bind", lambda self: bound.append(self))
     base = program("base", {"maxima": 16, "counts": 8}, {"operand": 64, "sums": 4})
     base.share(program("head", {"maxima": 16, "counts": 12}, {"operand": 64, "new": 4}))
     assert base.scratch == {"maxima": "maxima of head", "counts": "counts of base"}
