@@ -17,17 +17,20 @@ from harness.device.memory import Memory
 from harness.errors import CaseError, LaunchError, UsageError
 from harness.gate import interleave
 from harness.gate.changed_sources import same_sources
-from harness.gate.decision import EFFECT, Decision, Samples, decide
+from harness.gate.decision import CHANGED, EFFECT, Decision, Samples, decide
 from harness.gate.interleave import BLOCK, TimedGraph
 from harness.verdict import Performance, Result, Verdict
 from harness.verify.expected import NUMPY_LARGEST_TIMED, Expected, expect
 from harness.verify.verify import verify
 
-FEWEST, MOST = 30, 240  # rounds; only an AMBIGUOUS case gets more than FEWEST
+# Rounds: of a case that is SAME, of one that is SLOWER or FASTER, and of one that stays AMBIGUOUS. More than the fewest
+# are of graphs that are captured anew, because one graph may be 2 % slower than another of the same launches.
+FEWEST, CONFIRMED, MOST = 30, 120, 240
 
 METHOD = (
     f"graphs of calls on copies of all memory in turn, at least {COLD}x L2; head, head again and base in random order, "
-    f"{FEWEST} rounds, up to {MOST} while AMBIGUOUS; graphs anew, and MHz of the multiprocessors, every {BLOCK} rounds"
+    f"{FEWEST} rounds, then graphs anew for each {FEWEST}, {CONFIRMED} in all if SLOWER or FASTER and {MOST} while "
+    f"AMBIGUOUS; MHz of the multiprocessors every {BLOCK} rounds"
 )
 
 
@@ -120,13 +123,12 @@ class RevisionBench:
                 return Comparison(case, Decision(Performance.INVALID, reason), verified)
         samples: dict[str, Samples] = {}
         while True:
-            for _ in range(FEWEST // BLOCK):
-                graphs = self._anew(graphs, launches)
-                more = interleave.take(self.clock, graphs, BLOCK, self.order)
-                samples = {name: samples[name] + taken if samples else taken for name, taken in more.items()}
+            more = interleave.take(self.clock, graphs, FEWEST, self.order)
+            samples = {name: samples[name] + taken if samples else taken for name, taken in more.items()}
             decision = decide(samples["head"], samples["again"], samples["base"], self.effect)
-            if decision.verdict is not Performance.AMBIGUOUS or len(samples["head"].us) >= MOST:
+            if len(samples["head"].us) >= _rounds(decision.verdict):
                 break
+            graphs = self._anew(graphs, launches)
         wrong = self._wrong(graphs["head"], head, expected)
         if wrong:
             decision = Decision(Performance.INVALID, f"after timing, the graph of the head {wrong}")
@@ -139,10 +141,7 @@ class RevisionBench:
     def _anew(
         self, graphs: Mapping[str, TimedGraph], launches: Mapping[str, Sequence[Callable[[], None]]]
     ) -> dict[str, TimedGraph]:
-        """Graphs of the same launches, captured in random order and replayed once.
-
-        Two graphs of the same launches differ by up to 2 % for as long as they are there, where a call takes 5 us.
-        """
+        """Graphs of the same launches, captured in random order and replayed once."""
         made = {}
         for name in self.order.sample(sorted(graphs), len(graphs)):
             made[name] = TimedGraph(capture(self.clock, launches[name], graphs[name].calls), graphs[name].calls)
@@ -166,3 +165,10 @@ class RevisionBench:
                 if not self.head.accepts(written, expected.values[name]):
                     return f"wrote other bytes to {name} of {which}"
         return ""
+
+
+def _rounds(verdict: Performance) -> int:
+    """How many rounds such a verdict takes."""
+    if verdict is Performance.AMBIGUOUS:
+        return MOST
+    return CONFIRMED if verdict in CHANGED else FEWEST

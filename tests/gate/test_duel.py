@@ -188,11 +188,13 @@ def test_the_base_works_in_the_scratch_of_the_head(meet):
     assert (head.shares, base.shares) == (None, head)
 
 
-def test_every_ten_rounds_have_graphs_of_their_own(meet):
+@pytest.mark.parametrize("us, graphs", [(100, 1), (103, 4), (97, 4)])
+def test_a_change_is_one_of_four_graphs_of_each_side(meet, us, graphs):
     """One graph of the same launches may be 2 % slower than another, in all of its rounds."""
     before = Graph.made
-    found = meet(Side(100, "b"), Side(100))
-    assert Graph.made - before == 3 + 3 * len(found.samples["head"].us) // interleave.BLOCK
+    found = meet(Side(us, "b"), Side(100))
+    assert Graph.made - before == 3 * graphs
+    assert {len(samples.us) for samples in found.samples.values()} == {graphs * harness.gate.revision_bench.FEWEST}
 
 
 def test_the_same_machine_code_is_not_timed_unless_that_is_asked_for(meet):
