@@ -56,9 +56,16 @@ def _time(targets: Targets, folder: Path, energy: bool) -> int:
     """Bench every case of the table; the exit code of the run."""
     case_ids = dict.fromkeys(case_id for line in targets.lines for case_id in targets.case_ids(line))
     words = [word for case_id in case_ids for word in ("--case", case_id)]
-    suites = [str(SUITES / f"{name}.yaml") for name in sorted({case_id.partition("/")[0] for case_id in case_ids})]
+    recipes = sorted({case_id.partition("/")[0] for case_id in case_ids})
+    suites = [_in_workdir(SUITES / f"{name}.yaml") for name in recipes]
     words += ["--energy"] if energy else []
-    return supervise([*suites, "--bench", "--run-dir", str(folder.absolute()), *words], WORKDIR, WORKDIR, folder)
+    return supervise([*suites, "--bench", "--run-dir", _in_workdir(folder), *words], WORKDIR, WORKDIR, folder)
+
+
+def _in_workdir(path: Path) -> str:
+    """The path from where the bench runs, so that the command in its header is the same on every machine."""
+    absolute = path.absolute()
+    return str(absolute.relative_to(WORKDIR) if absolute.is_relative_to(WORKDIR) else absolute)
 
 
 def _frame(found: list[TargetResult]) -> pd.DataFrame:

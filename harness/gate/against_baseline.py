@@ -160,8 +160,10 @@ def _judge(case_id: str, new: Record | None, stored: Record | None, refused: str
         return Judgement(case_id, Performance.INVALID, why, *medians, again=True)
     if clocks := _two_clocks(now, then):
         return _judge_cycles(case_id, clocks, now, then, effect)
-    if min(len(now["samples_us"]), len(then["samples_us"])) < statistics.FEWEST_SAMPLES:
-        return Judgement(case_id, Performance.AMBIGUOUS, f"fewer than {statistics.FEWEST_SAMPLES} samples", *medians)
+    for whose, times in (("the baseline", then), ("this run", now)):
+        if (count := len(times["samples_us"])) < statistics.FEWEST_SAMPLES:
+            why = f"{whose} has {count} samples; {statistics.FEWEST_SAMPLES} are the fewest that show anything"
+            return Judgement(case_id, Performance.AMBIGUOUS, why, *medians, again=times is now)
     change = statistics.change(now["samples_us"], then["samples_us"])
     if hidden := _hidden(change, now, then, effect):
         return Judgement(case_id, Performance.AMBIGUOUS, hidden, *medians, change)

@@ -69,13 +69,14 @@ class RevisionBench:
         self.clock = clock
         self.effect, self.again = effect, again
         self.order = random.Random(0)
+        self._same: dict[str, bool] = {}  # by case id
 
     def compare(self, case: Case) -> Comparison:
         """Compare the machine code; if it differs, verify the head, then time it against the base.
 
         Never raises for a wrong kernel. case: in the mode `graph`
         """
-        if not self.again and self._same_machine_code(case):
+        if self.same(case):
             reason = "machine code, grids and libraries are the base's; not timed"
             return Comparison(case, Decision(Performance.SAME, reason), None)
         verified = verify(case, self.head, NUMPY_LARGEST_TIMED)
@@ -102,6 +103,12 @@ class RevisionBench:
             return self._time(case, expected, verified, head, base)
         except LaunchError as error:
             return without_times(Performance.INVALID, f"while timing: {error}")
+
+    def same(self, case: Case) -> bool:
+        """Whether the case needs no time, because both sides run the same machine code."""
+        if case.id not in self._same:
+            self._same[case.id] = not self.again and self._same_machine_code(case)
+        return self._same[case.id]
 
     def _same_machine_code(self, case: Case) -> bool:
         if same_sources(case, self.head, self.base):

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from harness.bench import roofline
+from harness.bench.ahead import Ahead, processes
+from harness.bench.baseline import baseline_first
 from harness.bench.gpu_timer import GpuClock, clock_of
 from harness.contract.case import Case
 from harness.device.cuda import CudaDevice
@@ -22,6 +25,7 @@ from harness.records.records import Record
 from harness.records.run_folder import new_folder, new_header, now
 from harness.suite.suite import find_case, load_suites, suite_of
 from harness.verdict import Judgement
+from harness.verify.prepared import SOURCE
 
 FILE = "gate.jsonl"
 
@@ -49,8 +53,10 @@ def run(
     folder: for the file, a new one under `results/runs` by default; done_with: called after each case
     Raises UsageError for a bad revision, DeviceUnavailable without a GPU.
     """
-    with tempfile.TemporaryDirectory(prefix="nvfp4-base-") as beside:
+    with ExitStack() as stack:
+        beside = stack.enter_context(tempfile.TemporaryDirectory(prefix="nvfp4-base-"))
         revision = checkout.fetch(base, Path(beside))
+        ahead = stack.enter_context(closing(Ahead(chosen, processes(), opponents=False)))
         head = CudaDevice()
         bench = RevisionBench(
             head, CudaDevice(kernels=revision.kernels, suites=revision.suites), clock_of(head), effect, again
@@ -66,7 +72,10 @@ def run(
         with path.open("w", encoding="utf-8") as file:
             _write(file, header)
             compile_changed(chosen, head, bench.base)
-            for case in chosen:
+            ahead.begin(head.targets[0], [case.id for case in chosen if bench.same(case)])
+            SOURCE.take = ahead.take
+            stack.callback(SOURCE.reset)
+            for case in sorted(chosen, key=baseline_first):  # in which order they are prepared
                 done.append(bench.compare(case))
                 _write(file, record(done[-1]))
                 done_with(done[-1])

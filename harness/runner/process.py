@@ -13,6 +13,7 @@ from typing import NamedTuple, NoReturn
 
 import pytest
 
+from harness.bench import ahead
 from harness.bench.bench import Bench
 from harness.contract.case import Case
 from harness.device.device import Device
@@ -20,7 +21,7 @@ from harness.device.kept_copies import KEPT
 from harness.device.select import select as select_device
 from harness.errors import UsageError
 from harness.records.records import Record
-from harness.runner import ahead, isolation
+from harness.runner import isolation
 from harness.runner.bench_plugin import BenchRun, check_bench
 from harness.runner.cluster.connection import Cluster, connect
 from harness.runner.request import Request, named_suites

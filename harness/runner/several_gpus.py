@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
+from harness.bench import ahead
 from harness.errors import DeviceUnavailable, Exit, UsageError, exit_of
 from harness.records import journal
 from harness.records.run_folder import new_folder
-from harness.runner import ahead
 from harness.runner.outcome import worst
 from harness.runner.process import gpu_count
 

@@ -34,7 +34,7 @@ from harness.bench.cold_copies import Rotation
 from harness.bench.energy import Energy, Meter
 from harness.bench.physics import Needs
 from harness.bench.roofline import COPY_BYTES, bytes_moved
-from harness.bench.rounds import FEWEST, MOST, PILOT, WARM_UP
+from harness.bench.rounds import FEWEST, MOST, PILOT, WARM_UP, Round, steady
 from harness.bench.timed import POISON, Timed, TimedKernels, require_right
 from harness.contract.problem import Dense
 from harness.device.device import Outcome
@@ -413,6 +413,13 @@ def test_a_round_with_a_low_clock_is_dropped_and_its_baseline_too(gpu: FakeGpu):
     timed = Bench(gpu, gpu.clock, 4000.0).time(case, Result(case.id, case.recipe, Verdict.PASS), in_turns(gpu.clock))
     assert (timed.times["rounds"], timed.times["dropped"], timed.times["mhz"]) == (FEWEST - 1, 1, 1980.0)
     assert "1 more dropped for a clock below 90% of the best" in timed.times["measured"]
+
+
+@pytest.mark.parametrize(("low", "kept"), [(0, 20), (3, 17), (10, 10), (13, 20), (19, 20)])
+def test_a_low_clock_is_dropped_unless_it_is_what_the_case_has(low: int, kept: int):
+    """Under the power limit most rounds of a large product have one; the few others would tell a gate nothing."""
+    rounds = [Round(1.0, 1500.0 if number < low else 1980.0, False, None) for number in range(FEWEST)]
+    assert len(steady(rounds)) == kept
 
 
 @pytest.mark.parametrize(

@@ -110,6 +110,14 @@ class TestCommand:
         monkeypatch.setattr(roofline, "read_run", lambda folder: run)
         assert CliRunner().invoke(roofline.command, [], standalone_mode=False).return_value == code
 
+    def test_its_command_names_no_folder_of_this_machine(self, monkeypatch):
+        asked: list[list[str]] = []
+        monkeypatch.setattr(roofline, "load", targets)
+        monkeypatch.setattr(roofline, "supervise", lambda words, *_: asked.append(words) or Exit.NO_DEVICE)
+        CliRunner().invoke(roofline.command, ["--run-dir", str(ROOT / "results/runs/new")], standalone_mode=False)
+        assert asked and "results/runs/new" in asked[0] and "suites/per_tensor.yaml" in asked[0]
+        assert not any(Path(word).is_absolute() for word in asked[0])
+
     def test_a_run_that_did_not_begin_is_not_read(self, monkeypatch, tmp_path):
         monkeypatch.setattr(roofline, "_time", lambda *_: Exit.NO_DEVICE)
         monkeypatch.setattr(roofline, "read_run", lambda folder: pytest.fail("an older run in that folder was read"))

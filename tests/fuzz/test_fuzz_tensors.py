@@ -125,7 +125,7 @@ def test_the_name_of_a_tensor_becomes_neither_code_nor_a_path(tmp_path: Path, ca
 MAY_UNPICKLE = {
     "harness/emulator/stored.py": "an unpickler that calls nothing; tests/emulator/test_stored.py",
     "harness/emulator/compiled/jit.py": "what this user kept, by a key of the folder; tests/attacks/test_caches.py",
-    "harness/runner/ahead.py": "files that a process forked from this one wrote in a folder that is this user's alone",
+    "harness/bench/ahead.py": "files that a process forked from this one wrote in a folder that is this user's alone",
     "harness/subjects/messages.py": "requests of ours to a subject's process; its answers are JSON",
 }
 # The user's own program, which stands in a folder that the command line names.

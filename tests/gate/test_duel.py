@@ -15,15 +15,17 @@ import pytest
 import harness.gate.revision_bench
 import harness.gate.revision_run
 from harness.bench import cold_copies
+from harness.bench.baseline import baseline_first
 from harness.bench.cold_copies import LEAST_US, MOST_COPIES, Rotation, calls_for, copies_for
 from harness.bench.timed import POISON
 from harness.device.device import Outcome
-from harness.errors import CompileError, Exit, LaunchError, UsageError
+from harness.errors import CompileError, DeviceUnavailable, Exit, LaunchError, UsageError
 from harness.gate import checkout, interleave
-from harness.gate.decision import Samples
-from harness.gate.revision_bench import RevisionBench
+from harness.gate.decision import Decision, Samples
+from harness.gate.revision_bench import Comparison, RevisionBench
 from harness.suite.suite import find_case
 from harness.verdict import Performance, Result, Verdict, failures_of
+from harness.verify.prepared import SOURCE
 
 CASE = find_case("swizzle/default/256x256/normal/graph")
 MIB = 1 << 20
@@ -261,6 +263,89 @@ def test_a_record_is_one_line_that_holds_every_sample(meet):
     assert (record["case_id"], record["verdict"]) == (CASE.id, "SLOWER")
     assert len(record["samples_us"]["head"]) == len(record["samples_us"]["base"]) == len(record["mhz"])
     assert record["time"][1] > 1.08
+
+
+# A run
+
+
+@pytest.fixture
+def asked(monkeypatch, tmp_path):
+    """What a run asks of the processes that prepare cases, and of the bench; one case is the base's machine code."""
+    module, found = harness.gate.revision_run, SimpleNamespace(prepared=[], begun=[], compared=[], closed=0)
+
+    class Ahead:
+        def __init__(self, cases, processes, opponents):
+            assert not found.devices and not opponents  # forked before a GPU is in use
+            found.prepared += [case.id for case in cases]
+
+        def begin(self, target, done):
+            found.begun.append((target, list(done)))
+
+        def take(self, case):
+            return "prepared"
+
+        def close(self):
+            found.closed += 1
+
+    class Device:
+        targets = ("sm_90a",)
+
+        def __init__(self, **_):
+            found.devices += 1
+
+        def identity(self):
+            return {"gpu": "none"}
+
+        def release(self):
+            pass
+
+    class Bench:
+        def __init__(self, head, base, clock, effect, again):
+            self.base, self.clock = base, clock
+
+        def same(self, case):
+            return case.id == SAME.id
+
+        def compare(self, case):
+            assert SOURCE.take(case) == "prepared"
+            found.compared.append(case.id)
+            return Comparison(case, Decision(Performance.SAME, "as before"), None)
+
+    found.devices = 0
+    monkeypatch.setattr(module, "Ahead", Ahead)
+    monkeypatch.setattr(module, "CudaDevice", Device)
+    monkeypatch.setattr(module, "RevisionBench", Bench)
+    monkeypatch.setattr(module, "clock_of", lambda device: SimpleNamespace(method="none"))
+    monkeypatch.setattr(module.roofline, "copy_gbps", lambda clock: 4000.0)
+    monkeypatch.setattr(module, "compile_changed", lambda *_: [])
+    revision = SimpleNamespace(kernels=tmp_path, suites=tmp_path, commit="0" * 40)
+    monkeypatch.setattr(module.checkout, "fetch", lambda *_: revision)
+    return found
+
+
+SAME = find_case("per_token/default/48x80/normal/graph")
+SMALLER = find_case("swizzle/default/128x64/normal/graph")
+
+
+def test_cases_are_prepared_ahead_but_for_those_that_need_no_time(asked, tmp_path):
+    path, done = harness.gate.revision_run.run("HEAD", [CASE, SAME, SMALLER], "gate", 0.01, folder=tmp_path / "new")
+    assert asked.begun == [("sm_90a", [SAME.id])]
+    assert set(asked.prepared) == {CASE.id, SAME.id, SMALLER.id}
+    # In the order in which they are prepared, because what stands before a case is no longer expected to be asked for.
+    assert asked.compared == [case.id for case in sorted([CASE, SAME, SMALLER], key=baseline_first)]
+    assert [found.case.id for found in done] == asked.compared and asked.compared != [CASE.id, SAME.id, SMALLER.id]
+    assert asked.closed == 1 and SOURCE.take(CASE) is None
+    assert len(path.read_text().splitlines()) == 5
+
+
+def test_without_a_gpu_nothing_is_left_running(asked, tmp_path, monkeypatch):
+    def none(**_):
+        raise DeviceUnavailable("there is no GPU")
+
+    monkeypatch.setattr(harness.gate.revision_run, "CudaDevice", none)
+    with pytest.raises(DeviceUnavailable):
+        harness.gate.revision_run.run("HEAD", [CASE], "gate", 0.01, folder=tmp_path / "new")
+    assert asked.closed == 1 and SOURCE.take(CASE) is None
 
 
 # Copies that come from memory

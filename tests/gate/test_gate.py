@@ -169,9 +169,12 @@ def test_a_change_below_the_clocks_own_noise_does_not_count(us: float, verdict: 
     assert judgement.reason.startswith(told.replace(" %", "%")) == (verdict is Performance.AMBIGUOUS)
 
 
-def test_few_samples_prove_nothing():
-    judgement = only(run_of(record(us=200.0, seed=1, count=9)), record())
-    assert (judgement.verdict, judgement.reason) == (Performance.AMBIGUOUS, "fewer than 10 samples")
+@pytest.mark.parametrize(("now", "then", "whose"), [(9, 30, "this run"), (30, 9, "the baseline")])
+def test_few_samples_prove_nothing(now: int, then: int, whose: str):
+    judgement = only(run_of(record(us=200.0, seed=1, count=now)), record(count=then))
+    told = f"{whose} has 9 samples; 10 are the fewest that show anything"
+    assert (judgement.verdict, judgement.reason) == (Performance.AMBIGUOUS, told)
+    assert judgement.again == (whose == "this run")  # more of the baseline no second process can take
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from harness.bench import ahead
+from harness.bench.ahead import Ahead, in_order, instantiations
 from harness.contract.case import Case
 from harness.contract.interval import Interval
-from harness.runner import ahead
-from harness.runner.ahead import Ahead, in_order, instantiations
 from harness.suite.suite import find_case
 from harness.verify import expected
 from harness.verify.prepared import SOURCE, Prepared
@@ -37,8 +37,10 @@ LONGEST = 60  # seconds
 def make() -> Iterator[Callable[..., Ahead]]:
     made: list[Ahead] = []
 
-    def begin(cases: list[Case] = CASES, processes: int = 1, done: tuple[str, ...] = ()) -> Ahead:
-        made.append(Ahead(cases, processes))
+    def begin(
+        cases: list[Case] = CASES, processes: int = 1, done: tuple[str, ...] = (), opponents: bool = True
+    ) -> Ahead:
+        made.append(Ahead(cases, processes, opponents))
         made[-1].begin("sm_90a", done)
         return made[-1]
 
@@ -78,7 +80,7 @@ def test_the_baseline_of_a_shape_stands_before_what_is_compared_with_it():
 
 
 def test_every_instantiation_is_compiled_once_and_for_the_first_case_that_needs_it():
-    found = instantiations(in_order(CASES))
+    found = instantiations(enumerate(in_order(CASES)))
     assert len({(step.signature.name, str(step.flags)) for _, step in found}) == len(found)
     assert [number for number, _ in found] == sorted(number for number, _ in found)
 
@@ -105,6 +107,14 @@ def test_an_expectation_of_what_was_prepared_elsewhere_is_the_same(make):
                 np.testing.assert_array_equal(one.view(np.uint8), other.view(np.uint8), name)
     assert len(taken) == len(own) and None not in taken
     assert all(made.values is not None for made in taken)
+
+
+def test_without_opponents_the_cases_alone_are_prepared(make):
+    each = make(opponents=False)
+    assert [case.id for case in each.cases] == [case.id for case in in_order(CASES, with_opponents=False)]
+    assert {case.id for case in each.cases} == {replace(case, mode="eager").id for case in CASES}
+    claimed(each, len(each.cases))
+    assert all(each.take(case) is not None for case in each.cases)
 
 
 def test_each_case_is_handed_over_once_and_others_not_at_all(make):

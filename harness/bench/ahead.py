@@ -1,4 +1,4 @@
-"""The next cases of a bench, prepared by other processes while this one times: machine code, inputs, small oracles.
+"""The next cases, prepared by other processes while this one times: machine code, inputs, small oracles.
 
 The processes are forked before a GPU is in use and know all cases in the order of the run. They share which piece is
 next, which cases are passed, and the large tensors that they draw. A prepared case is a file in memory that this
@@ -47,11 +47,14 @@ _PREFIX = "nvfp4-ahead-"
 
 
 class Ahead:
-    """cases: of a bench, in any order; processes: how many prepare them, none at all if 0"""
+    """cases: in any order; processes: how many prepare them, none at all if 0
 
-    def __init__(self, cases: Iterable[Case], processes: int):
-        self._asked = tuple(cases)
-        self.cases = in_order(self._asked)
+    opponents: whether what a bench compares them with is prepared, too
+    """
+
+    def __init__(self, cases: Iterable[Case], processes: int, opponents: bool = True):
+        self._asked, self._opponents = tuple(cases), opponents
+        self.cases = in_order(self._asked, opponents)
         self._number = {(case.id, case.seed): number for number, case in enumerate(self.cases)}
         context = multiprocessing.get_context("fork")
         self._lock, self._begun = context.Lock(), context.Event()
@@ -67,7 +70,8 @@ class Ahead:
 
     def begin(self, target: str, done: Collection[str] = ()) -> None:
         """Let the processes begin. target: what kernels are compiled for; done: ids of cases that are not asked for"""
-        wanted = {case.id for case in in_order(case for case in self._asked if case.id not in done)}
+        asked = (case for case in self._asked if case.id not in done)
+        wanted = {case.id for case in in_order(asked, self._opponents)}
         for number, case in enumerate(self.cases):
             self._passed[number] = case.id not in wanted
         self._target.value = target.encode()
@@ -128,7 +132,7 @@ class Ahead:
         torch_calls.leave_gpus_alone()
         DRAWN.share(self.folder)
         self._begun.wait()
-        kernels = instantiations(self.cases)
+        kernels = instantiations((number, case) for number, case in enumerate(self.cases) if not self._passed[number])
         while True:
             piece = self._claim(own, kernels)
             if piece is None:
@@ -186,19 +190,22 @@ def processes() -> int:
     return max(0, len(os.sched_getaffinity(0)) - LEFT_FREE)
 
 
-def in_order(cases: Iterable[Case]) -> list[Case]:
+def in_order(cases: Iterable[Case], with_opponents: bool = True) -> list[Case]:
     """The cases in the order of a bench, each once for all its modes, and the baseline of a shape before them."""
     found: dict[str, Case] = {}
     for case in sorted(cases, key=baseline_first):
-        for each in (*opponents(case), case):
+        for each in (*(opponents(case) if with_opponents else ()), case):
             found.setdefault(replace(each, mode="eager").id, replace(each, mode="eager"))
     return list(found.values())
 
 
-def instantiations(cases: Sequence[Case]) -> list[tuple[int, Step]]:
-    """The number of the first case that needs it, and a launch of it, of every instantiation of a kernel."""
+def instantiations(cases: Iterable[tuple[int, Case]]) -> list[tuple[int, Step]]:
+    """The number of the first case that needs it, and a launch of it, of every instantiation of a kernel.
+
+    cases: each with its number
+    """
     found: dict[str, tuple[int, Step]] = {}
-    for number, case in enumerate(cases):
+    for number, case in cases:
         for step in _steps(case):
             found.setdefault(instantiation(step.signature, step.flags), (number, step))
     return list(found.values())
