@@ -196,6 +196,13 @@ def test_a_log_that_breaks_off_has_no_summary(tmp_path) -> None:
     assert dict(log.findings) == {"Uninitialized __global__ memory read": 1}
 
 
+def test_that_a_process_left_cases_out_is_no_finding(tmp_path) -> None:
+    text = "========= COMPUTE-SANITIZER\n========= Target application returned an error\n========= ERROR SUMMARY: 0 errors\n"
+    (tmp_path / "one.log").write_text(text)
+    log = read_log(tmp_path / "one.log")
+    assert (log.errors, dict(log.findings)) == (0, {})
+
+
 def test_of_a_race_every_access_is_kept(tmp_path) -> None:
     (tmp_path / "one.log").write_text(
         "========= Error: Race reported between Read access at f+0x9 in a.cuh:43\n"

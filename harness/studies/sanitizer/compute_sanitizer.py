@@ -24,7 +24,8 @@ _OPTIONS = {
 }
 _SUMMARY = re.compile(r"(?:ERROR SUMMARY: (\d+) errors?|RACECHECK SUMMARY: (\d+) hazards? displayed)")
 _PREFIX = "========= "
-_NO_FINDING = ("COMPUTE-SANITIZER", "ERROR SUMMARY", "RACECHECK SUMMARY")
+# The last is said of every process that leaves cases out; what a process did not do, or did wrong, its journal tells.
+_NO_FINDING = ("COMPUTE-SANITIZER", "ERROR SUMMARY", "RACECHECK SUMMARY", "Target application returned an error")
 
 
 @dataclass(frozen=True)
