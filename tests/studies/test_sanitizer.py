@@ -197,8 +197,8 @@ def test_a_log_that_breaks_off_has_no_summary(tmp_path) -> None:
 
 
 def test_that_a_process_left_cases_out_is_no_finding(tmp_path) -> None:
-    text = "========= COMPUTE-SANITIZER\n========= Target application returned an error\n========= ERROR SUMMARY: 0 errors\n"
-    (tmp_path / "one.log").write_text(text)
+    lines = ("COMPUTE-SANITIZER", "Target application returned an error", "ERROR SUMMARY: 0 errors")
+    (tmp_path / "one.log").write_text("".join(f"========= {line}\n" for line in lines))
     log = read_log(tmp_path / "one.log")
     assert (log.errors, dict(log.findings)) == (0, {})
 
