@@ -7,7 +7,8 @@ within `effect`; anything between is AMBIGUOUS. SLOWER and FASTER need it in cyc
 
 During a large product the clock has two speeds, because the power limit throttles it, and the median time belongs to
 neither. Cycles are steadier: two runs whose times differed by up to 10 % differed by 1.4 % in cycles at most (20 cases
-on an H200, 2026-11-26). So such a case is SAME if its cycles are, else INVALID.
+on an H200, 2026-11-26). So a product, or a pipeline with one, is SAME if its cycles are, else INVALID. What moves bytes
+is always INVALID then: its time is the memory's, which need not follow that clock.
 
 Where machine code and grids are the baseline's, the kernel is unchanged, and only the noise between two processes is
 left: the case is SAME, or AMBIGUOUS if its times changed by more than DOUBTED times what counts, because then something
@@ -218,7 +219,9 @@ def _two_clocks(now: Mapping, then: Mapping) -> str:
 def _judge_cycles(case_id: str, clocks: str, now: Mapping, then: Mapping, effect: float) -> Judgement:
     """Judge a case whose times are of two speeds. clocks: which run had them"""
     verdict, reason = Performance.INVALID, f"{clocks}, so its median is of neither"
-    if not now.get("samples_mhz") or not then.get("samples_mhz"):
+    if "tflops" not in now:
+        reason += ", and it is no product, whose time would follow that clock"
+    elif not all(times.get("samples_mhz") and min(times["samples_mhz"]) > 0 for times in (now, then)):
         reason += ", and one of both has no clocks"
     else:
         change = statistics.change(_cycles(now), _cycles(then))

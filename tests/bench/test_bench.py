@@ -422,6 +422,12 @@ def test_a_low_clock_is_dropped_unless_it_is_what_the_case_has(low: int, kept: i
     assert len(steady(rounds)) == kept
 
 
+def test_a_round_whose_clock_could_not_be_read_is_not_kept_for_want_of_others():
+    rounds = [Round(1.0, 1980.0 if number < 7 else 0.0, False, None) for number in range(FEWEST)]
+    assert len(steady(rounds)) == 7
+    assert len(steady([Round(1.0, 0.0, False, None)] * FEWEST)) == FEWEST
+
+
 @pytest.mark.parametrize(
     ("flags", "per_element"),
     [

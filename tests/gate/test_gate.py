@@ -608,7 +608,7 @@ def test_with_a_gpu_those_cases_are_timed_that_no_second_process_has(slower: Fol
 
 def clocked(us: float = 100.0, seed: int = 0, **changes) -> dict:
     found = record(us=us, seed=seed)
-    found["times"] |= {"mhz": 1980.0, "samples_mhz": [1980.0] * 30} | changes
+    found["times"] |= {"mhz": 1980.0, "samples_mhz": [1980.0] * 30, "tflops": 700.0} | changes
     return found
 
 
@@ -637,6 +637,24 @@ def test_a_case_whose_clock_had_two_speeds_is_judged_by_its_cycles(slow: int):
     spread = clocked(seed=1, samples_mhz=[1980.0 - 5 * number for number in range(30)])
     few = clocked(seed=1, samples_mhz=[1980.0] * 28 + [1830.0] * 2)
     assert {only(run_of(each), clocked()).verdict for each in (spread, few)} == {Performance.SAME}
+
+
+@pytest.mark.parametrize("slow", [3, 12, 27])
+def test_what_moves_bytes_is_not_judged_by_cycles(slow: int):
+    """A low clock would hide that it is slower by as much as the clock is lower."""
+    ours, stored = throttled(slow, 1), clocked()
+    for each in (ours, stored):
+        del each["times"]["tflops"]
+    judgement = only(run_of(ours), stored)
+    assert judgement.verdict is Performance.INVALID and "it is no product" in judgement.reason
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_clock_that_could_not_be_read_is_none(which: int):
+    both = [throttled(12, 1), clocked()]
+    both[which]["times"]["samples_mhz"] = [0.0, *both[which]["times"]["samples_mhz"][1:]]
+    judgement = only(run_of(both[0]), both[1])
+    assert judgement.verdict is Performance.INVALID and "one of both has no clocks" in judgement.reason
 
 
 def test_a_case_whose_clock_had_two_speeds_and_is_unknown_in_the_other_run_is_invalid():
