@@ -23,14 +23,13 @@ from harness.verdict import Performance, Result, Verdict
 from harness.verify.expected import NUMPY_LARGEST_TIMED, Expected, expect
 from harness.verify.verify import verify
 
-# Rounds: of a case that is SAME, of one that is SLOWER or FASTER, and of one that stays AMBIGUOUS. More than the fewest
-# are of graphs that are captured anew, because one graph may be 2 % slower than another of the same launches.
+# Rounds: of a case that is SAME, of one that is SLOWER or FASTER, and of one that stays AMBIGUOUS.
 FEWEST, CONFIRMED, MOST = 30, 120, 240
 
 METHOD = (
     f"graphs of calls on copies of all memory in turn, at least {COLD}x L2; head, head again and base in random order, "
-    f"{FEWEST} rounds, then graphs anew for each {FEWEST}, {CONFIRMED} in all if SLOWER or FASTER and {MOST} while "
-    f"AMBIGUOUS; MHz of the multiprocessors every {BLOCK} rounds"
+    f"{FEWEST} rounds, {CONFIRMED} if SLOWER or FASTER and up to {MOST} while AMBIGUOUS; graphs anew, and MHz of the "
+    f"multiprocessors, every {BLOCK} rounds"
 )
 
 
@@ -130,15 +129,17 @@ class RevisionBench:
                 return Comparison(case, Decision(Performance.INVALID, reason), verified)
         samples: dict[str, Samples] = {}
         while True:
-            more = interleave.take(self.clock, graphs, FEWEST, self.order)
-            samples = {name: samples[name] + taken if samples else taken for name, taken in more.items()}
+            for _ in range(FEWEST // BLOCK):
+                graphs = self._anew(graphs, launches)
+                more = interleave.take(self.clock, graphs, BLOCK, self.order)
+                samples = {name: samples[name] + taken if samples else taken for name, taken in more.items()}
             decision = decide(samples["head"], samples["again"], samples["base"], self.effect)
             if len(samples["head"].us) >= _rounds(decision.verdict):
                 break
-            graphs = self._anew(graphs, launches)
-        wrong = self._wrong(graphs["head"], head, expected)
-        if wrong:
-            decision = Decision(Performance.INVALID, f"after timing, the graph of the head {wrong}")
+        for name, rotation in (("base", base), ("head", head)):
+            wrong = self._wrong(graphs[name], rotation, expected)
+            if wrong:
+                decision = Decision(Performance.INVALID, f"after timing, the graph of the {name} {wrong}")
         calls = graphs["head"].calls
         cold = head.coldness(self.clock, calls, decision.head_us or 0.0)
         return Comparison(
@@ -148,7 +149,10 @@ class RevisionBench:
     def _anew(
         self, graphs: Mapping[str, TimedGraph], launches: Mapping[str, Sequence[Callable[[], None]]]
     ) -> dict[str, TimedGraph]:
-        """Graphs of the same launches, captured in random order and replayed once."""
+        """Graphs of the same launches, captured in random order and replayed once.
+
+        One graph may be 2 % slower than another of the same launches, for as long as both are there.
+        """
         made = {}
         for name in self.order.sample(sorted(graphs), len(graphs)):
             made[name] = TimedGraph(capture(self.clock, launches[name], graphs[name].calls), graphs[name].calls)

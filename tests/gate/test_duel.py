@@ -124,7 +124,7 @@ class Side:
 def meet(monkeypatch):
     """Comparison a head with a base: sides, or an error that preparing them raises."""
 
-    def match(head, base, verdict=Verdict.PASS, again=False, noise=0.002):
+    def match(head, base, verdict=Verdict.PASS, again=False, noise=0.002, capture=None):
         waiting = [head, base]
         sides = {}
 
@@ -168,7 +168,7 @@ def meet(monkeypatch):
         monkeypatch.setattr(module, "memories", lambda *_: [None] * 3)
         monkeypatch.setattr(module, "Rotation", prepare)
         monkeypatch.setattr(module, "rotate", lambda clock, launches: (Graph(launches[0], 3), 3))
-        monkeypatch.setattr(module, "capture", lambda clock, launches, calls: Graph(launches[0], calls))
+        monkeypatch.setattr(module, "capture", capture or (lambda clock, launches, calls: Graph(launches[0], calls)))
         monkeypatch.setattr(interleave, "take", take)
         return RevisionBench(*devices, clock, again=again).compare(CASE)
 
@@ -190,13 +190,27 @@ def test_the_base_works_in_the_scratch_of_the_head(meet):
     assert (head.shares, base.shares) == (None, head)
 
 
-@pytest.mark.parametrize("us, graphs", [(100, 1), (103, 4), (97, 4)])
-def test_a_change_is_one_of_four_graphs_of_each_side(meet, us, graphs):
+@pytest.mark.parametrize("us, rounds", [(100, 30), (103, 120), (97, 120)])
+def test_every_ten_rounds_have_graphs_of_their_own(meet, us, rounds):
     """One graph of the same launches may be 2 % slower than another, in all of its rounds."""
     before = Graph.made
     found = meet(Side(us, "b"), Side(100))
-    assert Graph.made - before == 3 * graphs
-    assert {len(samples.us) for samples in found.samples.values()} == {graphs * harness.gate.revision_bench.FEWEST}
+    assert Graph.made - before == 3 + 3 * rounds // interleave.BLOCK
+    assert {len(samples.us) for samples in found.samples.values()} == {rounds}
+
+
+def test_graphs_of_the_base_must_be_right_to_the_end(meet, monkeypatch):
+    base = Side()
+
+    def capture(clock, launches, calls):
+        if launches[0] is base and Graph.made % 7 == 0:
+            base.byte = 8
+        return Graph(launches[0], calls)
+
+    monkeypatch.setattr(Graph, "made", 1)
+    found = meet(Side(digest="b"), base, capture=capture)
+    assert found.decision.verdict is Performance.INVALID
+    assert "after timing, the graph of the base wrote other bytes" in found.decision.reason
 
 
 def test_the_same_machine_code_is_not_timed_unless_that_is_asked_for(meet):
