@@ -25,6 +25,7 @@ AGAINST_ITSELF = (
     "per_token/default/2048x2048/normal/graph",
     "swizzle/default/8192x8192/normal/graph",
 )
+JUDGED = (Exit.CLEAN, Exit.BYTES_DIFFER, Exit.SLOWER, Exit.NOISY)  # how a gate ends that has judged its cases
 OPEN = 0.02  # of verdicts on unchanged code, how many may say that nothing can be told
 
 
@@ -77,8 +78,11 @@ class GateRuns:
     def right(self) -> bool:
         """Without a slowdown nothing is flagged, and all verdicts but 2 in 100, and one more, are SAME.
 
-        10 % must be found by all gates, less by all but one in twenty, in each case.
+        10 % must be found by all gates, less by all but one in twenty, in each case. No gate, or one of no case, proves
+        nothing.
         """
+        if not self.verdicts or not all(self.verdicts):
+            return False
         if not self.percent:
             open_ = self.counts.total() - self.counts["SAME"]
             return not {"SLOWER", "FASTER"} & set(self.counts) and open_ <= OPEN * self.counts.total() + 1
@@ -92,8 +96,10 @@ def prove(percents: Sequence[int], times: int, into: Path, drawn: int = 0, seed:
     into: the folder for their files
     drawn: cases of a gate without a slowdown, drawn by `seed` for each from the graphs of the bench set; 0 for
         AGAINST_ITSELF
-    Raises UsageError if git or a line to change is not there.
+    Raises UsageError if git or a line to change is not there, the folder is in use, or a gate did not judge its cases.
     """
+    if into.is_dir() and any(into.iterdir()):
+        raise UsageError(f"{into} is not empty; a proof is of its own gates alone, so name a new folder")
     with tempfile.TemporaryDirectory(prefix="nvfp4-proof-") as folder:
         checkout = Path(folder) / "checkout"
         git(ROOT, "HEAD cannot be cloned", "clone", "--quiet", "--no-hardlinks", str(ROOT), str(checkout))
@@ -130,15 +136,27 @@ def _cases(percent: int, drawn: int, seed: int) -> Sequence[str]:
 
 
 def _gate(checkout: Path, cases: Sequence[str], into: Path) -> Path:
+    file = into / FILE
+    if file.exists():
+        raise UsageError(f"{file} is there already, of another gate; name a new folder")
     chosen = [word for case in cases for word in ("--case", case)]
     words = ["gate", str(into.resolve()), "--base", "HEAD", "--all", *chosen]
     done = child.harness(*words, cwd=checkout, capture_output=True)
-    file = into / FILE
-    if not file.exists():
+    if not whole(file, cases) or done.returncode not in JUDGED:
         output = (done.stderr or done.stdout).strip().splitlines() or ["nothing"]
         error = DeviceUnavailable if done.returncode == Exit.NO_DEVICE else UsageError
-        raise error(f"a gate ended with {done.returncode} and wrote no {file}; it printed: {output[-1]}")
+        left = "and judged all cases" if whole(file, cases) else f"and wrote no whole {file}"
+        raise error(f"a gate ended with {done.returncode} {left}; it printed: {output[-1]}")
     return file
+
+
+def whole(file: Path, cases: Sequence[str]) -> bool:
+    """Whether a gate has judged these cases, each once and no other, and came to its end."""
+    try:
+        _, *lines, end = map(json.loads, file.read_text().splitlines())
+    except (OSError, ValueError):
+        return False
+    return "end" in end and sorted(line.get("case_id", "") for line in lines) == sorted(cases)
 
 
 def _lines(file: Path) -> list[dict[str, Any]]:

@@ -112,6 +112,58 @@ def test_cases_are_drawn_anew_for_each_gate_and_again_for_the_same_seed():
         self_test._cases(0, 10**6, 0)
 
 
+IDS = ["a/default/16x16/normal/graph", "b/default/16x16/normal/graph"]
+
+
+def told(*ids: str, end: bool = True) -> str:
+    lines = [{"base": "HEAD"}, *({"case_id": case, "verdict": "SAME"} for case in ids), *([{"end": {}}] if end else [])]
+    return "\n".join(map(json.dumps, lines)) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("left", "code"),
+    [
+        (told(), 64),
+        (told(end=False), 4),
+        (told(*IDS, end=False), 0),
+        (told(IDS[0]), 0),
+        (told(IDS[0], IDS[0]), 0),
+        (told(*IDS, "c/default/16x16/normal/graph"), 0),
+        (told(*IDS)[:-5], -9),
+        ("", -9),
+        (told(*IDS), 64),
+    ],
+)
+def test_a_gate_that_did_not_judge_its_cases_proves_nothing(monkeypatch, tmp_path: Path, left: str, code: int):
+    def run(*words, **options):
+        (tmp_path / "gate").mkdir()
+        (tmp_path / "gate/gate.jsonl").write_text(left)
+        return subprocess.CompletedProcess([], code, "", "error: it went wrong")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    with pytest.raises(HarnessError, match=f"a gate ended with {code} .*; it printed: error: it went wrong"):
+        self_test._gate(tmp_path, IDS, tmp_path / "gate")
+
+
+@pytest.mark.parametrize("code", [0, 1, 2, 3])
+def test_a_gate_that_judged_its_cases_counts_and_is_never_run_over_another(monkeypatch, tmp_path: Path, code: int):
+    def run(*words, **options):
+        (tmp_path / "gate").mkdir()
+        (tmp_path / "gate/gate.jsonl").write_text(told(*IDS))
+        return subprocess.CompletedProcess([], code, "", "")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    assert self_test._gate(tmp_path, IDS[::-1], tmp_path / "gate").exists()
+    with pytest.raises(UsageError, match="is there already, of another gate"):
+        self_test._gate(tmp_path, IDS, tmp_path / "gate")
+    with pytest.raises(UsageError, match="is not empty"):
+        next(self_test.prove([0], 1, tmp_path))
+
+
+def test_no_gate_and_none_of_any_case_is_wrong():
+    assert [GateRuns(percent, verdicts, []).right for percent in (0, 3) for verdicts in ([], [{}])] == [False] * 4
+
+
 @pytest.mark.parametrize(("code", "ends"), [(4, Exit.NO_DEVICE), (64, Exit.USAGE), (-9, Exit.USAGE)])
 def test_a_gate_without_its_file_ends_the_proof_with_its_reason(monkeypatch, tmp_path: Path, code: int, ends: Exit):
     done = subprocess.CompletedProcess([], code, "", "error: device 'cuda' needs CuPy")
