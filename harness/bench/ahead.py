@@ -64,16 +64,23 @@ class Ahead:
         self.folder = _new_folder()
         self._at = context.RawArray("i", len(self.cases) + 1)  # which process is at a case, or was
         self._owner = os.getpid()
-        self._processes = [context.Process(target=self._work, args=(own,), daemon=True) for own in range(processes)]
-        for process in self._processes:
-            process.start()
+        self._unwanted = context.RawArray("b", len(self.cases) + 1)  # of `_passed`, what `begin` found
+        self._processes: list[multiprocessing.process.BaseProcess] = []
+        try:
+            for own in range(processes):
+                process = context.Process(target=self._work, args=(own,), daemon=True)
+                process.start()
+                self._processes.append(process)
+        except BaseException:
+            self.close()  # they would wait for `begin`, and this process at its end for them
+            raise
 
     def begin(self, target: str, done: Collection[str] = ()) -> None:
         """Let the processes begin. target: what kernels are compiled for; done: ids of cases that are not asked for"""
         asked = (case for case in self._asked if case.id not in done)
         wanted = {case.id for case in in_order(asked, self._opponents)}
         for number, case in enumerate(self.cases):
-            self._passed[number] = case.id not in wanted
+            self._passed[number] = self._unwanted[number] = case.id not in wanted
         self._target.value = target.encode()
         if self._processes:
             DRAWN.share(self.folder)
@@ -132,7 +139,8 @@ class Ahead:
         torch_calls.leave_gpus_alone()
         DRAWN.share(self.folder)
         self._begun.wait()
-        kernels = instantiations((number, case) for number, case in enumerate(self.cases) if not self._passed[number])
+        # All processes have the same list, because they share how far it has been compiled.
+        kernels = instantiations(each for each in enumerate(self.cases) if not self._unwanted[each[0]])
         while True:
             piece = self._claim(own, kernels)
             if piece is None:

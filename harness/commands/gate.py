@@ -105,12 +105,26 @@ def _against_revision(
     folder: Path | None,
     once: bool,
 ) -> int:
+    if recipes and ids:
+        raise UsageError("--case names the cases, and -R those of a recipe; give one of the two")
+    if folder:
+        second_process.require_new(folder)
     made_by, chosen = _shared.made_by(), revision_run.cases(recipes, ids)
-    with Progress(console=text.console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
+    bar = Progress(
+        console=text.console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+        # Processes are forked below it: no thread may hold a lock then, and what they print is no part of it.
+        auto_refresh=False,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )
+    with bar as progress:
         task = progress.add_task("cases", total=len(chosen))
         path, done = revision_run.run(
-            base, chosen, made_by, effect or decision.EFFECT, again, folder, lambda comparison: progress.advance(task)
-        )
+            base, chosen, made_by, effect or decision.EFFECT, again, folder,
+            lambda comparison: progress.update(task, advance=1, refresh=True),
+        )  # fmt: skip
     changed = [found.case.id for found in done if found.decision.verdict in decision.CHANGED]
     if changed and not once:
         folder = path.parent / second_process.FOLDER

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 
@@ -93,18 +92,16 @@ def _gpu(before: str) -> str:
 
 
 def _show(into: Path, here: str) -> None:
-    from harness.studies.committed import catalogue, make
+    from harness.studies.committed import make
 
     click.echo(f"this tree: state {here[:12]}")
     for folder in (RESULTS, into):
-        path = folder / make.FILE
-        if not path.exists():
+        found = make.read(folder)
+        if found is None:
             click.echo(f"{shown(folder)}: no {make.FILE}, so of no one state")
             continue
-        about = json.loads(path.read_text(encoding="utf-8"))
-        left = [name for name in catalogue.load()[0] if name not in about["tables"]]
-        same = "this state" if about["state"] == here else f"state {about['state'][:12]}, commit {about['commit'][:12]}"
-        click.echo(f"{shown(folder)}: {len(about['tables'])} tables of {same}; left: {', '.join(left) or 'none'}")
+        same = "this state" if found.state == here else f"state {found.state[:12]}, commit {found.commit[:12]}"
+        click.echo(f"{shown(folder)}: {len(found.made)} tables of {same}; left: {', '.join(found.left) or 'none'}")
 
 
 def _render() -> None:

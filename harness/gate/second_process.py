@@ -123,11 +123,16 @@ def _options(run: RunFiles) -> list[str]:
     return [word for name, values in vars(given).items() for each in values for word in (name, each)]
 
 
+def require_new(folder: Path) -> None:
+    """Raise UsageError if a second process of another gate against a revision has left its lines below this folder."""
+    path = folder / FOLDER / FILE
+    if path.exists():
+        raise UsageError(f"{path} is there already, of another gate; delete it, or name another folder")
+
+
 def compare_again(base: str, effect: float, again: bool, ids: Sequence[str], folder: Path) -> dict[str, Record]:
     """The lines of a gate against a revision, on these cases in a new process; none of cases it did not come to."""
     path = folder / FILE
-    if path.exists():
-        raise UsageError(f"{path} is there already, of another gate; delete it, or name another folder")
     options = ["--once", "--base", base, "--effect", str(effect), *(["--all"] if again else [])]
     _harness("gate", str(folder.absolute()), *options, *_cases(ids))
     lines = read_bench(path)[1] if path.exists() else []

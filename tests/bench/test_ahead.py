@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -188,6 +190,46 @@ def test_processes_end_with_the_one_that_times():
     os.waitpid(pid, 0)
     worker = Path("/proc", os.read(reading, 20).decode(), "stat")
     until(lambda: not worker.exists() or worker.read_text().rpartition(")")[2].split()[0] == "Z")
+
+
+def test_a_process_that_cannot_be_forked_leaves_none_waiting(monkeypatch):
+    """They ignore SIGTERM, by which Python ends them before it waits for them, without an end."""
+    before = set(multiprocessing.active_children())
+    started = []
+
+    def fork(self):
+        if len(started) == 2:
+            raise BlockingIOError("Resource temporarily unavailable")
+        started.append(self)
+        start(self)
+
+    process = multiprocessing.get_context("fork").Process
+    start = process.start
+    monkeypatch.setattr(process, "start", fork)
+    with pytest.raises(BlockingIOError):
+        Ahead(CASES, 4)
+    assert len(started) == 2 and set(multiprocessing.active_children()) == before
+
+
+def test_all_processes_compile_one_list_of_kernels(make, monkeypatch):
+    """They share how far it is, and what is passed meanwhile must not make it another one."""
+    each = make([], processes=0)
+    each.cases, each._unwanted = in_order(CASES), [False] * len(in_order(CASES))
+    lists = []
+    monkeypatch.setattr(
+        ahead, "instantiations", lambda numbered: lists.append([number for number, _ in numbered]) or 1 / 0
+    )
+    monkeypatch.setattr(ahead.ctypes, "CDLL", lambda name: SimpleNamespace(prctl=lambda *_: None))
+    monkeypatch.setattr(ahead.os, "getppid", lambda: each._owner)
+    monkeypatch.setattr(ahead.os, "nice", lambda by: 0)
+    monkeypatch.setattr(ahead.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(ahead.draw, "MOST_THREADS", 1)
+    monkeypatch.setattr(ahead.torch_calls, "leave_gpus_alone", lambda: None)
+    for passed in ([False] * 9, [True] * 9):
+        each._passed = passed
+        with pytest.raises(ZeroDivisionError):
+            each._work(0)
+    assert lists[0] == lists[1] == list(range(len(each.cases)))
 
 
 def test_cases_of_one_large_shape_read_the_same_array(make):

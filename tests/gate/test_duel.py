@@ -419,6 +419,7 @@ def test_the_first_the_last_and_another_copy_are_looked_at():
         (["--case", CASE.id], "--case and --all go with --base"),
         (["--base", "HEAD", "--case", "swizle/default/16x16/normal/eager"], "did you mean 'swizzle'"),
         (["--base", "HEAD", "-R", "swizle"], "did you mean 'swizzle'"),
+        (["--base", "HEAD", "-R", "swizzle", "--case", CASE.id], "give one of the two"),
     ],
 )
 def test_a_mistake_on_the_command_line(capsys, options, sentence):

@@ -130,8 +130,11 @@ def test_the_second_process_is_the_same_gate_of_those_cases(monkeypatch, tmp_pat
         "gate", str(tmp_path), "--once", "--base", "main", "--effect", "0.01", "--all",
         *(word for each in ids for word in ("--case", each)),
     ]  # fmt: skip
+    second_process.require_new(tmp_path)
     with pytest.raises(UsageError, match="is there already, of another gate"):
-        second_process.compare_again("main", 0.01, True, ids, tmp_path)
+        (tmp_path / "second_process").mkdir()
+        tmp_path.joinpath("gate.jsonl").rename(tmp_path / "second_process/gate.jsonl")
+        second_process.require_new(tmp_path)
 
 
 @pytest.mark.parametrize(("recurs", "once"), [(True, False), (False, False), (False, True)])

@@ -271,10 +271,14 @@ def test_a_wrong_word_is_said(made, words: tuple[str, str]):
     assert made[0](*words)[0] == Exit.USAGE
 
 
-def test_a_damaged_folder_is_said(made, tmp_path: Path, capsys):
+@pytest.mark.parametrize("words", [(), ("--list",)])
+@pytest.mark.parametrize(
+    "text", [b"{", b"{}", b"[]", b"\xff\xfe", b'{"state": "a", "commit": 1, "gpu": "", "tables": {"bench": 2}}']
+)
+def test_a_damaged_folder_is_said(made, tmp_path: Path, capsys, text: bytes, words: tuple[str, ...]):
     (tmp_path / "parts").mkdir()
-    (tmp_path / "parts" / "tables.json").write_text("{")
-    assert made[0]()[0] == Exit.USAGE
+    (tmp_path / "parts" / "tables.json").write_bytes(text)
+    assert made[0](*words)[0] == Exit.USAGE
     assert "is not what `harness tables` writes" in capsys.readouterr().err
 
 

@@ -61,20 +61,33 @@ class Making:
 
 def begin(folder: Path) -> Making:
     """What the folder holds, or a new making in it. Raises UsageError if it is of another state than this tree."""
-    here, path = state(), folder / FILE
-    if not path.exists():
+    here, found = state(), read(folder)
+    if found is None:
         folder.mkdir(parents=True, exist_ok=True)
         return Making(folder, here, commit())
-    try:
-        about = json.loads(path.read_text(encoding="utf-8"))
-        found = Making(folder, about["state"], about["commit"], about["gpu"], about["tables"])
-    except (ValueError, KeyError, TypeError):
-        raise UsageError(f"{path} is not what `harness tables` writes; delete {folder} and begin anew") from None
     if found.state != here:
         raise UsageError(
             f"{folder} holds {len(found.made)} tables of state {found.state[:12]} (commit {found.commit[:12]}), and "
             f"this tree is of {here[:12]}; tables of two states are not mixed: check that out, or name another --into"
         )
+    return found
+
+
+def read(folder: Path) -> Making | None:
+    """What `tables.json` of a folder says, None without one. Raises UsageError if it is damaged."""
+    path = folder / FILE
+    if not path.exists():
+        return None
+    try:
+        about = json.loads(path.read_text(encoding="utf-8"))
+        found = Making(folder, about["state"], about["commit"], about["gpu"], about["tables"])
+        whole = all(isinstance(each, str) for each in (found.state, found.commit, found.gpu)) and all(
+            isinstance(each, dict) for each in (found.made, *found.made.values())
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):
+        whole = False
+    if not whole:
+        raise UsageError(f"{path} is not what `harness tables` writes; delete it and begin anew")
     return found
 
 
