@@ -184,11 +184,17 @@ def test_what_a_killed_process_left_in_memory_is_removed(make, tmp_path, monkeyp
 def test_processes_end_with_the_one_that_times():
     reading, writing = os.pipe()
     if not (pid := os.fork()):
-        each = Ahead(CASES, 1)
-        os.write(writing, str(each._processes[0].pid).encode())
+        try:
+            told = str(Ahead(CASES, 1)._processes[0].pid)
+        except BaseException as error:
+            told = repr(error)
+        os.write(writing, told.encode())
         os._exit(0)
     os.waitpid(pid, 0)
-    worker = Path("/proc", os.read(reading, 20).decode(), "stat")
+    os.close(writing)
+    told = os.read(reading, 4096).decode()
+    assert told.isdecimal(), told
+    worker = Path("/proc", told, "stat")
     until(lambda: not worker.exists() or worker.read_text().rpartition(")")[2].split()[0] == "Z")
 
 
