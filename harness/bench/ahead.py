@@ -194,7 +194,7 @@ class Ahead:
 
 
 def processes() -> int:
-    """How many processes prepare cases, unless the command line says."""
+    """How many processes prepare cases, unless `--ahead` of a bench says."""
     return max(0, len(os.sched_getaffinity(0)) - LEFT_FREE)
 
 

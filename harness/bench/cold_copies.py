@@ -90,7 +90,7 @@ class Rotation:
         self.programs = [first, *first.on(memories[1:])]
 
     def share(self, other: Rotation) -> None:
-        """Take the scratch and workspaces of a rotation on the same copies, so that the two differ in code alone.
+        """Take the scratch and workspaces of a rotation on the same copies, those that are as large.
 
         Where maxima meet in atomics, or decoded operands lie, moves the time of the same machine code by up to 3 %.
         """
