@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch  # noqa: F401  pytester forgets what a run in this process imports, and torch breaks if it is loaded twice
 from toy_suite import SUITE
 
 import harness.plugin
