@@ -140,6 +140,11 @@ class EmulatedProgram:
         stream = Stream() if any(step.early for step in self.steps) else None
         for step, compiled in zip(self.steps, self.kernels, strict=True):
             approximated |= dict.fromkeys(self._launch(step, compiled, arrays, repeat, stream).approximated)
+        if stream:
+            try:
+                stream.end()
+            except Fault as error:
+                raise self._access_error(error) from None
         for name, memory in scratch.items():
             if memory.any():
                 return Outcome(
@@ -172,9 +177,7 @@ class EmulatedProgram:
                 sanitize=not only,  # the shadow of terabytes is too large, and the case itself shows races
             )  # fmt: skip
         except Fault as error:
-            # The emulator knows the kernel by its mangled name only.
-            sentence = error.sentence.replace(compiled.symbol, f"{compiled.arch} {compiled.expression}")
-            raise AccessError(error.kind, error.where, sentence) from None
+            raise self._access_error(error) from None
         except LaunchRefused as error:
             raise LaunchError(str(error)) from None
         except NotEmulated as error:
@@ -182,6 +185,13 @@ class EmulatedProgram:
             raise LaunchError(str(error)) from None
         self.lane_instructions += counters.lane_instructions
         return counters
+
+    def _access_error(self, error: Fault) -> AccessError:
+        """The emulator knows kernels by their mangled names only."""
+        sentence = error.sentence
+        for compiled in self.kernels:
+            sentence = sentence.replace(compiled.symbol, f"{compiled.arch} {compiled.expression}")
+        return AccessError(error.kind, error.where, sentence)
 
 
 @lru_cache(maxsize=256)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.emulator.counters import Counters
+from harness.emulator.errors import Fault
 from harness.emulator.launch import Argument, Module, launch
 from harness.emulator.machine.launch_state import Extent
 from harness.emulator.races.dependent_launches import Dependence, PastLaunch
@@ -17,6 +18,7 @@ class Stream:
         self._launches = 0
         self._last: PastLaunch | None = None
         self._before_last: list[PastLaunch] = []  # that may not have ended when the last begins
+        self._unended: list[PastLaunch] = []  # that may not have ended when the last has
 
     def launch(
         self,
@@ -41,4 +43,14 @@ class Stream:
             dependence.left = [] if self._last.waited else list(self._before_last)
         counters = launch(module, kernel, grid, block, args, dependence=dependence, **options)
         self._before_last, self._last = dependence.before, dependence.past
+        self._unended = dependence.unended()
         return counters
+
+    def end(self) -> None:
+        """The last launch has ended, and its outputs are read. Raises Fault for an earlier one that may still write."""
+        for past in self._unended:
+            written = past.written()
+            if written:
+                sentence = f"{written.kind} global bytes in launch {past.number} ({past.kernel}), which may not have "
+                sentence += f"ended when launch {self._launches} has: no griddepcontrol.wait waits for it"
+                raise Fault("race", str(written.instruction.location), sentence + written.instruction.location.chain())

@@ -108,3 +108,26 @@ def test_a_wait_covers_no_launch_that_the_one_before_did_not_wait_for() -> None:
         memory.launch("third", "abc", early=True)
     assert caught.value.where == line_of(text, "// long after")
     assert line_of(text, "// write") in caught.value.sentence
+
+
+def test_a_last_launch_that_waits_for_nobody_ends_before_the_one_ahead() -> None:
+    text = source("").replace("a[threadIdx.x] + 1;  // read", "1;")
+    memory = Memory(text)
+    memory.launch("first", "a", early=True)
+    memory.stream.end()
+    memory.launch("second", "ab", early=True)
+    with pytest.raises(Fault, match=r"in launch 1 \(first\), which may not have ended when launch 2 has") as caught:
+        memory.stream.end()
+    assert (caught.value.kind, caught.value.where) == ("race", line_of(text, "// write"))
+
+
+def test_behind_a_launch_that_waits_or_is_not_early_all_have_ended() -> None:
+    text = source(WAIT).replace("a[threadIdx.x] + 1;  // read", "1;")
+    memory = Memory(text)
+    memory.launch("first", "a", early=True)
+    memory.launch("second", "ab", early=True)
+    memory.stream.end()
+    memory = Memory(text.replace(WAIT, ""))
+    memory.launch("first", "a", early=False)
+    memory.launch("second", "ab", early=False)
+    memory.stream.end()

@@ -57,6 +57,16 @@ class PastLaunch:
                 return which, self.accesses[number], _PAST[kind]
         return None
 
+    def written(self) -> Access | None:
+        """The first of the accesses that wrote something, by buffer."""
+        for buffer in self.buffers.values():
+            shadow = self.shadow.shadows.find(buffer)
+            for kind in (WRITES, UPDATES) if shadow else ():
+                cells = np.flatnonzero(shadow.tags[kind])
+                if cells.size:
+                    return self.accesses[int(shadow.numbers[kind].flat[cells[0]])]
+        return None
+
 
 @dataclass
 class Dependence:
@@ -94,6 +104,10 @@ class Dependence:
             return f"launch {self.number - 1}, which griddepcontrol.wait waits for, did not wait for it"
         begins = f"; it let others begin at {launch.begins_next.in_full()}" if launch.begins_next else ""
         return f"no griddepcontrol.wait comes before{begins}"
+
+    def unended(self) -> list[PastLaunch]:
+        """Launches that may not have ended when this one has."""
+        return self.left if self.waited else self.before
 
     def end(self, kernel: str, shadow: GlobalShadow, accesses: dict[int, Access], buffers: dict[int, int]) -> None:
         """The launch has run."""
