@@ -175,13 +175,9 @@ def test_operands_that_are_drawn_as_bytes(input_name):
 
 @pytest.mark.parametrize("outputs", ["rowwise", "columnwise"])
 def test_every_scale_byte_is_dequantized_in_smoke(outputs):
-    case = next(
-        case
-        for suite in load_suites()
-        if suite.recipe == "dequantize"
-        for case in suite.cases("smoke")
-        if case.input == "exhaustive" and case.flags.outputs == outputs
-    )
+    cases = (case for suite in load_suites() if suite.recipe == "dequantize" for case in suite.cases("smoke"))
+    exhaustive = (case for case in cases if case.input == "exhaustive" and case.flags.outputs == outputs)
+    case = max(exhaustive, key=lambda case: case.elements)
     inputs = expected.make_inputs(case)
     assert np.unique(inputs["scale_inv"]).size == 256
     assert packed.objection(case, inputs) == ""
