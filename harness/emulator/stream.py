@@ -47,7 +47,10 @@ class Stream:
         return counters
 
     def end(self) -> None:
-        """The last launch has ended, and its outputs are read. Raises Fault for an earlier one that may still write."""
+        """No launch follows. Raises Fault for one that may still write when the last has ended.
+
+        What comes next and begins early waits for the last launch alone.
+        """
         for past in self._unended:
             written = past.written()
             if written:

@@ -316,6 +316,19 @@ def test_a_race_names_the_line_of_the_source_or_of_the_ptx(folder: Path, lines: 
         assert "ld.shared" in ptx_lines[int(found[1]) - 1] and "st.shared" in ptx_lines[int(found[2]) - 1]
 
 
+def test_a_last_launch_that_waits_for_nobody_may_end_before_the_one_ahead(folder: Path):
+    size = f"{PADDED[0]} * ({PADDED[1]})"
+    tiled = launch("by_template<128>", "array: scale_inv", "array: swizzled_scale_inv", *(f"i32: {n}" for n in PADDED))
+    copied = launch("copy", "array: scale_inv", "array: mine", f"i32: {size}")
+    workspace = f"workspace: {{mine: '{size}'}}\n"
+    own(folder, tiled + copied, workspace)
+    assert judged().verdict is Verdict.PASS
+    own(folder, tiled + copied.replace("block: 128", "block: 128\n    early: true"), workspace)
+    result = judged()
+    assert "in launch 1 (by_template<128>), which may not have ended when launch 2 has" in result.reason
+    assert result.reason.startswith("race at own.cu:")
+
+
 @pytest.mark.parametrize("shows", [0, 1])
 def test_what_depends_on_an_approximate_instruction_names_it(folder: Path, shows: int):
     sizes = [f"i32: {each}" for each in PADDED]

@@ -97,6 +97,7 @@ def _run(kernels: Kernels, module: Module, schedule: Schedule) -> str:
             module, each.kernel, (each.grid, 1, 1), (each.block, 1, 1), given, early=each.early, schedule=schedule,
             memory=list(buffers.values()),
         )  # fmt: skip
+    stream.end()
     for one, other in kernels.same:
         differ = np.flatnonzero(buffers[one].data != buffers[other].data)
         if differ.size:

@@ -161,6 +161,11 @@ class EmulatedCard:
             else:
                 found = self._launch(number, each, memory, schedule, stream).approximated
                 approximated |= dict.fromkeys(map(self._by_line, found))
+        if stream:
+            try:
+                stream.end()
+            except Fault as error:
+                raise self._access_error(error) from None
         results = {name: outputs[name][: field.nbytes] for name, field in self.fields.items()}
         for name, content in scratch.items():
             if content.any():
@@ -194,10 +199,16 @@ class EmulatedCard:
                 return stream.launch(*place, early=each.early, **options)
             return launch(*place, **options)
         except Fault as error:
-            sentence = self._by_line(error.sentence).replace(entry, str(each.kernel))
-            raise AccessError(error.kind, self._by_line(error.where), sentence) from None
+            raise self._access_error(error) from None
         except (LaunchRefused, NotEmulated, LaunchError) as error:
             raise LaunchError(f"{where}: {self._by_line(str(error))}") from None
+
+    def _access_error(self, error: Fault) -> AccessError:
+        """The emulator knows kernels by their mangled names only."""
+        sentence = self._by_line(error.sentence)
+        for name in {str(each.kernel) for each in self.card.file.launches if each.zero is None}:
+            sentence = sentence.replace(self.card.code.symbol(name), name)
+        return AccessError(error.kind, self._by_line(error.where), sentence)
 
     def _by_line(self, text: str) -> str:
         """Lines of the PTX, where it has none of a source, by the name of its file."""
