@@ -107,12 +107,5 @@ class Turns:
 
 
 def steady(rounds: Sequence[Round]) -> list[Round]:
-    """The rounds without those in which the clock of the multiprocessors was low.
-
-    All whose clock was read where too few would be left: then the low clock is the one that the case has, under the
-    power limit.
-    """
-    kept = [rounds[number] for number in statistics.steady([each.mhz for each in rounds])]
-    if len(kept) < statistics.FEWEST_SAMPLES:
-        kept = [each for each in rounds if each.mhz > 0]
-    return kept or list(rounds)
+    """The rounds at a steady clock of the multiprocessors; all if none of them could read it."""
+    return [rounds[number] for number in statistics.steady([each.mhz for each in rounds])] or list(rounds)

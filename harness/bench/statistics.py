@@ -54,11 +54,17 @@ def rounds_needed(pilot: Sequence[float], precision: float) -> int:
 
 
 def steady(mhz: Sequence[float]) -> list[int]:
-    """Numbers of the rounds whose clock, given the lowest of each, is at least THROTTLED of the best."""
-    if not len(mhz):
+    """Numbers of the rounds whose clock, given the lowest of each, is at least THROTTLED of the best.
+
+    All whose clock could be read, where fewer than half would be left: then the low clock is what the power limit
+    leaves the case.
+    """
+    read = [number for number, clock in enumerate(mhz) if clock > 0]
+    if not read:
         return []
-    least = THROTTLED * sorted(mhz)[9 * len(mhz) // 10]
-    return [number for number, clock in enumerate(mhz) if clock >= least]
+    least = THROTTLED * sorted(mhz[number] for number in read)[9 * len(read) // 10]
+    kept = [number for number in read if mhz[number] >= least]
+    return kept if 2 * len(kept) >= len(read) else read
 
 
 def two_clocks(mhz: Sequence[float]) -> tuple[list[float], list[float]] | None:

@@ -65,14 +65,9 @@ def possible(changes: Sequence[Change], floor: Change, effect: float) -> set[Per
 
 
 def unthrottled(samples: Sequence[Samples]) -> tuple[list[Samples], int]:
-    """Drop the rounds in which any clock was low; also their number. Sample i of each was taken in round i.
-
-    Where most were low, all are kept whose clock was read: then that is the clock of the case, and of all sides alike.
-    """
+    """Drop the rounds in which any clock was low; also their number. Sample i of each was taken in round i."""
     clocks = [min(clocks) for clocks in zip(*(each.mhz for each in samples), strict=True)]
     kept = statistics.steady(clocks)
-    if len(kept) < (1 - MOST_DROPPED) * len(clocks) or not all(clocks[i] for i in kept):
-        kept = [i for i, clock in enumerate(clocks) if clock > 0]
     left = [Samples([each.us[i] for i in kept], [each.mhz[i] for i in kept]) for each in samples]
     return left, len(clocks) - len(kept)
 
