@@ -21,6 +21,13 @@ KERNELS = PACKAGE / "kernels"
 WORKDIR = Path.cwd() if INSTALLED else ROOT
 RESULTS = WORKDIR / "results"
 
+
+def in_workdir(path: Path) -> Path:
+    """The path from WORKDIR on, the same on every machine; one that lies elsewhere in full."""
+    whole = path.absolute()
+    return whole.relative_to(WORKDIR) if whole.is_relative_to(WORKDIR) else whole
+
+
 # Recipe of the user's → its folder; `harness.suite.own_recipes` fills it in.
 RECIPE_DIRS: dict[str, Path] = {}
 

@@ -11,7 +11,7 @@ import click
 from harness.check.processes import each_alone
 from harness.commands import _shared
 from harness.errors import Exit, UsageError
-from harness.files import RESULTS, WORKDIR, write_text
+from harness.files import RESULTS, in_workdir, write_text
 from harness.records.run_folder import RUNS
 from harness.report.tables import csv, write_table
 from harness.studies.mutants import reach, table
@@ -175,7 +175,7 @@ def _report_others(hunted: Sequence[tuple[Mutant, Catch]], out: Path | None, int
 
 def _name_all(paths: Sequence[Path]) -> None:
     for path in paths:
-        click.echo(path.relative_to(WORKDIR) if path.is_relative_to(WORKDIR) else path)
+        click.echo(in_workdir(path))
 
 
 def _line(catch: Catch) -> str:

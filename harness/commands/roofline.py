@@ -7,7 +7,7 @@ import pandas as pd
 
 from harness.bench.targets import TargetResult, Targets, load, reached
 from harness.errors import Exit, UsageError
-from harness.files import SUITES, WORKDIR, write_text
+from harness.files import SUITES, WORKDIR, in_workdir, write_text
 from harness.records.run_folder import Header, new_folder, read_bench, read_run, shown
 from harness.report.console import show
 from harness.report.tables import facts_of, markdown
@@ -57,15 +57,9 @@ def _time(targets: Targets, folder: Path, energy: bool) -> int:
     case_ids = dict.fromkeys(case_id for line in targets.lines for case_id in targets.case_ids(line))
     words = [word for case_id in case_ids for word in ("--case", case_id)]
     recipes = sorted({case_id.partition("/")[0] for case_id in case_ids})
-    suites = [_in_workdir(SUITES / f"{name}.yaml") for name in recipes]
+    suites = [str(in_workdir(SUITES / f"{name}.yaml")) for name in recipes]
     words += ["--energy"] if energy else []
-    return supervise([*suites, "--bench", "--run-dir", _in_workdir(folder), *words], WORKDIR, WORKDIR, folder)
-
-
-def _in_workdir(path: Path) -> str:
-    """The path from where the bench runs, so that the command in its header is the same on every machine."""
-    absolute = path.absolute()
-    return str(absolute.relative_to(WORKDIR) if absolute.is_relative_to(WORKDIR) else absolute)
+    return supervise([*suites, "--bench", "--run-dir", str(in_workdir(folder)), *words], WORKDIR, WORKDIR, folder)
 
 
 def _frame(found: list[TargetResult]) -> pd.DataFrame:
