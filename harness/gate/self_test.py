@@ -104,7 +104,7 @@ def prove(percents: Sequence[int], times: int, into: Path, drawn: int = 0, seed:
         checkout = Path(folder) / "checkout"
         git(ROOT, "HEAD cannot be cloned", "clone", "--quiet", "--no-hardlinks", str(ROOT), str(checkout))
         cycles = _cycles(_gate(checkout, list(PLANTED), into / "unplanted")) if any(percents) else {}
-        for percent in percents:
+        for percent in dict.fromkeys(percents):
             git(checkout, "the clone cannot be reset", "checkout", "--quiet", ".")
             if percent:
                 _plant(checkout, percent, cycles)
@@ -137,20 +137,19 @@ def _cases(percent: int, drawn: int, seed: int) -> Sequence[str]:
 
 def _gate(checkout: Path, cases: Sequence[str], into: Path) -> Path:
     file = into / FILE
-    if file.exists():
-        raise UsageError(f"{file} is there already, of another gate; name a new folder")
     chosen = [word for case in cases for word in ("--case", case)]
     words = ["gate", str(into.resolve()), "--base", "HEAD", "--all", *chosen]
     done = child.harness(*words, cwd=checkout, capture_output=True)
-    if not whole(file, cases) or done.returncode not in JUDGED:
+    whole = _whole(file, cases)
+    if not whole or done.returncode not in JUDGED:
         output = (done.stderr or done.stdout).strip().splitlines() or ["nothing"]
         error = DeviceUnavailable if done.returncode == Exit.NO_DEVICE else UsageError
-        left = "and judged all cases" if whole(file, cases) else f"and wrote no whole {file}"
+        left = "and judged all cases" if whole else f"and wrote no whole {file}"
         raise error(f"a gate ended with {done.returncode} {left}; it printed: {output[-1]}")
     return file
 
 
-def whole(file: Path, cases: Sequence[str]) -> bool:
+def _whole(file: Path, cases: Sequence[str]) -> bool:
     """Whether a gate has judged these cases, each once and no other, and came to its end."""
     try:
         _, *lines, end = map(json.loads, file.read_text().splitlines())
