@@ -32,7 +32,7 @@ from harness.jit.compile import compile_kernel, instantiation
 from harness.suite.launch_plan import Step, plan
 from harness.verify import torch_calls
 from harness.verify.expected import NUMPY_LARGEST_TIMED, prepare
-from harness.verify.prepared import Prepared
+from harness.verify.prepared import SOURCE, Prepared
 
 LEFT_FREE = 2  # cores, for the process that times and for everything else
 NICE = 10
@@ -68,15 +68,17 @@ class Ahead:
         self._processes: list[multiprocessing.process.BaseProcess] = []
         try:
             for own in range(processes):
-                process = context.Process(target=self._work, args=(own,), daemon=True)
-                process.start()
-                self._processes.append(process)
+                self._processes.append(context.Process(target=self._work, args=(own,), daemon=True))
+                self._processes[-1].start()
         except BaseException:
             self.close()  # they would wait for `begin`, and this process at its end for them
             raise
 
     def begin(self, target: str, done: Collection[str] = ()) -> None:
-        """Let the processes begin. target: what kernels are compiled for; done: ids of cases that are not asked for"""
+        """Let the processes begin; until `close`, what is prepared comes from them.
+
+        target: what kernels are compiled for; done: ids of cases that are not asked for
+        """
         asked = (case for case in self._asked if case.id not in done)
         wanted = {case.id for case in in_order(asked, self._opponents)}
         for number, case in enumerate(self.cases):
@@ -84,6 +86,7 @@ class Ahead:
         self._target.value = target.encode()
         if self._processes:
             DRAWN.share(self.folder)
+            SOURCE.take = self.take
         self._begun.set()
 
     def take(self, case: Case) -> Prepared | None:
@@ -106,11 +109,13 @@ class Ahead:
 
     def close(self) -> None:
         """End the processes and remove what is left."""
-        for process in self._processes:
+        started = [process for process in self._processes if process.pid]
+        for process in started:
             process.kill()
-        for process in self._processes:
+        for process in started:
             process.join()
         DRAWN.reset()
+        SOURCE.reset()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _claimed(self, number: int) -> bool:

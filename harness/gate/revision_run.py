@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ from harness.records.records import Record
 from harness.records.run_folder import new_folder, new_header, now
 from harness.suite.suite import find_case, load_suites, suite_of
 from harness.verdict import Judgement
-from harness.verify.prepared import SOURCE
 
 FILE = "gate.jsonl"
 
@@ -53,10 +52,11 @@ def run(
     folder: for the file, a new one under `results/runs` by default; done_with: called after each case
     Raises UsageError for a bad revision, DeviceUnavailable without a GPU.
     """
-    with ExitStack() as stack:
-        beside = stack.enter_context(tempfile.TemporaryDirectory(prefix="nvfp4-base-"))
+    with (
+        tempfile.TemporaryDirectory(prefix="nvfp4-base-") as beside,
+        closing(Ahead(chosen, processes(), opponents=False)) as ahead,
+    ):
         revision = checkout.fetch(base, Path(beside))
-        ahead = stack.enter_context(closing(Ahead(chosen, processes(), opponents=False)))
         head = CudaDevice()
         bench = RevisionBench(
             head, CudaDevice(kernels=revision.kernels, suites=revision.suites), clock_of(head), effect, again
@@ -73,8 +73,6 @@ def run(
             _write(file, header)
             compile_changed(chosen, head, bench.base)
             ahead.begin(head.targets[0], [case.id for case in chosen if bench.same(case)])
-            SOURCE.take = ahead.take
-            stack.callback(SOURCE.reset)
             for case in sorted(chosen, key=baseline_first):  # in which order they are prepared
                 done.append(bench.compare(case))
                 _write(file, record(done[-1]))

@@ -98,7 +98,7 @@ class Process:
         if option.bench:
             if self.ahead:
                 self.ahead.begin(device.targets[0], self.done)
-                SOURCE.take, SOURCE.recent = self.ahead.take, 2
+                SOURCE.recent = 2
                 KEPT.limit = device.memory // KEPT_SHARE
             self.bench = BenchRun(self.config, self.run.journal.path.parent, device, bench_class)
             self.config.pluginmanager.register(self.bench, "harness-bench")
@@ -159,7 +159,6 @@ class Process:
     def _end_ahead(self) -> None:
         if self.ahead:
             self.ahead.close()
-            SOURCE.reset()
             KEPT.clear()
             KEPT.limit = 0
 

@@ -50,7 +50,7 @@ def make() -> Iterator[Callable[..., Ahead]]:
     for each in made:
         each.close()
         assert not each.folder.exists()
-    SOURCE.reset()
+    assert SOURCE.take(CASES[0]) is None
     clear()
 
 
@@ -156,7 +156,6 @@ def test_a_process_that_is_killed_is_not_waited_for(make, monkeypatch):
 def test_inputs_that_are_wrong_stay_wrong(make, monkeypatch):
     monkeypatch.setattr(ahead, "prepare", lambda case, _: Prepared(expected._inputs(case), "x is spoiled"))
     each = make()
-    SOURCE.take = each.take
     claimed(each, 1)
     assert expected.expect(in_order(CASES)[0]).disagreement == "x is spoiled"
 

@@ -25,7 +25,6 @@ from harness.gate.decision import Decision, Samples
 from harness.gate.revision_bench import Comparison, RevisionBench
 from harness.suite.suite import find_case
 from harness.verdict import Performance, Result, Verdict, failures_of
-from harness.verify.prepared import SOURCE
 
 CASE = find_case("swizzle/default/256x256/normal/graph")
 MIB = 1 << 20
@@ -295,9 +294,6 @@ def asked(monkeypatch, tmp_path):
         def begin(self, target, done):
             found.begun.append((target, list(done)))
 
-        def take(self, case):
-            return "prepared"
-
         def close(self):
             found.closed += 1
 
@@ -321,7 +317,6 @@ def asked(monkeypatch, tmp_path):
             return case.id == SAME.id
 
         def compare(self, case):
-            assert SOURCE.take(case) == "prepared"
             found.compared.append(case.id)
             return Comparison(case, Decision(Performance.SAME, "as before"), None)
 
@@ -348,7 +343,7 @@ def test_cases_are_prepared_ahead_but_for_those_that_need_no_time(asked, tmp_pat
     # In the order in which they are prepared, because what stands before a case is no longer expected to be asked for.
     assert asked.compared == [case.id for case in sorted([CASE, SAME, SMALLER], key=baseline_first)]
     assert [found.case.id for found in done] == asked.compared and asked.compared != [CASE.id, SAME.id, SMALLER.id]
-    assert asked.closed == 1 and SOURCE.take(CASE) is None
+    assert asked.closed == 1
     assert len(path.read_text().splitlines()) == 5
 
 
@@ -359,7 +354,7 @@ def test_without_a_gpu_nothing_is_left_running(asked, tmp_path, monkeypatch):
     monkeypatch.setattr(harness.gate.revision_run, "CudaDevice", none)
     with pytest.raises(DeviceUnavailable):
         harness.gate.revision_run.run("HEAD", [CASE], "gate", 0.01, folder=tmp_path / "new")
-    assert asked.closed == 1 and SOURCE.take(CASE) is None
+    assert asked.closed == 1
 
 
 # Copies that come from memory
