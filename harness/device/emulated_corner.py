@@ -66,19 +66,21 @@ class CornerProgram(EmulatedProgram):
             grids, small = (
                 compiled.launch.grids(each.case.problem, self.device.multiprocessors) for each in (step, own)
             )
-            only = ends(grids[repeat % len(grids)], small[repeat % len(small)])
+            cluster = compiled.launch.cluster_x, compiled.launch.cluster_y
+            only = ends(grids[repeat % len(grids)], small[repeat % len(small)], cluster)
             self._launch(step, compiled, arrays, repeat, only=only)
         return {name: np.ascontiguousarray(array).reshape(-1).view(np.uint8) for name, array in seen.items()}
 
 
-def ends(grid: Grid, small: Grid) -> tuple[int, ...]:
-    """Numbers of the CTAs in the first and the last columns and rows of tiles, as many as the small grid has.
+def ends(grid: Grid, small: Grid, cluster: tuple[int, int] = (1, 1)) -> tuple[int, ...]:
+    """Numbers of the clusters in the first and the last columns and rows of tiles, as many as the small grid has.
 
-    Rows of tiles go on along z, whose last layer may end before y does, so a layer more is taken.
+    Rows of tiles go on along z, whose last layer may end before y does, so a layer more is taken; and of clusters of
+    several CTAs one more, because the last may end before its CTAs do. cluster: CTAs along x and y
     """
-    across, down, layers = grid
-    columns = _both_ends(across, small[0])
-    rows = _both_ends(down * layers, small[1] * small[2], layers)
+    across, down, layers = grid[0] // cluster[0], grid[1] // cluster[1], grid[2]
+    columns = _both_ends(across, small[0] // cluster[0], cluster[0] > 1)
+    rows = _both_ends(down * layers, small[1] * small[2] // cluster[1], layers + (cluster[1] > 1))
     return tuple(row * across + column for row, column in itertools.product(rows, columns))
 
 

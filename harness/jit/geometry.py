@@ -38,6 +38,8 @@ class Launch:
     blocks_per_sm: CTAs that an SM holds at once or, with Schedule.PATCHES, at least; 0 if it does not matter
     schedule: Schedule.BY_FLAG has to be resolved by `of_case` before a grid can be asked for; its blocks_per_sm is what
         the instantiation's launch bounds ask for
+    cluster_x, cluster_y: CTAs of a cluster, as `__cluster_dims__` of the instantiation says. A grid has whole clusters,
+        so some of its CTAs may have no tile
     """
 
     tile_rows: int
@@ -45,6 +47,8 @@ class Launch:
     threads: int
     blocks_per_sm: int
     schedule: int
+    cluster_x: int = 1
+    cluster_y: int = 1
 
     def of_case(self, flags: Mapping[str, object]) -> Launch:
         """The launch with the schedule that the flags of a case choose, where its kernel leaves it to them."""
@@ -66,11 +70,12 @@ class Launch:
             own, _, _ = self.grid(problem, multiprocessors)
             count = self._shared(problem)
             few = max(1, count // 3) if problem.is_group else 1 if count <= _TILES_OF_ONE else own
+            few = round_up(few, self.cluster_x)
             return ((own, 1, 1), (few, 1, 1)) if few < own else ((own, 1, 1),)
         if self.schedule != Schedule.PATCHES:
             across, down, layers = own = self.grid(problem, multiprocessors)
             layered = self.schedule == Schedule.TILES and layers == 1 < down
-            return (own, (across, -(-down // 2), 2)) if layered else (own,)
+            return (own, (across, round_up(-(-down // 2), self.cluster_y), 2)) if layered else (own,)
         by_patch = replace(self, schedule=Schedule.TILES)
         by_tile = replace(by_patch, tile_rows=_PADDED_TO, tile_cols=_PADDED_TO)
         patches, tiles = (launch.grid(problem, multiprocessors) for launch in (by_patch, by_tile))
@@ -82,12 +87,18 @@ class Launch:
         if self.schedule == Schedule.PATCHES:
             return self.grids(problem, multiprocessors)[0]
         if self.schedule == Schedule.PERSISTENT:
-            return max(1, min(self._shared(problem), self.blocks_per_sm * multiprocessors)), 1, 1
+            return self._row(min(self._shared(problem), self.blocks_per_sm * multiprocessors))
         if problem.is_group:
-            return max(1, self._count(problem)), 1, 1
+            return self._row(self._count(problem))
         down, across = (max(1, count) for count in self._all_tiles(problem)[0])
-        layers = -(-down // _LARGEST_Y)
-        return across, -(-down // layers), layers
+        layers = -(-down // (_LARGEST_Y // self.cluster_y * self.cluster_y))
+        return round_up(across, self.cluster_x), round_up(-(-down // layers), self.cluster_y), layers
+
+    def _row(self, count: int) -> Grid:
+        """A grid of one dimension."""
+        if self.cluster_y > 1:
+            raise CompileError(f"a grid of one row of CTAs has no clusters with {self.cluster_y} along y; use x alone")
+        return round_up(max(1, count), self.cluster_x), 1, 1
 
     def _shared(self, problem: Problem) -> int:
         """Tiles that a persistent grid shares. One tensor is read by elements, without padding."""
@@ -123,6 +134,17 @@ def _require_possible(launch: Launch, ptx: str, kernel: str, entry: str) -> None
         raise CompileError(f"{wrong} blocks_per_sm {launch.blocks_per_sm}; give the CTAs that an SM holds at once")
 
 
+def _cluster(ptx: str, kernel: str, entry: str) -> dict[str, int]:
+    """cluster_x and cluster_y, if the entry says them. Raises CompileError for clusters along z."""
+    found = re.search(rf"\.entry {re.escape(entry)}\([^)]*\)[^{{]*?\.reqnctapercluster ([\d, ]+)", ptx)
+    if not found:
+        return {}
+    x, y, z = (*map(int, found[1].split(",")), 1, 1)[:3]
+    if z > 1:
+        raise CompileError(f"{kernel}: __cluster_dims__ ask for {z} CTAs along z; a grid has tiles along x and y alone")
+    return {"cluster_x": x, "cluster_y": y}
+
+
 def read_launch(ptx: str, symbol: str, kernel: str, entry: str = "") -> Launch:
     """The `Launch` that initialises the constant `symbol` in PTX text; CompileError if it cannot be one.
 
@@ -137,6 +159,7 @@ def read_launch(ptx: str, symbol: str, kernel: str, entry: str = "") -> Launch:
     # Trailing zero bytes are left out of an initialiser.
     content = bytes(int(byte) for byte in found[1].split(",")).ljust(20, b"\0")
     launch = Launch(*(int.from_bytes(content[i : i + 4], "little", signed=True) for i in range(0, 20, 4)))
+    launch = replace(launch, **_cluster(ptx, kernel, entry))
     _require_possible(launch, ptx, kernel, entry)
     if launch.schedule != Schedule.BY_FLAG:
         return launch

@@ -15,9 +15,11 @@ from pathlib import Path
 from harness.errors import CompileError
 from harness.files import KERNELS, recipe_dir
 
+# Of a kernel: __launch_bounds__, __cluster_dims__, whose parentheses may hold others
+ATTRIBUTES = r"(?:__\w+__\s*\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)\s*)*"
 _KERNEL = re.compile(
     r"(?:template\s*<(?P<template>[^;{}]*?)>\s*)?"
-    r"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s*)?(?P<name>\w+)\s*\((?P<call>[^{]*?)\)\s*\{",
+    rf"__global__\s+{ATTRIBUTES}void\s+{ATTRIBUTES}(?P<name>(?!__)\w+)\s*\((?P<call>[^{{]*?)\)\s*\{{",
     re.DOTALL,
 )
 _COMMENT = re.compile(r"//[^\n]*")

@@ -315,6 +315,18 @@ def test_headers_of_the_toolkit_can_be_included(folder):
         assert harness.verify_case(CASE, "emulator").verdict is harness.Verdict.PASS
 
 
+def test_a_kernel_may_have_clusters(folder):
+    """Its only column of tiles is no whole cluster."""
+    alone = '  u32 size;\n  asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(size));\n  if (size != 4) return;\n'
+    change(folder, ".cu", "  const TileOrigin origin", alone + "  const TileOrigin origin")
+    with in_use(folder):
+        assert harness.verify_case(CASE, "emulator").verdict is harness.Verdict.UNWRITTEN
+    change(folder, ".cu", "void __launch_bounds__", "void __cluster_dims__(2, 2, 1) __launch_bounds__")
+    with in_use(folder):
+        assert recipe_files.errors() == []
+        assert harness.verify_case(CASE, "emulator").verdict is harness.Verdict.PASS
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [

@@ -55,6 +55,21 @@ def test_a_kernel_without_template_is_read_too_and_lines_are_right(kernels):
     assert plain.where == "recipe.cu:10"
 
 
+@pytest.mark.parametrize(
+    "head",
+    [
+        "__global__ void __cluster_dims__(2, 2, 1) __launch_bounds__(256, 4)",
+        "__global__ __launch_bounds__(threads<f(1)>(f(2)), 4)\nvoid __cluster_dims__(Cluster::kSide, 1)",
+        "__global__ __cluster_dims__(4) __launch_bounds__(256) void",
+        "__global__ void",
+    ],
+)
+def test_a_kernel_may_have_attributes_before_its_name(tmp_path, head):
+    (tmp_path / "recipe.cu").write_text(f"{head} k(float* out, int rows) {{}}")
+    (kernel,) = read_signatures("recipe", tmp_path).values()
+    assert (kernel.name, [parameter.name for parameter in kernel.call]) == ("k", ["out", "rows"])
+
+
 @pytest.mark.parametrize("text", ["float*", "float", "Optional<float*> x", "Optional<float>", "Maybe<float> x"])
 def test_a_parameter_that_cannot_be_read_is_refused_with_its_line(tmp_path, text):
     (tmp_path / "bad.cu").write_text(f"__global__ void k({text}) {{}}")

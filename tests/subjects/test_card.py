@@ -386,6 +386,14 @@ def test_a_draft_of_a_cu_has_all_its_kernels(folder: Path, capsys):
     assert "struct: [pad: 16]  # by_struct_param_0, 16 bytes at a multiple of 8" in text
 
 
+def test_a_draft_of_a_cu_has_a_kernel_with_clusters(folder: Path, capsys):
+    (folder / "other.cu").write_text("__global__ void __cluster_dims__(2, (1 + 1)) __launch_bounds__(64) k(int* x) {}")
+    with pytest.raises(SystemExit):
+        main(["card", "--from", "other.cu"])
+    text = capsys.readouterr().out
+    assert "kernel: _Z1kPi" in text and "block: [64]" in text
+
+
 @pytest.mark.parametrize(
     "words, sentence",
     [

@@ -57,6 +57,29 @@ def test_tiles_lie_in_two_layers_as_well():
     assert TILED.grids(tall, 132) == (TILED.grid(tall, 132),)  # is in layers as it is
 
 
+def test_a_grid_has_whole_clusters():
+    tiled = replace(TILED, cluster_x=4, cluster_y=2)
+    assert tiled.grids(Dense(300, 520), 132) == ((12, 4, 1), (12, 2, 2))
+    assert tiled.grid(Dense(128 * 65535, 16), 132) == (4, 32768, 2)  # 65535 rows of tiles are no whole clusters
+    persistent = replace(PERSISTENT, cluster_x=4)
+    assert persistent.grids(Dense(1000, 520), 132) == ((32, 1, 1), (4, 1, 1))
+    assert persistent.grids(Dense(1024, 1040), 132) == ((68, 1, 1),)
+    with pytest.raises(CompileError, match="one row of CTAs has no clusters with 2 along y"):
+        replace(persistent, cluster_y=2).grid(Dense(1000, 520), 132)
+
+
+@pytest.mark.parametrize(("dims", "found"), [("2, 3, 1", (2, 3)), ("2, 3", (2, 3)), ("4", (4, 1))])
+def test_the_clusters_of_a_kernel_are_read_from_its_ptx(dims, found):
+    constant = ".const .align 4 .b8 k_launch[20] = {128, 0, 0, 0, 64, 0, 0, 0, 0, 1};"
+    other = ".visible .entry k_0(\n.param .u64 p)\n.maxntid 256\n{ ret; }"
+    entry = f".visible .entry k_1(\n.param .u64 p)\n.explicitcluster\n.reqnctapercluster {dims}\n{{ ret; }}"
+    launch = read_launch("\n".join((constant, entry, other)), "k_launch", "k", "k_1")
+    assert (launch.cluster_x, launch.cluster_y) == found
+    assert read_launch("\n".join((constant, other, entry)), "k_launch", "k", "k_0") == TILED
+    with pytest.raises(CompileError, match="k: __cluster_dims__ ask for 2 CTAs along z"):
+        read_launch(constant + entry.replace(f" {dims}", " 1, 1, 2"), "k_launch", "k", "k_1")
+
+
 def test_trailing_zeros_that_ptx_leaves_out_are_read():
     ptx = ".const .align 4 .b8 k_launch[20] = {128, 0, 0, 0, 64, 0, 0, 0, 0, 1};"
     assert read_launch(ptx, "k_launch", "k") == TILED

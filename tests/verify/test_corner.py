@@ -72,6 +72,12 @@ def test_a_layer_more_is_taken_where_z_goes_on():
     assert ends((1, 4, 2), (1, 1, 1)) == (0, 5, 6, 7)
 
 
+def test_clusters_are_taken_whole_and_one_more_as_the_last_may_have_ctas_without_a_tile():
+    assert ends((8, 2, 1), (2, 2, 1), (2, 2)) == (0, 2, 3)
+    assert ends((2, 8, 1), (2, 2, 1), (2, 2)) == (0, 1, 2, 3)
+    assert ends((2, 16, 1), (2, 2, 1), (2, 2)) == (0, 5, 6, 7)
+
+
 def test_the_corner_of_compact_bytes_is_at_the_end_of_every_axis():
     memory = np.arange(24, dtype=np.uint8)
     assert corner(memory, Field((4, 6), "uint8"), (2, 3)).tolist() == [[15, 16, 17], [21, 22, 23]]

@@ -17,13 +17,13 @@ from harness.files import KERNELS, is_file
 from harness.jit import cuda_headers
 from harness.jit.compile import FLAGS, LINES
 from harness.jit.nvrtc import build
+from harness.jit.signature import ATTRIBUTES
 from harness.suite.schema import nearest
 
 _KIND = re.compile(r"\.(pred|[busf]\d+|bf16|f16x2|bf16x2)\b")
 # NVRTC compiles each name of a kernel as a line of its own, in a file of this name, after the whole text.
 _UNNAMED = re.compile(r"__nv_name_map\(\d+\): error: (.+)\n\s*#pragma nv_mangled_name (.+)")
-_BOUNDS = r"(?:\s+__launch_bounds__\s*\([^)]*\))?"
-_GLOBAL = re.compile(rf"\b__global__{_BOUNDS}\s+void{_BOUNDS}\s+(\w+)\s*\(")
+_GLOBAL = re.compile(rf"\b__global__\s+{ATTRIBUTES}void\s+{ATTRIBUTES}((?!__)\w+)\s*\(")
 _EXTENTS = r"\.{}\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?"
 
 
