@@ -639,6 +639,15 @@ def test_a_case_whose_clock_had_two_speeds_is_judged_by_its_cycles(slow: int):
     assert {only(run_of(each), clocked()).verdict for each in (spread, few)} == {Performance.SAME}
 
 
+def test_cycles_of_the_same_machine_code_may_differ_by_twice_what_counts():
+    stored = clocked()
+    for slower, verdict in ((1.045, "SAME"), (0.957, "SAME"), (1.08, "INVALID"), (0.92, "INVALID")):
+        ours = throttled(12, 1, slower)
+        assert only(run_of(ours), stored).verdict is Performance.INVALID
+        ours["times"]["code"] = stored["times"]["code"]
+        assert only(run_of(ours), stored).verdict is Performance[verdict]
+
+
 @pytest.mark.parametrize("slow", [3, 12, 27])
 def test_what_moves_bytes_is_not_judged_by_cycles(slow: int):
     """A low clock would hide that it is slower by as much as the clock is lower."""
