@@ -128,7 +128,8 @@ def _against_revision(
     changed = [found.case.id for found in done if found.decision.verdict in decision.CHANGED]
     if changed and not once:
         folder = path.parent / second_process.FOLDER
-        second = second_process.compare_again(base, effect or decision.EFFECT, again, changed, folder)
+        commit = read_bench(path)[0]["base_commit"]  # where a branch that moves was
+        second = second_process.compare_again(commit, effect or decision.EFFECT, again, changed, folder)
         done = second_process.recurring_comparisons(done, second)
         revision_run.rewrite(path, done)
     judgements = [revision_run.judgement(comparison) for comparison in done]

@@ -3,7 +3,9 @@
 A verdict needs agreement of two units: the time itself, and the time relative to the copy roofline of its own run. A
 machine whose memory is slower today changes one and not the other, which is AMBIGUOUS. In each unit SLOWER and FASTER
 need a rank test that rejects "no change" and medians at least `effect` apart; SAME needs the interval of the ratio
-within `effect`; anything between is AMBIGUOUS. SLOWER and FASTER need it in cycles, too, if both runs know their clock.
+within `effect`; anything between is AMBIGUOUS. SLOWER and FASTER need it in cycles, too, if both runs know their clock,
+and a product that takes as long as before at a higher clock is AMBIGUOUS if its cycles are SLOWER: then the power limit
+was what its time hid behind.
 
 During a large product the clock has two speeds, because the power limit throttles it, and the median time belongs to
 neither. Cycles are steadier: two runs whose times differed by up to 10 % differed by 1.4 % in cycles at most (20 cases
@@ -22,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from harness.bench import statistics
-from harness.errors import SEVERITY, Exit
+from harness.errors import SEVERITY, Exit, UsageError
 from harness.records.claims import LARGEST_EFFECT
 from harness.records.records import Record
 from harness.records.run_folder import Header, RunFiles, commit, now_here, same_sources
@@ -67,9 +69,20 @@ def part_of(record: Record) -> tuple[str | None, str | None]:
 
 
 def measured_by(record: Record, header: Header) -> Header:
-    """The header of a baseline as it was of the run that measured this record."""
+    """The header of a baseline as it was of the run that measured this record.
+
+    Raises UsageError if the baseline has no such run.
+    """
     parts = {(part["commit"], part["date"]): part for part in header.get("parts", ())}
-    return header | parts.get(part_of(record), {})
+    part = part_of(record)
+    if part in parts:
+        return header | parts[part]
+    if parts or part not in ((None, None), (header.get("commit"), header.get("date"))):
+        raise UsageError(
+            f"the baseline's {record['case_id']} is of commit {part[0]}, {part[1]}, and no run in its header is; "
+            "take the file as `harness gate --save` wrote it"
+        )
+    return header
 
 
 def incomparable(new: Header, stored: Header) -> str:
@@ -195,9 +208,11 @@ def _compare(change: Change, now: Mapping, then: Mapping, effect: float) -> tupl
         return verdict, f"{but}machine code and grids are the baseline's: {summary}"
     if in_time is not in_copies:
         return Performance.AMBIGUOUS, f"{in_time} by time but {in_copies} by roofline: {summary}"
-    if in_time in (Performance.SLOWER, Performance.FASTER) and now.get("mhz") and then.get("mhz"):
+    if now.get("mhz") and then.get("mhz"):
         in_cycles = change.scaled(now["mhz"] / then["mhz"]).verdict(least)
-        if in_cycles is not in_time:
+        changed = in_time in (Performance.SLOWER, Performance.FASTER)
+        hidden = in_time is Performance.SAME and in_cycles is Performance.SLOWER and "tflops" in now
+        if hidden or changed and in_cycles is not in_time:
             clocks = f"{then['mhz']:,.0f} MHz then, {now['mhz']:,.0f} now"
             return Performance.AMBIGUOUS, f"{in_time} by time but {in_cycles} by cycles ({clocks}): {summary}"
     return in_time, summary

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from harness.errors import UsageError
 from harness.files import RESULTS, write_text
-from harness.gate.against_baseline import differing, part_of, unsteady
+from harness.gate.against_baseline import differing, measured_by, part_of, unsteady
 from harness.records.records import Record
 from harness.records.run_folder import BENCH, Header, RunFiles, gpu_folder, now_here, read_bench, shown
 from harness.report.tables import write_bench, write_jsonl
@@ -83,6 +83,8 @@ def save(run: RunFiles, path: Path, header: Header, stored: Sequence[Record]) ->
             f"which were measured otherwise: {', '.join(others)}; time them too, or delete that file first"
         )
     head = run.header | now_here(run.header)
+    for record in kept:
+        measured_by(record, header)
     kept = [_dated(record, header) for record in kept]
     records = [*kept, *(_dated(record, head) for record in run.timed)]
     parts = {(part["commit"], part["date"]): part for part in (*_parts(header), *_parts(head))}

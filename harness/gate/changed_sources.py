@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -33,6 +34,14 @@ def same_sources(case: Case, head: Side, base: Side) -> bool:
         return False
 
 
+def same_arguments(head: Iterable[Step], base: Iterable[Step]) -> bool:
+    """Whether both sides give their launches the same memory, of the same size and in the same order.
+
+    Machine code does not tell: parameters are bound by their names, and the suite says how large scratch is.
+    """
+    return list(map(_arguments, head)) == list(map(_arguments, base))
+
+
 def compile_changed(cases: Iterable[Case], head: Side, base: Side, processes: int = 0) -> list[str]:
     """Compile every instantiation that only one side has into the cache, in parallel; return their keys.
 
@@ -52,15 +61,20 @@ def compile_changed(cases: Iterable[Case], head: Side, base: Side, processes: in
 def _launched(case: Case, side: Side) -> list[tuple[object, ...]]:
     """All launches of a case, fit or not, as far as the sources decide them."""
     return [
-        (
-            step.signature.name if step.library else key_of(step.signature, step.flags, side.targets[0]),
-            step.together,
-            step.early,
-            sorted(step.scratch.items()),
-            sorted(step.workspace.items()),
-        )
+        (step.library or key_of(step.signature, step.flags, side.targets[0]), *_arguments(step))
         for step in _steps(case, side)
     ]
+
+
+def _arguments(step: Step) -> tuple[object, ...]:
+    return (
+        step.signature.name if step.library else "",
+        [replace(each, name=step.stage.key(each.name)) for each in step.signature.call],
+        step.together,
+        step.early,
+        sorted(step.scratch.items()),
+        sorted(step.workspace.items()),
+    )
 
 
 def _compile(job: Job) -> None:

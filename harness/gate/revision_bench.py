@@ -16,7 +16,7 @@ from harness.device.equal_bytes import equal_bytes
 from harness.device.memory import Memory
 from harness.errors import CaseError, LaunchError, UsageError
 from harness.gate import interleave
-from harness.gate.changed_sources import same_sources
+from harness.gate.changed_sources import same_arguments, same_sources
 from harness.gate.decision import CHANGED, EFFECT, Decision, Samples, decide
 from harness.gate.interleave import BLOCK, TimedGraph
 from harness.verdict import Performance, Result, Verdict
@@ -113,10 +113,10 @@ class RevisionBench:
         if same_sources(case, self.head, self.base):
             return True
         try:
-            head, base = (digest(launches_of(side, case, side.targets[0])) for side in (self.head, self.base))
+            head, base = (launches_of(side, case, side.targets[0]) for side in (self.head, self.base))
         except (CaseError, UsageError):
             return False  # what is wrong is told after the head is verified
-        return head == base
+        return same_arguments(head.steps, base.steps) and digest(head) == digest(base)
 
     def _time(self, case: Case, expected: Expected, verified: Result, head: Rotation, base: Rotation) -> Comparison:
         launches = {"head": head.launches, "base": base.launches}

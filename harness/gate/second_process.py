@@ -39,9 +39,18 @@ def to_ask(judgements: Sequence[Judgement]) -> list[str]:
 def recurring(judgements: Sequence[Judgement], second: Sequence[Judgement]) -> list[Judgement]:
     """The judgements, SLOWER and FASTER only where a second process found the same. second: of that process, any cases
 
-    Where the first told nothing, SAME of the second counts, while its SLOWER or FASTER has not recurred.
+    Where the first told nothing, SAME of the second counts, while its SLOWER or FASTER has not recurred. Several that
+    disagree tell nothing.
     """
-    others = {each.case_id: each for each in second if each.verdict is not Performance.NOT_MEASURED}
+    others: dict[str, Judgement] = {}
+    for each in second:
+        if each.verdict is Performance.NOT_MEASURED:
+            continue
+        known = others.get(each.case_id, each)
+        if known.verdict is not each.verdict:
+            reason = f"{known.verdict} in one process, {each.verdict} in another: {each.reason}"
+            known = replace(each, verdict=Performance.AMBIGUOUS, reason=reason)
+        others[each.case_id] = known
 
     def judged(found: Judgement) -> Judgement:
         other = others.get(found.case_id)

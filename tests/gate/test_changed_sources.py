@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from harness.bench.timed import digest
+from harness.device.cuda_program import launches_of
 from harness.files import KERNELS, SUITES
 from harness.gate import changed_sources
 from harness.gate.changed_sources import compile_changed, same_sources
+from harness.gate.revision_bench import RevisionBench
 from harness.jit import cache
 from harness.suite.suite import find_case
 
@@ -47,6 +51,23 @@ def test_other_scratch_is_another_launch(base):
     assert same_sources(case, HEAD, base)
     edit(base.suites / "four_over_six.yaml", "amax_state: 16", "amax_state: 32")
     assert not same_sources(case, HEAD, base)
+
+
+def test_machine_code_that_is_bound_to_other_arguments_is_not_the_same(base):
+    """Parameters are bound by name, and the suite says how large scratch is; neither is in machine code."""
+    rows_as_cols = {"rows": "cols", "cols": "rows"}
+    path = base.kernels / "swizzle.cu"
+    path.write_text(re.sub(r"\b(rows|cols)\b", lambda found: rows_as_cols[found[0]], path.read_text()))
+    edit(base.suites / "four_over_six.yaml", "amax_state: 16", "amax_state: 4")
+    four_over_six = find_case("four_over_six/default/64x64/normal/graph")
+    head = SimpleNamespace(**vars(HEAD), multiprocessors=132)
+    base.multiprocessors = 132
+    for case in (SWIZZLE, four_over_six):
+        both = [launches_of(side, case, "sm_90a") for side in (head, base)]
+        assert digest(both[0]) == digest(both[1])
+        assert not RevisionBench(head, base, None).same(case)
+    (base.kernels / "casts.cu").write_text((base.kernels / "casts.cu").read_text() + "// edited\n")
+    assert not same_sources(CASTS, head, base) and RevisionBench(head, base, None).same(CASTS)
 
 
 def test_a_kernel_that_the_base_has_not_differs(base):

@@ -88,12 +88,14 @@ class Graph:
 class Side:
     """In place of a Rotation over three copies."""
 
-    def __init__(self, us=100.0, digest="a", byte=7, writes=(0, 1, 2)):
-        self.us, self.byte, self.writes = us, byte, writes
+    def __init__(self, us=100.0, digest="a", byte=7, writes=(0, 1, 2), trespass=""):
+        self.us, self.byte, self.writes, self.trespass = us, byte, writes, trespass
         self.outputs = [np.zeros(4, np.uint8) for _ in range(3)]
         kernel = SimpleNamespace(code_digest=digest)
         self.programs = [
-            SimpleNamespace(kernels=[kernel], grids=[(1,)], early=(), libraries=(), memory=SimpleNamespace(nbytes=8))
+            SimpleNamespace(
+                kernels=[kernel], grids=[(1,)], early=(), libraries=(), steps=(), memory=SimpleNamespace(nbytes=8)
+            )
         ] * 3
         self.launches = [self]
         self.shares = None
@@ -106,7 +108,10 @@ class Side:
             memory[:] = byte
 
     def outcomes(self, poison, order):
-        return [(f"copy {n + 1} of 3", Outcome({"data": memory.copy()})) for n, memory in enumerate(self.outputs)]
+        return [
+            (f"copy {n + 1} of 3", Outcome({"data": memory.copy()}, self.trespass))
+            for n, memory in enumerate(self.outputs)
+        ]
 
     def coldness(self, clock, calls, us):
         return "cold"
@@ -116,12 +121,13 @@ class Side:
 def meet(monkeypatch):
     """Comparison a head with a base: sides, or an error that preparing them raises."""
 
-    def match(head, base, verdict=Verdict.PASS, again=False, noise=0.002, capture=None):
+    def match(head, base, verdict=Verdict.PASS, again=False, noise=0.002, capture=None, effect=0.01):
         waiting = [head, base]
         sides = {}
 
         def prepare(device, case, memories):
             side = waiting.pop(0)
+            assert device.side is side
             if isinstance(side, Exception):
                 raise side
             return side
@@ -162,7 +168,7 @@ def meet(monkeypatch):
         monkeypatch.setattr(module, "rotate", lambda clock, launches: (Graph(launches[0], 3), 3))
         monkeypatch.setattr(module, "capture", capture or (lambda clock, launches, calls: Graph(launches[0], calls)))
         monkeypatch.setattr(interleave, "take", take)
-        return RevisionBench(*devices, clock, again=again).compare(CASE)
+        return RevisionBench(*devices, clock, effect, again).compare(CASE)
 
     return match
 
@@ -173,6 +179,10 @@ def test_a_change_of_the_code_is_timed(meet, us, verdict):
     assert found.decision.verdict is verdict
     assert found.decision.head_us == pytest.approx(us, rel=0.005)
     assert set(found.samples) == {"head", "again", "base"}
+
+
+def test_what_counts_is_what_was_asked_for(meet):
+    assert meet(Side(103, "b"), Side(100), effect=0.05).decision.verdict is Performance.SAME
 
 
 def test_the_base_works_in_the_scratch_of_the_head(meet):
@@ -238,6 +248,12 @@ def test_only_what_is_ambiguous_gets_more_rounds(meet):
             "graph of the head wrote other bytes to data of copy 1",
         ),
         (Side(digest="b"), Side(byte=8), Performance.INVALID, "the timed graph of the base wrote other bytes"),
+        (
+            Side(digest="b", trespass="a write behind data"),
+            Side(),
+            Performance.INVALID,
+            "the timed graph of the head does wrong on copy 1 of 3: a write behind data",
+        ),
         (Side(), CompileError("toy.cu has no kernel 'x'"), Performance.NO_BASELINE, "toy.cu has no kernel 'x'"),
         (Side(), UsageError("there is no recipe 'swizzle'"), Performance.NO_BASELINE, "no recipe 'swizzle'"),
         (CompileError("bad"), Side(), Performance.NOT_MEASURED, "bad"),
@@ -249,10 +265,12 @@ def test_what_cannot_be_compared_has_a_state_of_its_own(meet, head, base, verdic
     assert reason in decision.reason
 
 
-def test_wrong_bytes_are_never_timed(meet):
-    found = meet(Side(digest="b"), Side(), verdict=Verdict.MISMATCH)
+@pytest.mark.parametrize("verdict", [Verdict.MISMATCH, Verdict.CONVENTION])
+def test_other_bytes_are_never_timed(meet, verdict):
+    found = meet(Side(digest="b"), Side(), verdict=verdict)
     assert (found.decision.verdict, found.samples) == (Performance.NOT_MEASURED, {})
-    assert [record["case_id"] for record in failures_of([found.verified.to_record()])] == [CASE.id]
+    wrong = [record["case_id"] for record in failures_of([found.verified.to_record()])]
+    assert wrong == ([CASE.id] if verdict is Verdict.MISMATCH else [])
 
 
 def test_a_launch_that_fails_costs_its_own_case_only(meet, monkeypatch):

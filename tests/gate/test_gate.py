@@ -27,7 +27,7 @@ HEADER = {
     "sources": sources_digest()[:16],
     "date": "2026-01-01T00:00:00Z",
     "machine": {
-        "gpu": "NVIDIA H200", "multiprocessors": "132", "l2_bytes": "1",
+        "gpu": "NVIDIA H200", "multiprocessors": "132", "l2_bytes": "1", "power_limit_w": "700",
         "driver": "13000", "runtime": "13000", "nvrtc": "13.0",
     },
     "compile_flags": "-ftz=false",
@@ -183,6 +183,7 @@ def test_few_samples_prove_nothing(now: int, then: int, whose: str):
         (changed(gpu="NVIDIA H100"), "not comparable with the baseline: gpu (NVIDIA H200 then, NVIDIA H100 now)"),
         (changed(multiprocessors="114"), "*multiprocessors (132 then, 114 now)"),
         (changed(l2_bytes="2"), "*l2_bytes (1 then, 2 now)"),
+        (changed(power_limit_w="500"), "*power_limit_w (700 then, 500 now)"),
         (changed(driver="12080"), "*driver (13000 then, 12080 now)"),
         (changed(runtime="12080"), "*runtime (13000 then, 12080 now)"),
         (changed(nvrtc="12.8"), "*nvrtc (13.0 then, 12.8 now)"),
@@ -209,10 +210,14 @@ def test_an_unsteady_baseline_is_refused_too():
     assert judgement.reason == "the baseline saw its own copy roofline move from 3,000 to 4,200 GB/s"
 
 
-@pytest.mark.parametrize(("exposed", "verdict"), [(7, Performance.SAME), (8, Performance.INVALID)])
-def test_times_that_hold_host_latency_are_invalid(exposed: int, verdict: Performance):
-    assert only(run_of(record(seed=1, exposed=exposed)), record()).verdict is verdict
-    assert only(run_of(record(seed=1)), record(exposed=exposed)).verdict is verdict
+@pytest.mark.parametrize(
+    ("exposed", "rounds", "verdict"),
+    [(7, 30, Performance.SAME), (8, 30, Performance.INVALID), (8, 32, Performance.SAME), (9, 32, Performance.INVALID)],
+)
+def test_times_that_hold_host_latency_are_invalid(exposed: int, rounds: int, verdict: Performance):
+    for_the_host = {"count": rounds, "exposed": exposed}
+    assert only(run_of(record(seed=1, **for_the_host)), record()).verdict is verdict
+    assert only(run_of(record(seed=1)), record(**for_the_host)).verdict is verdict
 
 
 def test_a_case_the_baseline_lacks_has_no_baseline():
@@ -423,8 +428,13 @@ def test_what_is_added_for_short_times_has_a_bound():
             f"has times of 1 cases that this run has not, {BENCHED} for one, which",
         ),
         ([record()], changed(driver="1"), "which were measured otherwise: driver (13000 then, 1 now)"),
+        (
+            [record(), record(OTHER), record(BENCHED)],
+            changed(machine=HEADER["machine"] | {"subject": "mine:make"}),
+            "of the subject mine:make; a baseline holds times of our kernels",
+        ),
     ],
-    ids=["wrong", "untimed", "unfinished", "method", "driver"],
+    ids=["wrong", "untimed", "unfinished", "method", "driver", "subject"],
 )
 def test_what_cannot_be_trusted_is_not_saved(folder: Folder, records: list[dict], header: dict, sentence: str):
     folder.holds(record(), record(OTHER), record(BENCHED))
@@ -472,6 +482,33 @@ def test_a_part_that_is_measured_anew_is_merged_and_the_rest_stays_as_it_was(fol
     folder.holds(record(us=80.0), record(BENCHED, us=50.0), header=changed(date="2026-03-03T00:00:00Z"))
     folder.gate("--save")
     assert [part["date"] for part in read_bench(folder.baseline)[0]["parts"]] == ["2026-03-03T00:00:00Z"]
+
+
+def test_a_part_keeps_its_date_however_often_others_are_saved_and_a_case_without_a_time_keeps_its_own(folder: Folder):
+    folder.holds(record(BENCHED, us=50.0))
+    folder.gate("--save")
+    untimed = record(BENCHED) | {"times": {}}
+    for month in ("02", "03"):
+        header = changed(date=f"2026-{month}-02T00:00:00Z")
+        folder.holds(record(us=80.0), untimed, header=header)
+        code, text = folder.gate("--save")
+        assert code == Exit.CLEAN, text
+    header, records = read_bench(folder.baseline)
+    dates = {each["case_id"]: each["times"]["date"] for each in records}
+    assert dates == {BENCHED: HEADER["date"], CASE: "2026-03-02T00:00:00Z"}
+
+
+def test_a_record_of_a_run_that_its_baseline_does_not_have_is_refused(folder: Folder):
+    """By the header of another run it would pass, whatever the machine did in its own."""
+    folder.holds(record(BENCHED), record())
+    folder.gate("--save")
+    lines = folder.baseline.read_text().splitlines()
+    lines[1] = lines[1].replace(f'"date": "{HEADER["date"]}"', '"date": "2025-12-31T00:00:00Z"')
+    folder.baseline.write_text("\n".join(lines) + "\n")
+    for options in ((), ("--save",)):
+        folder.holds(record(seed=1), *([] if options else [record(BENCHED, seed=1)]), header=later())
+        code, text = folder.gate(*options)
+        assert code == Exit.USAGE and "2025-12-31T00:00:00Z, and no run in its header is; take the file as" in text
 
 
 def test_each_part_is_compared_by_its_own_roofline(folder: Folder):
@@ -679,6 +716,18 @@ def test_a_lower_clock_is_not_a_slower_kernel():
     assert judgement.verdict is Performance.AMBIGUOUS
     assert judgement.reason.startswith("SLOWER by time but SAME by cycles (1,980 MHz then, 1,833 now)")
     assert only(run_of(clocked(108.0, 1)), clocked()).verdict is Performance.SLOWER
+
+
+def test_a_product_that_needs_more_cycles_in_the_same_time_is_not_the_same():
+    """The power limit held the baseline's clock down, and now holds the kernel less."""
+    stored = clocked(mhz=1755.0, samples_mhz=[1755.0] * 30)
+    judgement = only(run_of(clocked(seed=1)), stored)
+    assert (judgement.verdict, judgement.again) == (Performance.AMBIGUOUS, True)
+    assert judgement.reason.startswith("SAME by time but SLOWER by cycles (1,755 MHz then, 1,980 now)")
+    assert only(run_of(clocked(seed=1, mhz=1755.0, samples_mhz=[1755.0] * 30)), clocked()).verdict is Performance.SAME
+    moves_bytes = clocked(seed=1)
+    del moves_bytes["times"]["tflops"]
+    assert only(run_of(moves_bytes), stored).verdict is Performance.SAME
 
 
 def test_the_newest_run_is_so_by_its_header(tmp_path: Path):

@@ -22,7 +22,7 @@ SMALLER = find_case("swizzle/default/128x64/normal/graph")
 @pytest.fixture
 def asked(monkeypatch, tmp_path):
     """What a run asks of the processes that prepare cases, and of the bench; one case is the base's machine code."""
-    found = SimpleNamespace(devices=0, prepared=[], begun=[], compared=[], closed=0)
+    found = SimpleNamespace(devices=0, sources=[], prepared=[], begun=[], compared=[], closed=0)
 
     class Ahead:
         def __init__(self, cases, processes, opponents):
@@ -38,8 +38,9 @@ def asked(monkeypatch, tmp_path):
     class Device:
         targets = ("sm_90a",)
 
-        def __init__(self, **_):
+        def __init__(self, **sources):
             found.devices += 1
+            found.sources.append(sources)
 
         def identity(self):
             return {"gpu": "none"}
@@ -50,6 +51,7 @@ def asked(monkeypatch, tmp_path):
     class Bench:
         def __init__(self, head, base, clock, effect, again):
             self.base, self.clock = base, clock
+            found.asked = effect, again
 
         def same(self, case):
             return case.id == SAME.id
@@ -64,7 +66,7 @@ def asked(monkeypatch, tmp_path):
     monkeypatch.setattr(revision_run, "clock_of", lambda device: SimpleNamespace(method="none"))
     monkeypatch.setattr(revision_run.roofline, "copy_gbps", lambda clock: 4000.0)
     monkeypatch.setattr(revision_run, "compile_changed", lambda *_: [])
-    revision = SimpleNamespace(kernels=tmp_path, suites=tmp_path, commit="0" * 40)
+    revision = SimpleNamespace(kernels=tmp_path / "kernels", suites=tmp_path / "suites", commit="0" * 40)
     monkeypatch.setattr(revision_run.checkout, "fetch", lambda *_: revision)
     return found
 
@@ -78,6 +80,12 @@ def test_cases_are_prepared_ahead_but_for_those_that_need_no_time(asked, tmp_pat
     assert [found.case.id for found in done] == asked.compared and asked.compared != [CASE.id, SAME.id, SMALLER.id]
     assert asked.closed == 1
     assert len(path.read_text().splitlines()) == 5
+
+
+def test_the_base_is_the_revision_and_what_was_asked_for_counts(asked, tmp_path):
+    revision_run.run("HEAD", [CASE], "gate", 0.07, True, folder=tmp_path / "new")
+    assert asked.sources == [{}, {"kernels": tmp_path / "kernels", "suites": tmp_path / "suites"}]
+    assert asked.asked == (0.07, True)
 
 
 def test_without_a_gpu_nothing_is_left_running(asked, tmp_path, monkeypatch):

@@ -154,9 +154,30 @@ def test_the_command_asks_a_second_process(written, changed: str, monkeypatch, c
         main(["gate", "--base", "main", *(["--once"] if once else []), "--case", CASES[0].id])
     assert ended.value.code == code
     ids = [case.id for case in CASES[1:]]
-    assert asked == ([] if once else [("main", 0.01, False, ids, path.parent / "second_process")])
+    commit = DUEL_HEADER["base_commit"]  # not `main`, which may have moved
+    assert asked == ([] if once else [(commit, 0.01, False, ids, path.parent / "second_process")])
     told = [line["recurs"] for line in read_bench(path)[1] if "case_id" in line]
     assert told == [None, *([None] * 2 if once else [recurs] * 2)]
+
+
+@pytest.mark.parametrize(
+    ("first", "again", "second", "found"),
+    [
+        ("INVALID", True, ["SAME"], "SAME"),
+        ("INVALID", False, ["SAME"], "INVALID"),  # another process would tell nothing more
+        ("AMBIGUOUS", True, ["SLOWER"], "AMBIGUOUS"),
+        ("AMBIGUOUS", True, ["NOT_MEASURED"], "AMBIGUOUS"),
+        ("INVALID", True, ["SLOWER", "SAME"], "AMBIGUOUS"),
+        ("INVALID", True, ["SAME", "SLOWER"], "AMBIGUOUS"),
+        ("INVALID", True, ["SAME", "SAME"], "SAME"),
+        ("SLOWER", False, ["SAME", "SLOWER"], "AMBIGUOUS"),
+        ("SLOWER", False, ["SLOWER", "SLOWER"], "SLOWER"),
+    ],
+)
+def test_what_several_processes_find(first: str, again: bool, second: list[str], found: str):
+    others = [Judgement("x", Performance(verdict), f"number {number}") for number, verdict in enumerate(second)]
+    (judgement,) = recurring([Judgement("x", Performance(first), "why", again=again)], others)
+    assert judgement.verdict == found
 
 
 def test_two_speeds_of_a_clock_are_in_the_reason():
