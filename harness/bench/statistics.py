@@ -92,8 +92,9 @@ def describe_clocks(mhz: Sequence[float]) -> str:
 def change(now: Sequence[float], base: Sequence[float]) -> Change:
     """The ratio of the times of now to those of the base, with its Hodges-Lehmann interval.
 
-    The interval leaves out 1 exactly if the Mann-Whitney test (normal approximation) rejects "no change" at ALPHA. Two
-    small sets have the interval (0, inf). Raises ValueError if a set is empty or holds a time that is not positive.
+    Without ties the interval leaves out 1 exactly if the Mann-Whitney test (normal approximation) rejects "no change"
+    at ALPHA. It is of a shift: of two sets that differ in their slowest samples alone it may hold 1. Two small sets
+    have the interval (0, inf). Raises ValueError if a set is empty or holds a time that is not positive.
     """
     if not len(now) or not len(base) or min(*now, *base) <= 0:
         raise ValueError("two sets of positive times are needed")
