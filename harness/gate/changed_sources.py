@@ -67,6 +67,7 @@ def _launched(case: Case, side: Side) -> list[tuple[object, ...]]:
 
 
 def _arguments(step: Step) -> tuple[object, ...]:
+    """The memory that a launch is given, and how it is launched; its parameters by the names of their arrays."""
     return (
         step.signature.name if step.library else "",
         [replace(each, name=step.stage.key(each.name)) for each in step.signature.call],

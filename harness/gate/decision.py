@@ -20,7 +20,7 @@ from harness.verdict import Change, Performance
 CHANGED = (Performance.SLOWER, Performance.FASTER)  # what a second process must find, too
 EFFECT = 0.01  # least change of a median that counts
 FLOORS = 3.0  # and the least in units of the noise between two timings of the head
-SLOWEST, TAIL = 0.8, 2.0  # where the slowest fifth begins; 0.9 % apart at most in 420 cases of the same code (H200)
+SLOWEST, TAIL = 0.8, 2.0  # where the slowest fifth begins; 0.9 % apart at most in the drawn gates of results/gate
 MOST_DROPPED = 0.5  # share of the samples
 _ROUNDED = 2e-5  # changes are written with five decimals
 

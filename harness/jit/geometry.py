@@ -123,8 +123,8 @@ def _require_possible(launch: Launch, ptx: str, kernel: str, entry: str) -> None
     for name in ("tile_rows", "tile_cols"):
         if getattr(launch, name) < 1:
             raise CompileError(f"{wrong} {name} {getattr(launch, name)}; a tile has an element or more")
-    bounds = re.search(rf"\.entry {re.escape(entry)}\([^)]*\)[^{{]*?\.(?:maxntid|reqntid) (\d+)", ptx)
-    most = int(bounds[1]) if bounds else _MOST_THREADS
+    bounds = _directive(ptx, entry, "maxntid|reqntid")
+    most = bounds[0] if bounds else _MOST_THREADS
     if not 1 <= launch.threads <= most:
         allows = f"its __launch_bounds__ allow {most}" if bounds else f"a CTA has 1 to {most}"
         raise CompileError(f"{wrong} {launch.threads} threads; {allows}")
@@ -134,21 +134,24 @@ def _require_possible(launch: Launch, ptx: str, kernel: str, entry: str) -> None
         raise CompileError(f"{wrong} blocks_per_sm {launch.blocks_per_sm}; give the CTAs that an SM holds at once")
 
 
-def _cluster(ptx: str, kernel: str, entry: str) -> dict[str, int]:
-    """cluster_x and cluster_y, if the entry says them. Raises CompileError for clusters along z."""
-    found = re.search(rf"\.entry {re.escape(entry)}\([^)]*\)[^{{]*?\.reqnctapercluster ([\d, ]+)", ptx)
-    if not found:
-        return {}
-    x, y, z = (*map(int, found[1].split(",")), 1, 1)[:3]
+def _cluster(ptx: str, kernel: str, entry: str) -> tuple[int, int]:
+    """CTAs of a cluster along x and y. Raises CompileError for clusters along z."""
+    x, y, z = (*_directive(ptx, entry, "reqnctapercluster"), 1, 1, 1)[:3]
     if z > 1:
         raise CompileError(f"{kernel}: __cluster_dims__ ask for {z} CTAs along z; a grid has tiles along x and y alone")
-    return {"cluster_x": x, "cluster_y": y}
+    return x, y
+
+
+def _directive(ptx: str, entry: str, names: str) -> tuple[int, ...]:
+    """The numbers behind a directive of the entry with one of these names; none if it has no such directive."""
+    found = re.search(rf"\.entry {re.escape(entry)}\([^)]*\)[^{{]*?\.(?:{names}) (\d+(?:, *\d+)*)", ptx)
+    return tuple(map(int, found[1].split(","))) if found else ()
 
 
 def read_launch(ptx: str, symbol: str, kernel: str, entry: str = "") -> Launch:
     """The `Launch` that initialises the constant `symbol` in PTX text; CompileError if it cannot be one.
 
-    entry: mangled name of the instantiation, whose launch bounds say what a launch by flag does not
+    entry: mangled name of the instantiation, which has the clusters and, for a launch by flag, the CTAs of an SM
     """
     found = re.search(rf"\.align 4 \.b8 {re.escape(symbol)}\[20\] = \{{([\d, ]+)\}};", ptx)
     if not found:
@@ -159,11 +162,12 @@ def read_launch(ptx: str, symbol: str, kernel: str, entry: str = "") -> Launch:
     # Trailing zero bytes are left out of an initialiser.
     content = bytes(int(byte) for byte in found[1].split(",")).ljust(20, b"\0")
     launch = Launch(*(int.from_bytes(content[i : i + 4], "little", signed=True) for i in range(0, 20, 4)))
-    launch = replace(launch, **_cluster(ptx, kernel, entry))
+    across, down = _cluster(ptx, kernel, entry)
+    launch = replace(launch, cluster_x=across, cluster_y=down)
     _require_possible(launch, ptx, kernel, entry)
     if launch.schedule != Schedule.BY_FLAG:
         return launch
-    bound = re.search(rf"\.entry {re.escape(entry)}\([^)]*\)[^{{]*?\.minnctapersm (\d+)", ptx)
+    bound = _directive(ptx, entry, "minnctapersm")
     if not bound:
         raise CompileError(f"{kernel}: Schedule::by_flag needs the CTAs of an SM in __launch_bounds__(threads, CTAs)")
-    return replace(launch, blocks_per_sm=int(bound[1]))
+    return replace(launch, blocks_per_sm=bound[0])

@@ -15,7 +15,7 @@ from pathlib import Path
 from harness.errors import CompileError
 from harness.files import KERNELS, recipe_dir
 
-# Of a kernel: __launch_bounds__, __cluster_dims__, whose parentheses may hold others
+# A kernel's attributes, as __launch_bounds__(256, 2) and __cluster_dims__(2, 2, 1), with nested parentheses
 ATTRIBUTES = r"(?:__\w+__\s*\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)\s*)*"
 _KERNEL = re.compile(
     r"(?:template\s*<(?P<template>[^;{}]*?)>\s*)?"

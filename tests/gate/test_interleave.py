@@ -15,7 +15,7 @@ from harness.gate.interleave import BLOCK, TimedGraph
 
 @pytest.fixture
 def gpu(monkeypatch) -> SimpleNamespace:
-    """A GPU on which a graph takes as many microseconds as `takes` says, and whose clock falls by 5 MHz a block."""
+    """A GPU whose graphs take `us` microseconds a call, and whose clock falls by 5 MHz a block."""
     found = SimpleNamespace(now=0.0, launched=[], blocks=[], mhz=2000.0)
 
     class Event:
