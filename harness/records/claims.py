@@ -18,6 +18,9 @@ from harness.verify.expected import fields_of
 LARGEST_EFFECT = 0.5  # a gate that calls less than half as fast the same would judge nothing
 _LAST_DIGIT = 0.0011  # us; times have three decimals, and a quantile lies between two of them
 _LAST_DIGIT_GATE = 0.00011
+UNCHANGED = "machine code, grids and libraries are the base's; not timed"  # the reason of what a gate does not time
+_MOST_ROUNDS = 1000  # a gate takes a quarter of them
+_JUDGED = (Performance.SAME, Performance.AMBIGUOUS, Performance.SLOWER, Performance.FASTER)  # by samples
 _DEVICES = {"emulator": "sm_", "cuda": "sm_", "host": "host"}
 
 
@@ -132,17 +135,32 @@ def _problems_of_comparison(line: Any) -> Iterator[str]:
     lengths = {len(series) for series in line.samples_us.values()}
     if line.samples_us and (set(line.samples_us) != {"head", "again", "base"} or len(lengths) > 1):
         yield "head, again and base have a sample in each round"
+    if {len(line.mhz)} != (lengths or {0}):
+        yield f"there are {max(lengths, default=0)} rounds, and the clocks of {len(line.mhz)}"
+    if len(line.mhz) > _MOST_ROUNDS:
+        yield f"there are {len(line.mhz)} rounds, and a gate takes {_MOST_ROUNDS} at most"
+    if any(us < _LAST_DIGIT_GATE for series in line.samples_us.values() for us in series):
+        yield "there is a sample of 0 us"
     if line.verified is None:
         if line.verdict is not Performance.SAME or line.samples_us:
             yield "a case that was not verified is SAME, by its machine code alone, and has no samples"
-    elif line.verified is not Verdict.PASS and line.verdict is not Performance.NOT_MEASURED:
-        yield f"a case that is {line.verified} is NOT_MEASURED, not {line.verdict}"
+        if line.reason != UNCHANGED or line.memory or line.copies or line.calls or line.bytes:
+            yield f"a case that was not verified was not timed, has no memory, and says so: {UNCHANGED}"
+    elif line.verified is not Verdict.PASS:
+        if line.verdict is not Performance.NOT_MEASURED or line.samples_us:
+            yield f"a case that is {line.verified} is NOT_MEASURED and has no samples, not {line.verdict}"
+    elif line.samples_us and line.verdict not in (*_JUDGED, Performance.INVALID):
+        yield f"a case that is {line.verdict} has no samples"
+    elif line.verdict in _JUDGED and not line.samples_us:
+        yield f"a verified case that is {line.verdict} needs samples"
     compared = (line.head_us, line.base_us, line.time, line.cycles, line.floor)
     if len({value is None for value in compared}) > 1:
         yield "medians, time, cycles and floor go together"
     elif line.time is None:
-        if line.verdict in (Performance.SLOWER, Performance.FASTER):
-            yield f"a {line.verdict} without times"
+        if line.samples_us and line.verdict not in (Performance.INVALID, Performance.AMBIGUOUS):
+            yield f"a timed case that is {line.verdict} needs medians, time, cycles and floor"
+    elif line.verdict is Performance.INVALID:
+        yield "an INVALID has samples, and no times"
     elif not line.samples_us:
         yield "medians without samples"
     else:
