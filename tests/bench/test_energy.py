@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +20,7 @@ class Gpu:
     apart: float = 0.1
     noise: float = 0.0
     rises: float = 0.0  # watts a second
+    fails: float = 0.0  # share of the readings, but for the first
     now: float = 0.0
     done: int = 0
 
@@ -35,7 +37,8 @@ class Gpu:
             self.set = self.now
 
     def meter(self) -> Meter:
-        return Meter(int(self.counter), 41)
+        failed = self.now > 0 and self.rng.random() < self.fails
+        return Meter(None if failed else int(self.counter), 41)
 
     def energy(self) -> Energy:
         return measure(self, self.meter, lambda: self.now)
@@ -75,6 +78,18 @@ def test_power_that_settles_is_not_counted():
 )
 def test_what_cannot_be_told_is_said(gpu, why):
     assert gpu.energy().times() == {"no_energy": why}
+
+
+@pytest.mark.parametrize("fails", [0.02, 0.4])
+def test_a_reading_that_fails_is_no_reading_of_zero(fails):
+    found = Gpu(fails=fails).energy()
+    assert found.microjoules == pytest.approx(50_000, rel=0.02)
+    assert found.error < 0.05 * found.microjoules
+
+
+def test_where_most_readings_fail_it_is_said():
+    why = Gpu(fails=0.95).energy().why_not
+    assert re.fullmatch(r"the counter was set [0-4] times in 4 s, too seldom; [0-9]{4} of its readings failed", why)
 
 
 def test_a_driver_that_counts_nothing():
