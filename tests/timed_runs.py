@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from harness.bench.statistics import relative_error
 from harness.gate.decision import Decision, Samples, decide
 from harness.records.run_folder import RunFiles
 from harness.verdict import Result, Verdict
@@ -58,7 +59,7 @@ def times_of(
     baseline_us = round(ratio * middle, 3) if ratio else baseline_us
     return {
         "median_us": middle, "q1_us": q1, "q3_us": q3, "min_us": min(samples), "rounds": len(samples),
-        "relative_error": 0.001, "exposed": 0, "samples_us": list(samples), "bytes": moved,
+        "relative_error": round(relative_error(samples), 6), "exposed": 0, "samples_us": list(samples), "bytes": moved,
         "gbps": round(moved / middle / 1e3, 1), "roofline_gbps": 4200.0, "roofline_percent": percent, "baseline": "b",
         "baseline_us": baseline_us, "baseline_percent": baseline_us and 30.0,
         "baseline_ratio": baseline_us and round(baseline_us / middle, 4), "code": "c", "measured": "as it is",
