@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import sys
+from contextlib import nullcontext
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from harness.bench.energy import LEAST, MOST, SETTLE, Energy, Meter, measure
+from harness.bench.energy import AHEAD, LEAST, MOST, SETTLE, Energy, Meter, Replays, measure
 
 
 @dataclass
@@ -78,6 +81,35 @@ def test_power_that_settles_is_not_counted():
 )
 def test_what_cannot_be_told_is_said(gpu, why):
     assert gpu.energy().times() == {"no_energy": why}
+
+
+def test_a_call_that_ended_is_one_of_all_rounds_of_its_batch(monkeypatch):
+    """Two calls of 100 us in a round: ten rounds in a batch, of which eight are queued."""
+    queued, events = [], []
+
+    class Event:
+        done = False
+
+        def __init__(self, disable_timing):
+            events.append(self)
+
+        def record(self, stream):
+            queued.append("event")
+
+    failure = type("Failure", (Exception,), {})
+    cuda = SimpleNamespace(
+        Event=Event, driver=SimpleNamespace(CUDADriverError=failure), runtime=SimpleNamespace(CUDARuntimeError=failure)
+    )
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda))
+    replays = Replays(SimpleNamespace(stream=nullcontext()), lambda: queued.append("round"), calls=2, us=100.0)
+    replays.feed()
+    assert (queued, replays.done) == ((["round"] * 10 + ["event"]) * AHEAD, 0)
+    for event in events[:3]:
+        event.done = True
+    replays.feed()
+    assert replays.done == 3 * 10 * 2
+    replays.feed()
+    assert len(events) == AHEAD + 3
 
 
 @pytest.mark.parametrize("fails", [0.02, 0.4])
