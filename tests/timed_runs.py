@@ -104,7 +104,8 @@ def duel_line(case_id: str, verdict: str, factor: float = 1.0, us: float = 50.0,
     changes = {name: getattr(found, name) for name in ("time", "cycles", "floor")}
     return {
         "case_id": case_id, "recipe": case_id.split("/")[0], "verified": verified, "verdict": verdict,
-        "reason": f"{verdict} in one process, and so in all", "head_us": found.head_us, "base_us": found.base_us,
+        "reason": f"{verdict} in one process, and no second has timed it",
+        "head_us": found.head_us, "base_us": found.base_us,
         **{name: change and [round(x, 5) for x in astuple(change)] for name, change in changes.items()},
         "recurs": None, "dropped": 0, "copies": 4, "calls": 8, "bytes": 1000, "memory": "cold", "samples_us": samples,
         "mhz": mhz,
