@@ -53,6 +53,8 @@ def _problems_of_case(record: Any) -> Iterator[str]:
     if record.times and not verdict.right:
         yield f"a {verdict} may carry no time"
     elif record.times:
+        if record.device == "emulator":
+            yield "device is 'emulator', which has no clock, and there are times"
         yield from _other_tflops(record.case_id, record.times)
     if record.died and verdict is not Verdict.LAUNCH_ERROR:
         yield f"a case whose process died is a LAUNCH_ERROR, not a {verdict}"

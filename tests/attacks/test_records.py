@@ -145,6 +145,14 @@ def test_times_that_no_gpu_takes(tmp_path: Path, capsys: pytest.CaptureFixture[s
         must_be_red(command(capsys, "report", file), sentence)
 
 
+def test_times_of_a_device_without_a_clock(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Claim that the emulator took the times of a GPU."""
+    file = tmp_path / "table.jsonl"
+    lines = (HEADER, passed(CASE, SAMPLES, device="emulator"))
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    must_be_red(command(capsys, "report", file), "device is 'emulator', which has no clock")
+
+
 def test_more_operations_than_the_products_have(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """Write more TFLOP/s beside the time of a product."""
     case, file = "gemm/default/128x128x128/normal/eager", tmp_path / "table.jsonl"
