@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from harness.bench.statistics import relative_error
+from harness.gate.decision import Decision, Samples, decide
 from harness.records.run_folder import RunFiles
 from harness.verdict import Result, Verdict
 
@@ -56,7 +59,7 @@ def times_of(
     baseline_us = round(ratio * middle, 3) if ratio else baseline_us
     return {
         "median_us": middle, "q1_us": q1, "q3_us": q3, "min_us": min(samples), "rounds": len(samples),
-        "relative_error": 0.001, "exposed": 0, "samples_us": list(samples), "bytes": moved,
+        "relative_error": round(relative_error(samples), 6), "exposed": 0, "samples_us": list(samples), "bytes": moved,
         "gbps": round(moved / middle / 1e3, 1), "roofline_gbps": 4200.0, "roofline_percent": percent, "baseline": "b",
         "baseline_us": baseline_us, "baseline_percent": baseline_us and 30.0,
         "baseline_ratio": baseline_us and round(baseline_us / middle, 4), "code": "c", "measured": "as it is",
@@ -92,18 +95,20 @@ _SIDES = ("head", "again", "base")
 def duel_line(case_id: str, verdict: str, factor: float = 1.0, us: float = 50.0, verified: str = "PASS") -> dict:
     """A line of what `harness gate --base` writes; without samples if nothing was timed."""
     rng = np.random.default_rng([*case_id.encode()])
-    timed = verdict in ("SLOWER", "FASTER", "AMBIGUOUS")
+    timed = verdict in ("SLOWER", "FASTER", "AMBIGUOUS", "SAME")
     noise = (1 + 0.002 * rng.gamma(1.5, size=30)) * us
     samples = {name: (noise * (1 if name == "base" else factor)).round(4).tolist() for name in _SIDES} if timed else {}
-    head_us, base_us = (float(np.median(samples[name])) if timed else None for name in ("head", "base"))
-    ratio = round(head_us / base_us, 5) if timed else 0
-    change = [ratio, ratio - 0.002, ratio + 0.002] if timed else None
+    mhz = [1980.0] * 30 if timed else []
+    found = decide(*(Samples(series, mhz) for series in samples.values())) if timed else Decision(verdict, "")
+    assert found.verdict == verdict
+    changes = {name: getattr(found, name) for name in ("time", "cycles", "floor")}
     return {
         "case_id": case_id, "recipe": case_id.split("/")[0], "verified": verified, "verdict": verdict,
-        "reason": f"because it is {verdict}",
-        "head_us": head_us, "base_us": base_us,
-        "time": change, "cycles": change, "floor": timed and [1.0, 0.999, 1.001] or None, "dropped": 0, "copies": 4,
-        "calls": 8, "bytes": 1000, "memory": "cold", "samples_us": samples, "mhz": [],
+        "reason": f"{verdict} in one process, and no second has timed it",
+        "head_us": found.head_us, "base_us": found.base_us,
+        **{name: change and [round(x, 5) for x in astuple(change)] for name, change in changes.items()},
+        "recurs": None, "dropped": 0, "copies": 4, "calls": 8, "bytes": 1000, "memory": "cold", "samples_us": samples,
+        "mhz": mhz,
     }  # fmt: skip
 
 

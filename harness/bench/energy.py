@@ -92,15 +92,19 @@ def measure(queue: Queue, meter: Callable[[], Meter], now: Callable[[], float] =
     if last is None:
         return Energy(why_not="the driver counts no energy")
     settings: list[tuple[float, int, int]] = []  # seconds, millijoules, calls that had ended
+    failed = 0
     while (passed := now() - began) < SETTLE + MOST:
         queue.feed()
-        read = meter().millijoules or 0
-        if read != last and passed >= SETTLE:
+        read = meter().millijoules
+        failed += read is None
+        # Behind a reading that failed nobody knows when the counter was set.
+        if read is not None and last is not None and read != last and passed >= SETTLE:
             settings.append((passed, read, queue.done))
             if len(settings) > FEWEST and passed - settings[0][0] >= LEAST:
                 return _of(settings, meter().celsius)
         last = read
-    return Energy(why_not=f"the counter was set {len(settings)} times in {MOST:g} s, too seldom")
+    readings = f"; {failed} of its readings failed" if failed else ""
+    return Energy(why_not=f"the counter was set {len(settings)} times in {MOST:g} s, too seldom{readings}")
 
 
 def _of(settings: list[tuple[float, int, int]], celsius: int | None) -> Energy:

@@ -22,7 +22,6 @@ EFFECT = 0.01  # least change of a median that counts
 FLOORS = 3.0  # and the least in units of the noise between two timings of the head
 SLOWEST, TAIL = 0.8, 2.0  # where the slowest fifth begins; 0.9 % apart at most in the drawn gates of results/gate
 MOST_DROPPED = 0.5  # share of the samples
-_ROUNDED = 2e-5  # changes are written with five decimals
 
 
 @dataclass(frozen=True)
@@ -38,6 +37,11 @@ class Samples:
     @property
     def cycles(self) -> list[float]:
         return [us * mhz / 1e3 for us, mhz in zip(self.us, self.mhz, strict=True)]
+
+    @property
+    def written(self) -> Samples:
+        """As a file has them, so that whoever reads it decides the same."""
+        return Samples([round(us, 4) for us in self.us], [round(mhz, 1) for mhz in self.mhz])
 
 
 @dataclass(frozen=True)
@@ -58,16 +62,6 @@ class Decision:
     dropped: int = 0
 
 
-def possible(changes: Sequence[Change], floor: Change, effect: float) -> set[Performance]:
-    """The verdicts that `decide` may have given to changes of time and cycles that were rounded since."""
-    noise = FLOORS * abs(floor.ratio - 1)
-    found = set()
-    for rounding in (1 - _ROUNDED, 1.0, 1 + _ROUNDED):
-        in_time, in_cycles = (change.scaled(rounding).verdict(effect, noise) for change in changes)
-        found.add(in_time if in_time is in_cycles else Performance.AMBIGUOUS)
-    return found | ({Performance.AMBIGUOUS} if Performance.SAME in found else set())  # by the slowest rounds
-
-
 def unthrottled(samples: Sequence[Samples]) -> tuple[list[Samples], int]:
     """Drop the rounds in which any clock was low; also their number. Sample i of each was taken in round i."""
     clocks = [min(clocks) for clocks in zip(*(each.mhz for each in samples), strict=True)]
@@ -86,7 +80,7 @@ def decide(head: Samples, again: Samples, base: Samples, effect: float = EFFECT)
 
     again: the head a second time; effect: least relative change that counts
     """
-    (head, again, base), dropped = unthrottled((head, again, base))
+    (head, again, base), dropped = unthrottled([each.written for each in (head, again, base)])
     rounds = len(head.us)
     if dropped > MOST_DROPPED * (rounds + dropped):
         return Decision(

@@ -19,6 +19,7 @@ from harness.gate import interleave
 from harness.gate.changed_sources import same_arguments, same_sources
 from harness.gate.decision import CHANGED, EFFECT, Decision, Samples, decide
 from harness.gate.interleave import BLOCK, TimedGraph
+from harness.records.claims import UNCHANGED
 from harness.verdict import Performance, Result, Verdict
 from harness.verify.expected import NUMPY_LARGEST_TIMED, Expected, expect
 from harness.verify.verify import verify
@@ -76,8 +77,7 @@ class RevisionBench:
         Never raises for a wrong kernel. case: in the mode `graph`
         """
         if self.same(case):
-            reason = "machine code, grids and libraries are the base's; not timed"
-            return Comparison(case, Decision(Performance.SAME, reason), None)
+            return Comparison(case, Decision(Performance.SAME, UNCHANGED), None)
         verified = verify(case, self.head, NUMPY_LARGEST_TIMED)
 
         def without_times(verdict: Performance, reason: str) -> Comparison:

@@ -5,12 +5,15 @@ Each function returns what is wrong, or an empty string.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
 from harness.errors import HarnessError
+from harness.suite.stages import terms
 from harness.suite.suite import find_case
 from harness.verdict import Performance, Verdict
 from harness.verify.expected import fields_of
@@ -18,6 +21,13 @@ from harness.verify.expected import fields_of
 LARGEST_EFFECT = 0.5  # a gate that calls less than half as fast the same would judge nothing
 _LAST_DIGIT = 0.0011  # us; times have three decimals, and a quantile lies between two of them
 _LAST_DIGIT_GATE = 0.00011
+UNCHANGED = "machine code, grids and libraries are the base's; not timed"  # the reason of what a gate does not time
+_MOST_ROUNDS = 1000  # a gate takes a quarter of them, and a bench a twentieth
+_SHORTEST = 0.1  # us; a graph of empty kernels takes several times as long for each
+_MOST_PERCENT = 400.0  # of a copy; the L2 of no GPU is as many times as fast
+# Of the quartiles of a normal distribution, for the standard error of its median.
+_RELATIVE_ERROR = math.sqrt(math.pi / 2) / (2 * NormalDist().inv_cdf(0.75))
+_JUDGED = (Performance.SAME, Performance.AMBIGUOUS, Performance.SLOWER, Performance.FASTER)  # by samples
 _DEVICES = {"emulator": "sm_", "cuda": "sm_", "host": "host"}
 
 
@@ -42,6 +52,10 @@ def _problems_of_case(record: Any) -> Iterator[str]:
         yield from (f"an EXCLUDED case did not run, so it has no {name}" for name, value in ran.items() if value)
     if record.times and not verdict.right:
         yield f"a {verdict} may carry no time"
+    elif record.times:
+        if record.device == "emulator":
+            yield "device is 'emulator', which has no clock, and there are times"
+        yield from _other_tflops(record.case_id, record.times)
     if record.died and verdict is not Verdict.LAUNCH_ERROR:
         yield f"a case whose process died is a LAUNCH_ERROR, not a {verdict}"
     if record.offence and (not record.subject or verdict.right or verdict is Verdict.EXCLUDED):
@@ -80,6 +94,22 @@ def _without_evidence(record: Any) -> Iterator[str]:
         yield f"a {record.verdict} needs an instantiation of our kernels on each of its targets"
 
 
+def _other_tflops(case_id: str, times: Any) -> Iterator[str]:
+    said = getattr(times, "tflops", None)
+    if said is None:
+        return
+    try:
+        case = find_case(case_id)
+    except HarnessError:
+        return  # of another tree
+    if not case.is_gemm:
+        yield f"tflops is {said}, and the case has no product"
+        return
+    right = 2e-6 * terms(case) / times.median_us
+    if abs(said - right) > 0.06 + right * _LAST_DIGIT / times.median_us:
+        yield f"tflops is {said}, and that of the case's products in {times.median_us} us is {right:.1f}"
+
+
 def _writes_nothing(case_id: str) -> bool:
     """Whether all outputs of a case are empty, as where no group has a row."""
     try:
@@ -105,6 +135,18 @@ def _problems_of_times(times: Any) -> Iterator[str]:
         yield f"{len(times.samples_us)} samples, and the clocks of {len(times.samples_mhz)}"
     if times.exposed > times.rounds:
         yield f"{times.exposed} of {times.rounds} rounds exposed"
+    if times.rounds + (times.dropped or 0) > _MOST_ROUNDS:
+        yield f"dropped is {times.dropped}, of {times.rounds} more rounds, and a run takes {_MOST_ROUNDS} at most"
+    # Samples have three decimals, too, so each quartile may be off by one.
+    error, off = ((_RELATIVE_ERROR / median / times.rounds**0.5) * spread for spread in (q3 - q1, 2 * _LAST_DIGIT))
+    if abs(times.relative_error - error) > off + 2e-6:
+        yield f"relative_error is {times.relative_error}, and that of the samples {error:.6f}"
+    if times.samples_mhz and times.mhz is not None and abs(times.mhz - (mhz := np.median(times.samples_mhz))) > 0.11:
+        yield f"mhz is {times.mhz}, and that of the samples {mhz:.1f}"
+    if times.min_us < _SHORTEST and times.launches != 0:
+        yield f"min_us is {times.min_us}, and no launch takes less than {_SHORTEST} us"
+    if times.roofline_percent > _MOST_PERCENT:
+        yield f"roofline_percent is {times.roofline_percent}, and no cache is faster than {_MOST_PERCENT:g} % of a copy"
     coarse = _LAST_DIGIT / times.median_us + 0.06 / times.roofline_gbps
     gbps = times.bytes / times.median_us / 1e3
     quotients = [("gbps", gbps, 0.06), ("roofline_percent", 100 * gbps / times.roofline_gbps, 0.006)]
@@ -132,17 +174,32 @@ def _problems_of_comparison(line: Any) -> Iterator[str]:
     lengths = {len(series) for series in line.samples_us.values()}
     if line.samples_us and (set(line.samples_us) != {"head", "again", "base"} or len(lengths) > 1):
         yield "head, again and base have a sample in each round"
+    if {len(line.mhz)} != (lengths or {0}):
+        yield f"there are {max(lengths, default=0)} rounds, and the clocks of {len(line.mhz)}"
+    if len(line.mhz) > _MOST_ROUNDS:
+        yield f"there are {len(line.mhz)} rounds, and a gate takes {_MOST_ROUNDS} at most"
+    if any(us < _LAST_DIGIT_GATE for series in line.samples_us.values() for us in series):
+        yield "there is a sample of 0 us"
     if line.verified is None:
         if line.verdict is not Performance.SAME or line.samples_us:
             yield "a case that was not verified is SAME, by its machine code alone, and has no samples"
-    elif line.verified is not Verdict.PASS and line.verdict is not Performance.NOT_MEASURED:
-        yield f"a case that is {line.verified} is NOT_MEASURED, not {line.verdict}"
+        if line.reason != UNCHANGED or line.memory or line.copies or line.calls or line.bytes:
+            yield f"a case that was not verified was not timed, has no memory, and says so: {UNCHANGED}"
+    elif line.verified is not Verdict.PASS:
+        if line.verdict is not Performance.NOT_MEASURED or line.samples_us:
+            yield f"a case that is {line.verified} is NOT_MEASURED and has no samples, not {line.verdict}"
+    elif line.samples_us and line.verdict not in (*_JUDGED, Performance.INVALID):
+        yield f"a case that is {line.verdict} has no samples"
+    elif line.verdict in _JUDGED and not line.samples_us:
+        yield f"a verified case that is {line.verdict} needs samples"
     compared = (line.head_us, line.base_us, line.time, line.cycles, line.floor)
     if len({value is None for value in compared}) > 1:
         yield "medians, time, cycles and floor go together"
     elif line.time is None:
-        if line.verdict in (Performance.SLOWER, Performance.FASTER):
-            yield f"a {line.verdict} without times"
+        if line.samples_us and line.verdict not in (Performance.INVALID, Performance.AMBIGUOUS):
+            yield f"a timed case that is {line.verdict} needs medians, time, cycles and floor"
+    elif line.verdict is Performance.INVALID:
+        yield "an INVALID has samples, and no times"
     elif not line.samples_us:
         yield "medians without samples"
     else:

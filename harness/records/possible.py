@@ -99,6 +99,10 @@ def _problems(record: Record, case: Case, timed: bool) -> Iterator[str]:
         return
     if compared != right["bytes_compared"]:
         yield f"{right['bytes_compared']} bytes are compared in it, not {compared}"
+    launched = (record.get("times") or {}).get("launches")  # earlier runs did not count them
+    counts = sorted({len(plan(case, fits=lambda step, fits=fits: fits)) for fits in (False, True)})
+    if launched is not None and launched not in counts:
+        yield f"launches is {launched}, and a call of it has {' or '.join(map(str, counts))}"
     # Each target has its own limit of CTAs.
     choices = [evidence(case, targets, timed, fits)["instantiations"] for fits in (False, True)]
     for target in targets:

@@ -25,6 +25,8 @@ Seal = dict[str, str]
 GONE, NOT_INSTALLED = "gone", "not installed"
 TENSOR, SUBJECT, PACKAGE_OF = "tensor ", "subject ", "package "
 _SOURCES = {".py", ".cu", ".cuh"}
+_HARNESS = _SOURCES | {".npz"}  # what a chip's approximate instructions give on the emulator
+_SUITES = {".yaml", ".csv", ".safetensors"}  # cases, how many of a set are compared, and tensors
 _CODE = {".ptx", ".cubin", ".cu", ".cuh", ".h"}
 _PACKAGES = (
     "cuda-bindings", "cupy-cuda13x", "llvmlite", "ml_dtypes", "numba", "numpy", "nvidia-cuda-nvrtc", "pydantic",
@@ -64,7 +66,7 @@ def tensors(cases: Iterable[Case]) -> Seal:
 
 
 def sources_digest() -> str:
-    """A digest of all files that decide verdicts: the harness, its kernels and its suites."""
+    """A digest of all files that decide verdicts: the harness, its kernels, tables and suites, and their tensors."""
     made = _digests(_sources())
     return hashlib.sha256("\n".join(f"{name} {digest}" for name, digest in made.items()).encode()).hexdigest()
 
@@ -90,7 +92,7 @@ def listed(phrases: Sequence[str]) -> str:
 
 
 def _sources() -> Iterator[tuple[str, Path]]:
-    for name, folder, suffixes in (("harness", PACKAGE, _SOURCES), ("suites", SUITES, {".yaml"})):
+    for name, folder, suffixes in (("harness", PACKAGE, _HARNESS), ("suites", SUITES, _SUITES)):
         for path in sorted(folder.rglob("*")):
             if path.suffix in suffixes and path.is_file():
                 yield f"{name}/{path.relative_to(folder)}", path

@@ -6,13 +6,22 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from run_here import command
 from runs_on_disk import GPU, IDS, about, passed, sources, write_run
 from timed_runs import DUEL_HEADER, HEADER, duel_line
 from ways import must_be_red
 
-from harness.records.run_folder import commit
+from harness.files import ROOT
+from harness.gate import revision_run
+from harness.gate.decision import Samples, decide
+from harness.gate.report import from_lines
+from harness.gate.revision_bench import Comparison, RevisionBench
+from harness.records.claims import UNCHANGED
+from harness.records.run_folder import commit, read_bench
+from harness.suite.suite import find_case
+from harness.verdict import Result, Verdict
 
 CASE = IDS[0]
 FAST, SLOW = ([base + i / 10 for i in range(12)] for base in (20.0, 40.0))
@@ -66,12 +75,18 @@ def test_a_run_that_was_killed(gate):
     must_be_red(gate(first={"selected": 9}), "holds 1 of its 9 cases")
 
 
+def reported(tmp_path: Path, capsys: pytest.CaptureFixture[str], line: dict[str, Any], **header: Any):
+    """What `harness report` makes of a gate of this line."""
+    file = tmp_path / "gate.jsonl"
+    lines = (DUEL_HEADER | header, line, {"end": HEADER["roofline"][1]})
+    file.write_text("".join(json.dumps(each) + "\n" for each in lines))
+    return command(capsys, "report", file)
+
+
 def test_a_verdict_that_its_interval_does_not_give(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """Call a slower case SAME in the file of a gate, and publish its page."""
     line = duel_line(CASE, "SLOWER", 1.5) | {"verdict": "SAME"}
-    file = tmp_path / "gate.jsonl"
-    file.write_text("".join(json.dumps(each) + "\n" for each in (DUEL_HEADER, line, {"end": HEADER["roofline"][1]})))
-    must_be_red(command(capsys, "report", file), "is SAME, and its changes are SLOWER")
+    must_be_red(reported(tmp_path, capsys, line), "is SAME, and its changes are SLOWER")
 
 
 @pytest.mark.parametrize(
@@ -84,9 +99,89 @@ def test_a_comparison_that_is_not_its_samples(
 ):
     """Write another median, change or verification beside the samples of a gate, and publish its page."""
     line = duel_line(CASE, "SLOWER", 1.5) | changes
-    file = tmp_path / "gate.jsonl"
-    file.write_text("".join(json.dumps(each) + "\n" for each in (DUEL_HEADER, line)))
-    must_be_red(command(capsys, "report", file), "is not what a run writes: line 2")
+    must_be_red(reported(tmp_path, capsys, line), "is not what a run writes: line 2")
+
+
+UNTIMED = dict.fromkeys(("time", "cycles", "floor", "head_us", "base_us"))
+WITHOUT_SAMPLES = UNTIMED | {"samples_us": {}, "mhz": []}
+NO_MEMORY = {"copies": 0, "calls": 0, "bytes": 0, "memory": ""}
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"verdict": "SAME", "time": [1.5, 0.999, 1.001], "cycles": [1.5, 0.999, 1.001]}, "the time +50.0% (-0.1% to "),
+        ({"verdict": "AMBIGUOUS", "cycles": [1.5, 0.999, 1.6]}, "the cycles +50.0% (-0.1% to +60.0%), and that of its"),
+        ({"verdict": "AMBIGUOUS", "floor": [1.5, 1.4, 1.6]}, "the floor +50.0% (+40.0% to +60.0%), and that of its"),
+        ({"verdict": "SAME", "mhz": [1000.0] * 30}, "is SAME, and its changes are SLOWER"),
+        ({"verdict": "INVALID"}, "line 2: Value error, an INVALID has samples, and no times"),
+        ({"verdict": "AMBIGUOUS", "recurs": False, "reason": "noise"}, "its reason does not say what another found"),
+        ({"dropped": 3}, "has dropped 3 rounds, and by its clocks 0 are to be dropped"),
+        ({"verdict": "SAME"} | UNTIMED, "line 2: Value error, a timed case that is SAME needs medians"),
+        ({"verdict": "AMBIGUOUS"} | UNTIMED, "has the head_us None, and that of its samples is "),
+        ({"verdict": "NO_BASELINE"} | UNTIMED, "line 2: Value error, a case that is NO_BASELINE has no samples"),
+        ({"verdict": "SAME"} | WITHOUT_SAMPLES, "line 2: Value error, a verified case that is SAME needs samples"),
+        ({"verdict": "AMBIGUOUS"} | WITHOUT_SAMPLES, "a verified case that is AMBIGUOUS needs samples"),
+        ({"verdict": "SAME", "verified": None}, "by its machine code alone, and has no samples"),
+        ({"verdict": "SAME", "verified": None} | WITHOUT_SAMPLES, "was not timed, has no memory, and says so"),
+        ({"verdict": "SAME", "verified": None} | WITHOUT_SAMPLES | NO_MEMORY, "says so: machine code, grids and lib"),
+        ({"mhz": [1980.0]}, "line 2: Value error, there are 30 rounds, and the clocks of 1"),
+    ],
+)  # fmt: skip
+def test_a_slower_case_that_is_edited_into_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any], sentence: str
+):
+    """Edit the verdict of a slower case and some of what it follows from, and publish its page."""
+    must_be_red(reported(tmp_path, capsys, duel_line(CASE, "SLOWER", 1.5) | changes), sentence)
+
+
+@pytest.mark.parametrize(
+    ("option", "changes", "sentence"),
+    [
+        ("--all", {"verdict": "SAME", "verified": None, "reason": UNCHANGED} | WITHOUT_SAMPLES | NO_MEMORY,
+         "was not timed, by a gate that times all cases (--all)"),
+        ("--once", {"verdict": "AMBIGUOUS", "recurs": False}, "no second process was asked about it"),
+    ],
+    ids=["all", "once"],
+)  # fmt: skip
+def test_what_the_command_of_a_gate_does_not_write(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str, changes: dict[str, Any], sentence: str
+):
+    """Claim unchanged machine code of a gate that times it all, or a second process of one that asks none."""
+    line = duel_line(CASE, "SLOWER", 1.5) | changes
+    assert reported(tmp_path, capsys, line).returncode == 0
+    must_be_red(reported(tmp_path, capsys, line, command=f"harness gate --base main {option}"), sentence)
+
+
+def test_what_a_gate_writes_is_read_as_what_it_decided(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """No way to green: samples at every edge of a verdict, unchanged machine code, and what was too short to judge."""
+    rng = np.random.default_rng(0)
+    case = find_case("swizzle/default/128x256/normal/graph")
+    verified = Result(case.id, case.recipe, Verdict.PASS)
+    bench = RevisionBench(None, None, None)
+    bench._same[case.id] = True
+    found = [bench.compare(case)]
+    for us in (0.7, 5.0, 300.0):
+        for change in (1.0, 1.0095, 1.01, 1.0105, 1.013):
+            clocks = list(rng.choice([1980.0, 1782.04, 1000.0, 0.0], 30, p=(0.5, 0.3, 0.15, 0.05)))
+            sides = {
+                name: Samples(list(us * factor * rng.normal(1, 0.001, 30)), clocks)
+                for name, factor in (("head", change), ("again", change), ("base", 1.0))
+            }
+            found.append(Comparison(case, decide(**sides), verified, sides))
+    assert {*(one.decision.verdict for one in found)} >= {"SAME", "AMBIGUOUS", "SLOWER"}
+    for one in found:
+        line = json.loads(json.dumps(revision_run.record(one)))
+        done = reported(tmp_path, capsys, line)
+        assert done.returncode == 0, done.stderr
+        assert not one.samples or Samples(line["samples_us"]["head"], line["mhz"]) == one.samples["head"].written
+
+
+@pytest.mark.parametrize("folder", ["clean", "planted"])
+def test_the_gates_that_are_committed_are_read(tmp_path: Path, folder: str):
+    """No way to green: they were decided by samples that were rounded since."""
+    lines = from_lines(*read_bench(ROOT / "results" / "gate" / folder / "gate.jsonl")).judgements
+    assert {each.verdict for each in lines} == {"SAME" if folder == "clean" else "SLOWER"}
 
 
 @pytest.mark.parametrize("effect", [1e9, 0.6])

@@ -110,6 +110,12 @@ FALSE_TIMES = {
     "another roofline": {"roofline_gbps": 2100.0, "roofline_percent": 100.0},
     "a better ratio to the baseline": {"baseline_ratio": 100.0},
     "a ratio to no baseline": {"baseline_us": None},
+    "less noise": {"relative_error": 1e-6},
+    "a lower clock": {"samples_mhz": [1980.0] * len(SAMPLES), "mhz": 9.0},
+    "a thousand million rounds were dropped": {"dropped": 10**9},
+    "TFLOP/s of no product": {"tflops": 0.0},
+    "no launch": {"launches": 0},
+    "more launches": {"launches": 2},
 }
 
 
@@ -124,6 +130,40 @@ def test_times_that_are_not_their_samples(tmp_path: Path, capsys: pytest.Capture
         # Saved times are believed where they are read again.
         made = command(capsys, "report", tmp_path / "bench.jsonl")
     must_be_red(made, "is not what a run writes")
+
+
+def test_times_that_no_gpu_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Write samples of 10 ns, and all that follows from them; then of a hundred, so that the bytes are too many."""
+    for us, sentence in ((0.01, "min_us is 0.01"), (0.2, "roofline_percent is 5")):
+        samples = [us + i / 1000 for i in range(12)]
+        slower, times = times_of(SAMPLES), times_of(samples)
+        gbps = slower["bytes"] / times["median_us"] / 1e3
+        times |= {"bytes": slower["bytes"], "gbps": round(gbps, 1), "roofline_percent": round(gbps / 42, 2)}
+        record = passed(CASE, SAMPLES) | {"times": times}
+        file = tmp_path / "table.jsonl"
+        file.write_text("".join(json.dumps(line) + "\n" for line in (HEADER, record)))
+        must_be_red(command(capsys, "report", file), sentence)
+
+
+def test_times_of_a_device_without_a_clock(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Claim that the emulator took the times of a GPU."""
+    file = tmp_path / "table.jsonl"
+    lines = (HEADER, passed(CASE, SAMPLES, device="emulator"))
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    must_be_red(command(capsys, "report", file), "device is 'emulator', which has no clock")
+
+
+def test_more_operations_than_the_products_have(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Write more TFLOP/s beside the time of a product."""
+    case, file = "gemm/default/128x128x128/normal/eager", tmp_path / "table.jsonl"
+
+    def reported(tflops: float):
+        record = passed(case, SAMPLES) | {"times": times_of(SAMPLES) | {"tflops": tflops}}
+        file.write_text("".join(json.dumps(line) + "\n" for line in (HEADER, record)))
+        return command(capsys, "report", file)
+
+    assert reported(0.2).returncode == 0
+    must_be_red(reported(99999.0), "tflops is 99999.0, and that of the case's products in 20.55 us is 0.2")
 
 
 @pytest.mark.parametrize("changes", [{"case_id": f"swizzle/default/{shape}/normal/eager"} for shape in ("0x16", "x")])

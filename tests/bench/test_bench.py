@@ -391,6 +391,22 @@ def test_the_baseline_compared_with_itself_is_one_and_measured_once(gpu: FakeGpu
     assert gpu.verified == []
 
 
+def test_an_opponent_whose_timed_launches_write_nothing_has_no_time(gpu: FakeGpu):
+    bench = Bench(gpu, gpu.clock, 4000.0)
+    assert bench.ready(OTHER_THAN_ITS_BASELINE).why_not == ""
+    gpu.lazy = True
+    found = bench.ready(OTHER_THAN_ITS_BASELINE)
+    assert (found.enqueue, found.why_not) == (None, "after timing, bytes differ in rowwise_data of copy 1 of 1")
+
+
+def test_timed_launches_must_write_what_their_target_does(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch):
+    """Where the matrix unit of an architecture has an order of its own, the interval is narrower."""
+    anywhere = SimpleNamespace(on=lambda target: f"as on {target}")
+    monkeypatch.setattr(harness.bench.bench, "expect", lambda case, where, numpy_largest: anywhere)
+    monkeypatch.setattr(harness.bench.bench, "TimedKernels", lambda gpu, case, expected, *_: expected)
+    assert Bench(gpu, gpu.clock, 4000.0)._prepare(OTHER_THAN_ITS_BASELINE) == "as on sm_90a"
+
+
 def test_a_round_of_the_baseline_comes_before_every_round_of_the_case(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch):
     case = OTHER_THAN_ITS_BASELINE
     order: list[str] = []

@@ -112,6 +112,15 @@ def test_the_flush_is_thrice_the_l2_and_said_so(cuda: FakeCuda, l2: int, flushed
     assert flushed >= 3 * l2
 
 
+def test_a_longer_flush_reads_the_memory_more_often(cuda: FakeCuda):
+    clock = GpuClock(50 * MIB, NoClock())
+    for times in (4, 16):
+        cuda.log.clear()
+        sample(clock, lambda: None, rounds=1, flushes=times)
+        assert cuda.log == ["flush 512 MiB on stream"] * times + ["event on stream"] * 2 + ["wait"]
+    assert clock.flushes == 20
+
+
 def test_a_round_whose_flush_ended_too_early_is_marked(cuda: FakeCuda):
     clock = GpuClock(50 * MIB, NoClock())
     sample(clock, lambda: cuda.log.append("launch"), rounds=1)

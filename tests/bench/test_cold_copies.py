@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from harness.bench import cold_copies
-from harness.bench.cold_copies import LEAST_US, MOST_COPIES, Rotation, calls_for, copies_for
+from harness.bench.cold_copies import LEAST_US, MOST_COPIES, Rotation, calls_for, copies_for, memories
 from harness.bench.timed import POISON
 
 MIB = 1 << 20
@@ -49,6 +49,29 @@ def test_cold_is_shown_or_not_said(monkeypatch, nbytes, copies, alone_us, words)
     monkeypatch.setattr(cold_copies, "capture", lambda clock, launches, calls: calls if len(launches) == 1 else None)
     monkeypatch.setattr(cold_copies, "graph_us", lambda clock, graph: graph * alone_us)
     assert made.coldness(None, 4, 100.0).startswith(words)
+
+
+def test_each_copy_has_memory_of_its_own_and_all_are_poisoned():
+    class Memory:
+        nbytes = 60 * MIB
+
+        def twin(self):
+            return Memory()
+
+    first = Memory()
+    copies = memories(first, 60 * MIB)
+    assert copies[0] is first and len({*map(id, copies)}) == len(copies) == 4
+    poisoned = []
+
+    def program(memory):
+        return SimpleNamespace(memory=memory, poison=lambda byte: poisoned.append((memory, byte)))
+
+    prepared = program(first)
+    prepared.on = lambda others: [program(memory) for memory in others]
+    made = Rotation(SimpleNamespace(identity=lambda: {"l2_bytes": str(60 * MIB)}), None, copies, prepared)
+    assert [each.memory for each in made.programs] == copies
+    made.poison(POISON)
+    assert poisoned == [(memory, POISON) for memory in copies]
 
 
 def test_the_first_the_last_and_another_copy_are_looked_at():

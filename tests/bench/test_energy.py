@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import sys
+from contextlib import nullcontext
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from harness.bench.energy import LEAST, MOST, SETTLE, Energy, Meter, measure
+from harness.bench.energy import AHEAD, LEAST, MOST, SETTLE, Energy, Meter, Replays, measure
 
 
 @dataclass
@@ -19,6 +23,7 @@ class Gpu:
     apart: float = 0.1
     noise: float = 0.0
     rises: float = 0.0  # watts a second
+    fails: float = 0.0  # share of the readings, but for the first
     now: float = 0.0
     done: int = 0
 
@@ -35,7 +40,8 @@ class Gpu:
             self.set = self.now
 
     def meter(self) -> Meter:
-        return Meter(int(self.counter), 41)
+        failed = self.now > 0 and self.rng.random() < self.fails
+        return Meter(None if failed else int(self.counter), 41)
 
     def energy(self) -> Energy:
         return measure(self, self.meter, lambda: self.now)
@@ -75,6 +81,47 @@ def test_power_that_settles_is_not_counted():
 )
 def test_what_cannot_be_told_is_said(gpu, why):
     assert gpu.energy().times() == {"no_energy": why}
+
+
+def test_a_call_that_ended_is_one_of_all_rounds_of_its_batch(monkeypatch):
+    """Two calls of 100 us in a round: ten rounds in a batch, of which eight are queued."""
+    queued, events = [], []
+
+    class Event:
+        done = False
+
+        def __init__(self, disable_timing):
+            events.append(self)
+
+        def record(self, stream):
+            queued.append("event")
+
+    failure = type("Failure", (Exception,), {})
+    cuda = SimpleNamespace(
+        Event=Event, driver=SimpleNamespace(CUDADriverError=failure), runtime=SimpleNamespace(CUDARuntimeError=failure)
+    )
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda))
+    replays = Replays(SimpleNamespace(stream=nullcontext()), lambda: queued.append("round"), calls=2, us=100.0)
+    replays.feed()
+    assert (queued, replays.done) == ((["round"] * 10 + ["event"]) * AHEAD, 0)
+    for event in events[:3]:
+        event.done = True
+    replays.feed()
+    assert replays.done == 3 * 10 * 2
+    replays.feed()
+    assert len(events) == AHEAD + 3
+
+
+@pytest.mark.parametrize("fails", [0.02, 0.4])
+def test_a_reading_that_fails_is_no_reading_of_zero(fails):
+    found = Gpu(fails=fails).energy()
+    assert found.microjoules == pytest.approx(50_000, rel=0.02)
+    assert found.error < 0.05 * found.microjoules
+
+
+def test_where_most_readings_fail_it_is_said():
+    why = Gpu(fails=0.95).energy().why_not
+    assert re.fullmatch(r"the counter was set [0-4] times in 4 s, too seldom; [0-9]{4} of its readings failed", why)
 
 
 def test_a_driver_that_counts_nothing():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from types import SimpleNamespace
 
@@ -144,6 +146,40 @@ def test_a_round_has_a_reading_of_each_opponent_and_the_clock_of_its_own():
     assert [round(1e6 * each.second) for each in rounds] == [50] * 4
     clock.clocks = {2: 1200.0, 4: 1000.0}  # of the first round, and of an opponent in the second
     assert [each.mhz for each in turns.take(3)] == [1200.0, 1980.0, 1980.0]
+
+
+class HostClock(FakeClock):
+    """It notes a round where its reading ends, as that of a GPU does: late if the target said so."""
+
+    def __call__(self) -> Reading:
+        return Reading(self, self.now / self.calls)
+
+
+@dataclass
+class Reading:
+    clock: HostClock
+    at: float
+
+    def __sub__(self, start: Reading) -> float:
+        self.clock.exposed.append(self.clock.late)
+        return self.at - start.at
+
+
+@pytest.mark.parametrize("whose", ["case", "baseline", "second"])
+def test_a_late_host_counts_in_rounds_of_the_case_alone(whose: str):
+    clock = HostClock()
+
+    def target(name: str) -> Callable[[], None]:
+        def enqueue() -> None:
+            clock.late = name == whose
+            clock.pass_time(100e-6)
+
+        return enqueue
+
+    timed = Ours(clock)
+    timed.enqueue = target("case")
+    rounds = Turns(clock, timed, Baseline(target("baseline")), in_turns(clock), Baseline(target("second"))).take(4)
+    assert [each.exposed for each in rounds] == [whose == "case"] * 4
 
 
 def test_both_ratios_of_a_product_are_in_its_record(monkeypatch):

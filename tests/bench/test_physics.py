@@ -75,6 +75,14 @@ def test_no_array_is_needed_that_no_launch_moves(case_id: str):
     assert bool(operations(case)) == case.is_gemm
 
 
+def test_a_product_needs_both_operands_and_two_operations_for_each_term():
+    case = find_case("gemm/default/112x128x96/normal/graph")
+    inputs, fields = make_inputs(case), fields_of(case)
+    read, written = arrays_moved(plan(case), inputs, fields)
+    assert (read, written) == (sum(array.nbytes for array in inputs.values()), 2 * 112 * 96)
+    assert operations(case) == 2 * 112 * 128 * 96
+
+
 def test_every_case_of_the_bench_could_be_as_fast_as_its_bytes_at_the_data_sheet():
     for case in suite_of("swizzle").cases("bench")[:4]:
         inputs, fields = make_inputs(case), fields_of(case)

@@ -95,6 +95,11 @@ def test_times_must_be_there_and_positive(sides: tuple[list[float], list[float]]
         statistics.change(*sides)
 
 
+def test_a_round_is_measured_against_the_best_clocks_and_not_against_most():
+    mhz = [1700.0] * 2 + [1850.0] * 6 + [1980.0] * 2  # the lowest is 92 % of the median and 86 % of the best
+    assert statistics.steady(mhz) == list(range(2, 10))
+
+
 @pytest.mark.parametrize(
     ("mhz", "sizes"),
     [

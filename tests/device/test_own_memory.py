@@ -13,6 +13,7 @@ from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.device.cuda_program import CudaProgram
 from harness.device.emulator import EmulatedProgram, EmulatorDevice
+from harness.device.memory import Guarded
 from harness.errors import AccessError
 from harness.files import KERNELS
 from harness.suite.launch_plan import plan
@@ -156,8 +157,19 @@ def test_two_programs_share_what_has_one_name_and_one_size(monkeypatch: pytest.M
 
     bound = []
     monkeypatch.setattr(CudaProgram, "_bind", lambda self: bound.append(self))
-    base = program("base", {"maxima": 16, "counts": 8}, {"operand": 64, "sums": 4})
-    base.share(program("head", {"maxima": 16, "counts": 12}, {"operand": 64, "new": 4}))
+    base = program("base", {"maxima": 16, "counts": 8}, {"operand": 64, "sums": 4, "old": 4})
+    base.share(program("head", {"maxima": 16, "counts": 12}, {"operand": 64, "sums": 8, "new": 4}))
     assert base.scratch == {"maxima": "maxima of head", "counts": "counts of base"}
-    assert base.workspace == {"operand": "operand of head", "sums": "sums of base"}
+    assert base.workspace == {"operand": "operand of head", "sums": "sums of base", "old": "old of base"}
     assert bound == [base]  # launches keep addresses
+
+
+def test_a_workspace_is_poisoned_with_the_outputs():
+    """What a launch before this one left there would else be right."""
+    program = object.__new__(CudaProgram)
+    output, workspace = (Guarded(Field((5,), "uint8"), np) for _ in range(2))
+    program.memory, program.workspace = SimpleNamespace(outputs={"total": output}), {"notes": workspace}
+    for guarded in (output, workspace):
+        guarded.poison(0)
+    program.poison(0xA5)
+    assert all((guarded.memory == 0xA5).all() for guarded in (output, workspace))

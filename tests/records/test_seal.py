@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -91,6 +92,30 @@ def test_suites_elsewhere_count_and_those_of_the_harness_once(tmp_path: Path):
     assert {str(path), "suites/gemm.yaml", "harness/kernels/gemm.cu", "harness/records/seal.py"} <= made.keys()
     path.write_text("b")
     assert seal.changed(made, seal.seal(suites=[path])) == [str(path)]
+
+
+def test_every_file_that_is_committed_is_a_source_or_decides_nothing():
+    """Read by studies, checks and pages, or by people: no verdict on a case depends on them."""
+    nothing = (
+        "harness/bench/targets.yaml harness/check/capabilities.yaml harness/commands/templates/ harness/py.typed "
+        "harness/kernels/README.md harness/report/templates/ harness/studies/ harness/vectors/check.cpp "
+        "suites/data/README.md suites/schema.json"
+    )
+    listed = subprocess.run(["git", "ls-files", "-z", "harness", "suites"], cwd=ROOT, capture_output=True, check=True)
+    names = {name for name in listed.stdout.decode().split("\0") if name and (ROOT / name).is_file()}
+    left = {name for name in names - seal.seal().keys() if not name.startswith(tuple(nothing.split()))}
+    assert not left, "what can change a verdict belongs into _HARNESS or _SUITES of harness/records/seal.py"
+
+
+def test_other_values_of_an_instruction_are_other_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """They were none: a run on the emulator went on with them."""
+    (tmp_path / "chips").mkdir()
+    monkeypatch.setattr(seal, "PACKAGE", tmp_path)
+    found = set()
+    for content in (b"1", b"2"):
+        (tmp_path / "chips" / "sm_90.npz").write_bytes(content)
+        found.add(seal.sources_digest())
+    assert len(found) == 2
 
 
 def test_a_package_of_another_version_is_named_with_both(monkeypatch: pytest.MonkeyPatch):

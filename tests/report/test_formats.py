@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -27,7 +28,7 @@ from harness.cli import main
 from harness.errors import Exit
 from harness.files import ROOT
 from harness.gate.against_baseline import exit_code, judge
-from harness.gate.decision import Decision, Samples
+from harness.gate.decision import Decision, Samples, decide
 from harness.gate.report import from_lines, from_run, write_gate
 from harness.gate.revision_bench import Comparison
 from harness.gate.revision_run import record as line_of
@@ -232,14 +233,13 @@ def test_the_example_page_is_small_and_the_one_that_is_made_of_the_file_beside_i
 
 def test_the_line_of_a_match_is_one_that_a_report_reads():
     case = find_case("per_tensor/default/1024x2048/normal/graph")
-    change = Change(1.1, 1.09, 1.11)
-    decision = Decision(Performance.SLOWER, "proven", 55.0, 50.0, change, change, Change(1.0, 0.99, 1.01))
     sides = {name: Samples([us] * 12, [1980.0] * 12) for name, us in (("head", 55.0), ("again", 55.1), ("base", 50.0))}
+    decision = replace(decide(**sides), reason="proven")
     verified = Result(case.id, case.recipe, Verdict.PASS)
     untimed = Decision(Performance.NOT_MEASURED, "it has no graph")
     lines = [line_of(Comparison(case, decision, verified, sides)), line_of(Comparison(case, untimed, verified, {}))]
     gated = from_lines(DUEL_HEADER, json.loads(json.dumps(lines)))
-    assert gated.judgements[0] == Judgement(case.id, Performance.SLOWER, "proven", 55.0, 50.0, change)
+    assert gated.judgements[0] == Judgement(case.id, Performance.SLOWER, "proven", 55.0, 50.0, Change(1.1, 1.1, 1.1))
     assert gated.judgements[1].change is None
     gated = from_lines(DUEL_HEADER, lines[:1])
     assert {name: side[case.id][0] for name, side in gated.samples.items()} == {

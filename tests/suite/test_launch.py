@@ -1,16 +1,18 @@
 """Geometry and binding: which grid, and which argument goes where."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from harness import files
 from harness.contract.problem import Dense
 from harness.errors import CompileError
 from harness.jit.geometry import Launch, read_launch
 from harness.jit.signature import read_signatures
 from harness.suite.launch_plan import Step, bind, own_memory, plan
 from harness.suite.stages import Stage
-from harness.suite.suite import find_case
+from harness.suite.suite import find_case, load_suite
 
 TILED = Launch(tile_rows=128, tile_cols=64, threads=256, blocks_per_sm=0, schedule=0)
 PERSISTENT = Launch(tile_rows=16, tile_cols=1024, threads=256, blocks_per_sm=4, schedule=1)
@@ -141,3 +143,31 @@ def test_a_parameter_nothing_goes_by_is_named():
         CompileError, match=r"nothing binds to parameter 'input' of per_tensor_amax; there are rowwise_amax"
     ):
         list(bind(step, {"rowwise_amax": "a"}))
+
+
+TOGETHER = """\
+recipe: both
+contract: NUMERICS 0
+axes: {dtype: [bf16]}
+launches:
+  - {kernel: first, fits: true}
+  - {kernel: second, fits: true}
+  - {kernel: alone, fits: false}
+sets: {smoke: &one [{shapes: [[48, 80]], inputs: [normal]}], full: *one, bench: *one}
+"""
+
+
+def test_launches_that_run_at_once_are_chosen_if_all_of_them_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """One that does not would wait for CTAs that never begin."""
+    monkeypatch.setattr(files, "SUITES", tmp_path)
+    (tmp_path / "both.yaml").write_text(TOGETHER)
+    kernels = "".join(f"__global__ void {name}(int rows) {{}}\n" for name in ("first", "second", "alone"))
+    (tmp_path / "both.cu").write_text(kernels)
+    case = load_suite(tmp_path / "both.yaml").cases("smoke")[0]
+
+    def launched(*fitting: str) -> list[str]:
+        steps = plan(case, tmp_path, lambda step: step.signature.name in fitting)
+        return [step.signature.name for step in steps]
+
+    assert launched("first", "second") == ["first", "second"]
+    assert launched("first") == launched("second") == launched() == ["alone"]
