@@ -12,10 +12,13 @@ import importlib
 import os
 import pkgutil
 import re
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import FrameType
 from typing import NoReturn
 
 import click
@@ -92,12 +95,13 @@ def sentence(name: str) -> str:
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run one command. An error is one sentence and an exit code; HARNESS_DEBUG=1 shows where it was raised."""
     _have_outputs()
+    _interrupt_by_signals()
     try:
         code = cli.main(arguments, prog_name="harness", standalone_mode=False)
     except click.ClickException as error:
         _tell(f"error: {one_line(error.format_message())}")
         code = Exit.USAGE
-    except click.Abort:
+    except (click.Abort, KeyboardInterrupt):
         code = Exit.INTERRUPTED
     except BrokenPipeError:
         _close_output()  # the reader, such as `head`, has read enough
@@ -114,6 +118,18 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             _close_output()
         _tell(f"error: {printable(str(text))}")
     sys.exit(int(code) if isinstance(code, int) else 0)
+
+
+def _interrupt_by_signals() -> None:
+    """Have SIGTERM and SIGHUP end a command as Ctrl-C does, so that it ends what it has begun."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, interrupt)
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as `nohup` has it
+            signal.signal(signal.SIGHUP, interrupt)
 
 
 def _tell(text: str) -> None:

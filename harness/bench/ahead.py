@@ -7,7 +7,6 @@ process maps. Whatever they cannot do, this process does itself, so that an erro
 
 from __future__ import annotations
 
-import ctypes
 import io
 import mmap
 import multiprocessing
@@ -30,6 +29,7 @@ from harness.inputs import draw
 from harness.inputs.drawn_once import DRAWN, Reference
 from harness.jit.compile import compile_kernel, instantiation
 from harness.suite.launch_plan import Step, plan
+from harness.suite.processes import end_with_parent
 from harness.verify import torch_calls
 from harness.verify.expected import NUMPY_LARGEST_TIMED, prepare
 from harness.verify.prepared import SOURCE, Prepared
@@ -41,7 +41,6 @@ SHARE = 0.5  # of the machine's memory, for all prepared cases, or the whole fol
 _SHM = Path("/dev/shm")
 _FEW = 1 << 30  # bytes of room below which a folder is not used
 _PAUSE = 0.002
-_PR_SET_PDEATHSIG = 1
 _ALIGNMENT = 64
 _PREFIX = "nvfp4-ahead-"
 
@@ -134,7 +133,7 @@ class Ahead:
 
     def _work(self, own: int) -> None:
         """The life of a process. own: its number"""
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        end_with_parent()
         if os.getppid() != self._owner:
             os._exit(1)  # the process that times has ended already, so that no signal comes
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

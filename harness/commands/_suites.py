@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 from collections.abc import Callable, Sequence
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import NoReturn
 
@@ -20,6 +20,8 @@ from harness.suite.suite_file import suite_path
 
 # What pyproject.toml sets in a checkout.
 _SETTINGS = (f"--rootdir={WORKDIR}", "-o", "junit_family=xunit1")
+
+_TAKE_NOTHING = ("-x", "-v", "-vv", "-q", "-s", "-l", "--lf", "--ff", "--resume", "--bench", "--exitfirst")
 
 words = click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[RECIPE]... [OPTION OF PYTEST]...")
 cases = click.option("--case", "cases", multiple=True, metavar="ID", help="only this case, even if no set has it")
@@ -50,7 +52,10 @@ def run(
     own = [str(folder) for folder in dict.fromkeys(RECIPE_DIRS.values())]
     if jobs not in (None, "auto", "logical") and not re.fullmatch(r"\d+", jobs, re.ASCII):
         raise UsageError(f"--jobs {jobs} is no number of processes; give one, as in --jobs 4, or auto")
-    recipes = list(itertools.takewhile(lambda word: not word.startswith("-"), words))
+    recipes = list(takewhile(lambda word: not word.startswith("-"), words))
+    late = next((word for before, word in pairwise(words[len(recipes) :]) if _is_late(before, word)), None)
+    if late:
+        raise UsageError(f"'{late}' comes behind an option; name recipes first, as in: harness verify {late} ...")
     suites = [shown(suite_path(name)) for name in recipes or sorted(RECIPE_DIRS)] or [shown(SUITES)]
     for error in recipe_files.errors() if own else ():
         raise UsageError(error)
@@ -59,3 +64,9 @@ def run(
     # Cases run side by side; threads of their own would only get in each other's way.
     os.environ.update({name: os.environ.get(name, "1") for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")})
     leave(supervise([*suites, *settings, *ours, *words[len(recipes) :]], Path.cwd(), WORKDIR, RESULTS / "runs"))
+
+
+def _is_late(before: str, word: str) -> bool:
+    """Whether a word behind an option is a recipe, not what an option takes. before: the word before it"""
+    is_recipe = word in RECIPE_DIRS or (SUITES / f"{word}.yaml").is_file()
+    return is_recipe and (not before.startswith("-") or before in _TAKE_NOTHING)

@@ -11,7 +11,8 @@ from harness.errors import Exit
 from harness.files import write_text
 from harness.jit.compile import ARCHES, ON_REQUEST, Examined
 from harness.report.console import show
-from harness.suite.instantiations import Job, examine_or_say, instantiations, side_by_side
+from harness.suite.instantiations import Job, examine_or_say, instantiations
+from harness.suite.processes import side_by_side
 
 _EMULATOR = None  # in the list of work: the emulator's interpreter
 

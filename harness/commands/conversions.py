@@ -13,7 +13,8 @@ from harness.jit.nvrtc import nvrtc_version
 from harness.records.run_folder import shown
 from harness.report.console import show
 from harness.studies import conversions
-from harness.suite.instantiations import Job, instantiations, side_by_side
+from harness.suite.instantiations import Job, instantiations
+from harness.suite.processes import side_by_side
 
 
 @click.command()

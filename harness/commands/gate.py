@@ -17,7 +17,7 @@ from harness.gate import baseline as baseline_file
 from harness.gate.report import GateResult, from_lines, from_run, write_gate
 from harness.records.claims import LARGEST_EFFECT
 from harness.records.possible import require_possible
-from harness.records.run_folder import RUNS, latest_bench, read_bench, read_run, shown
+from harness.records.run_folder import RUNS, latest_bench, read_bench, read_bench_or_gate, read_run, shown
 from harness.runner.process import gpu_count
 from harness.suite.schema import nearest
 from harness.verdict import failures_of
@@ -128,14 +128,14 @@ def _against_revision(
     changed = [found.case.id for found in done if found.decision.verdict in decision.CHANGED]
     if changed and not once:
         folder = path.parent / second_process.FOLDER
-        commit = read_bench(path)[0]["base_commit"]  # where a branch that moves was
+        commit = read_bench_or_gate(path)[0]["base_commit"]  # where a branch that moves was
         second = second_process.compare_again(commit, effect or decision.EFFECT, again, changed, folder)
         done = second_process.recurring_comparisons(done, second)
         revision_run.rewrite(path, done)
     judgements = [revision_run.judgement(comparison) for comparison in done]
     records = [comparison.verified.to_record() for comparison in done if comparison.verified]
     code = against_baseline.exit_code(records, judgements)
-    _tell(path.parent, from_lines(*read_bench(path), records), code)
+    _tell(path.parent, from_lines(*read_bench_or_gate(path), records), code)
     return code
 
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 from pathlib import Path
 
 import click
@@ -73,7 +72,6 @@ def _beside(rows: pd.DataFrame, program: str, chosen: list[Exhibit], jobs: int, 
     names = [each.name for each in chosen]
     for title in TITLES:
         rows[title] = NOT_ASKED
-    before = signal.signal(signal.SIGTERM, _interrupt)
     try:
         with contextlib.closing(asked([program], chosen, jobs)) as every:
             for said in every:
@@ -84,10 +82,4 @@ def _beside(rows: pd.DataFrame, program: str, chosen: list[Exhibit], jobs: int, 
     except KeyboardInterrupt:
         click.echo(f"interrupted; what compute-sanitizer was not asked is {NOT_ASKED!r}")
         return False
-    finally:
-        signal.signal(signal.SIGTERM, before)
     return True
-
-
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt

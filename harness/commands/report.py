@@ -6,7 +6,8 @@ import click
 
 from harness.gate.against_baseline import exit_code
 from harness.gate.report import from_lines, write_pages
-from harness.records.run_folder import read_bench, read_run
+from harness.records.records import is_gate
+from harness.records.run_folder import read_bench_or_gate, read_run
 from harness.report import tables
 
 
@@ -19,8 +20,8 @@ def command(run: Path) -> None:
     written beside it.
     """
     if run.suffix == ".jsonl":
-        header, lines = read_bench(run)
-        if "base" in header:
+        header, lines = read_bench_or_gate(run)
+        if is_gate(header):
             gated = from_lines(header, lines)
             paths = write_pages(run.parent, run.stem, gated, exit_code(gated.records, gated.judgements))
         else:

@@ -53,7 +53,7 @@ from harness.emulator.machine.basic_blocks import (
 )
 from harness.emulator.machine.launch_state import Hazard, Resources
 from harness.emulator.ptx.limits import UNREADABLE
-from harness.emulator.ptx.syntax import Immediate, Instruction, Kernel, Name, Variable
+from harness.emulator.ptx.syntax import Immediate, Instruction, Kernel, Name, Variable, Vector
 from harness.emulator.stored import pack, unpack
 
 DECODERS: dict[str, Decoder] = {
@@ -93,6 +93,7 @@ _COMPILED = ("ld.param", "ld.const", "ld.local", "st.local")
 _BARRIERS = ("bar.sync", "bar.cta.sync", "barrier.sync", "barrier.cta.sync")
 _ARRIVALS = ("bar.arrive", "bar.cta.arrive", "barrier.arrive", "barrier.cta.arrive")
 _REDUCTIONS = ("bar.red", "bar.cta.red", "barrier.red", "barrier.cta.red")
+_NUMBERS, _THREADS = range(16), range(32, 1 << 16, 32)  # of a barrier
 _TERMINATORS = ("bra", "brx", "ret", "exit", "trap", *_BARRIERS, *_ARRIVALS, *_REDUCTIONS)
 
 # How many operands those have whose decoders look at the first ones alone.
@@ -303,13 +304,16 @@ def _leaders(kernel: Kernel) -> list[int]:
 
 def _instruction(emitter: Emitter, number: int, instruction: Instruction, leads: bool) -> _Instruction:
     """Decode one instruction. leads: a basic block, and is warp-wide"""
-    emitter.begin(number)
     instruction = _without_hint(instruction)
     name = instruction.mnemonic
+    emitter.begin(number, name)
     wanted = _OPERANDS.get(name, _OPERANDS.get(name.split(".")[0]))
     try:
         if wanted not in (None, len(instruction.operands)):
             raise Unsupported
+        for operand in instruction.operands:
+            if isinstance(operand, Vector):
+                emitter.require_one_type(operand)
         membermask = warp_sync.membermask(emitter, instruction) if leads else None
         if _is(instruction.mnemonic, _TERMINATORS):
             jump = _terminator(emitter, instruction)
@@ -372,6 +376,11 @@ def _barrier(emitter: Emitter, instruction: Instruction) -> Callable[[int, dict[
             raise Unsupported
         reduction = name, emitter.target(operands.pop(0), kind), emitter.source(operands.pop(), "pred")
     if len(operands) == 1 and not isinstance(operands[0], Immediate):
+        raise Unsupported
+    for given, allowed in zip(operands, (_NUMBERS, _THREADS), strict=False):
+        if isinstance(given, Immediate) and given.bits not in allowed:
+            raise Unsupported
+    if len(operands) == 1 and _is(instruction.mnemonic, _ARRIVALS):
         raise Unsupported
     number = emitter.source(operands[0], "u32")
     count = emitter.source(operands[1], "u32") if len(operands) > 1 else None

@@ -16,6 +16,7 @@ from harness.errors import HarnessError
 from harness.jit.compile import key_of
 from harness.suite.instantiations import Job
 from harness.suite.launch_plan import Step, plan
+from harness.suite.processes import serve_parent
 
 
 class Side(Protocol):
@@ -53,7 +54,7 @@ def compile_changed(cases: Iterable[Case], head: Side, base: Side, processes: in
     count = min(processes or os.cpu_count() or 1, len(jobs))
     if count > 1:
         # Not forked, because this process has a GPU in use.
-        with ProcessPoolExecutor(count, multiprocessing.get_context("spawn")) as pool:
+        with ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), serve_parent) as pool:
             list(pool.map(_compile, jobs.values()))
     return list(jobs)
 

@@ -25,7 +25,7 @@ from harness.gate.revision_run import FILE
 from harness.records import journal
 from harness.records.possible import require_possible
 from harness.records.records import Record
-from harness.records.run_folder import RunFiles, read_bench, read_run
+from harness.records.run_folder import RunFiles, read_bench_or_gate, read_run
 from harness.verdict import Judgement, Performance, Result, Verdict
 
 FOLDER = "second_process"
@@ -144,7 +144,7 @@ def compare_again(base: str, effect: float, again: bool, ids: Sequence[str], fol
     path = folder / FILE
     options = ["--once", "--base", base, "--effect", str(effect), *(["--all"] if again else [])]
     _harness("gate", str(folder.absolute()), *options, *_cases(ids))
-    lines = read_bench(path)[1] if path.exists() else []
+    lines = read_bench_or_gate(path)[1] if path.exists() else []
     return {line["case_id"]: line for line in lines if "case_id" in line}
 
 

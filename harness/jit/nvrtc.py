@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -55,6 +56,9 @@ def build(main: str, sources: Mapping[str, str], names: Sequence[str], options: 
         ptx = _text(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program).rstrip(b"\0").decode()
     finally:
         nvrtc.nvrtcDestroyProgram(program)
+        # NVRTC puts handlers back as ones that restart calls, and a thread that waits would not notice a signal.
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.siginterrupt(number, True)
     return Built(log, symbols, cubin, ptx)
 
 

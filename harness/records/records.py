@@ -242,12 +242,17 @@ def journal_lines(path: Path, lines: Sequence[bytes]) -> tuple[Record, list[Reco
     return header, list(found.values())
 
 
+def is_gate(header: Record) -> bool:
+    """Whether the header of a file of times is that of a gate against a revision."""
+    return "base" in header
+
+
 def times_lines(path: Path, lines: Sequence[bytes]) -> tuple[Record, list[Record]]:
     """Header and records of a file of times, or of a gate against a revision. Raises UsageError."""
     if not lines:
         raise UsageError(f"{path} is not what a run writes: it is empty")
     header, *records = (_parsed(path, number, line) for number, line in enumerate(lines, 1))
-    gate = "base" in header
+    gate = is_gate(header)
     _check(path, 1, GateHeader if gate else TimesHeader, header)
     seen: set[str] = set()
     for number, record in enumerate(records, 2):

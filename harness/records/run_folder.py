@@ -14,7 +14,7 @@ from harness.files import INSTALLED, RESULTS, ROOT, storage
 from harness.jit.compile import FLAGS
 from harness.records import journal
 from harness.records.claims import unmeasured_roofline
-from harness.records.records import Record, TimesHeader, journal_lines, one, times_lines
+from harness.records.records import Record, TimesHeader, is_gate, journal_lines, one, times_lines
 from harness.records.seal import sources_digest
 from harness.text import one_line, printable
 
@@ -63,7 +63,15 @@ def read_run(run_dir: Path) -> RunFiles:
 
 
 def read_bench(path: Path) -> tuple[Header, list[Record]]:
-    """Header and timed records of a `bench.jsonl`. Raises UsageError if it cannot be read."""
+    """Header and timed records of a `bench.jsonl`. Raises UsageError if it cannot be read, or is a gate's."""
+    header, records = read_bench_or_gate(path)
+    if is_gate(header):
+        raise UsageError(f"{path} is of a gate against {header['base']}, and times of a bench are wanted")
+    return header, records
+
+
+def read_bench_or_gate(path: Path) -> tuple[Header, list[Record]]:
+    """Header and lines of a `bench.jsonl`, or of a `gate.jsonl`. Raises UsageError if it cannot be read."""
     return times_lines(path, _read(path).splitlines())
 
 

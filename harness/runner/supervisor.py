@@ -7,7 +7,6 @@ from disk which of them have a record.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import subprocess
@@ -24,6 +23,7 @@ from harness.records import journal, seal
 from harness.records.run_folder import new_folder, read_run
 from harness.runner.outcome import last_line, outcome, worst
 from harness.runner.request import Request
+from harness.suite.processes import end_with_parent
 from harness.verdict import Result
 
 # A process below says NO_DEVICE by this code, because a command line that pytest cannot read ends it with that number.
@@ -34,7 +34,6 @@ SUPERVISOR = "HARNESS_SUPERVISOR"  # environment variable: process id of the sup
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SIGNALS = (*_ENDING, signal.SIGCHLD)
 _AT_ONCE = 1.0  # seconds in which a signal that comes again is the same one, sent to a group and handed down, too
-_PR_SET_PDEATHSIG = 1
 _EXPLAINED = (Exit.USAGE, Exit.INTERRUPTED, Exit.NO_DEVICE)  # pytest's process said why it ended early
 
 
@@ -117,11 +116,10 @@ class _Child:
     def __enter__(self) -> _Child:
         # From before the start, so that none is lost.
         self.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-        libc = ctypes.CDLL(None)
 
         def prepare() -> None:
             signal.pthread_sigmask(signal.SIG_SETMASK, self.mask)
-            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            end_with_parent()
 
         sys.stdout.flush()
         self.process = subprocess.Popen(

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
-
-from rich.console import Console
-from rich.progress import track
 
 from harness.contract.case import Case, Flags
 from harness.errors import CompileError, UsageError
@@ -18,9 +13,6 @@ from harness.suite.launch_plan import plan
 from harness.suite.schema import nearest
 from harness.suite.suite import load_suites
 from harness.suite.suite_file import suite_path
-
-Found = TypeVar("Found")
-Work = TypeVar("Work")
 
 
 @dataclass(frozen=True)
@@ -61,13 +53,6 @@ def _cases(sets: Sequence[str], recipes: Sequence[str]) -> Iterable[Case]:
             for case in suite.cases(name) if name in suite.sets else ():
                 found.setdefault((case.recipe, case.flags, case.problem), case)
     return found.values()
-
-
-def side_by_side(function: Callable[[Work], Found], work: Sequence[Work], processes: int) -> list[Found]:
-    """`function` of every piece of work, in their order, with a progress bar."""
-    with ProcessPoolExecutor(processes) as pool:
-        done = pool.map(function, work)
-        return list(track(done, "compiling", len(work), disable=not Console().is_terminal))
 
 
 def examine_or_say(job: Job) -> Examined | str:

@@ -70,6 +70,53 @@ def test_what_a_gpu_would_refuse_is_not_run(body: str):
 
 
 @pytest.mark.parametrize(
+    "body",
+    [
+        "add.u32 %r2, %r1, %rd0;", "add.u32 %rd1, %r1, %r0;", "add.u64 %rd1, %rd0, %r1;", "add.u32 %f1, %r1, %r0;",
+        "add.f32 %s1, %f1, %f2;", "mov.u32 %r2, %f1;", "mov.u64 %rd1, %tid.x;", "mov.u64 {%r2, %r3}, %rd0;",
+        "mov.b64 %rd1, {%f1, %s1};", "selp.u32 %r2, %f1, %r1, %p1;", "setp.lt.f32 %p1, %s1, %f1;",
+        "shl.b64 %rd1, %rd0, %rd0;", "cvt.u32.u64 %r2, %r1;", "cvt.rzi.u32.f32 %r2, %s1;",
+        "cvt.rn.bf16.f32 %r2, %f1;", "cvt.rn.satfinite.e4m3x2.f32 %r2, %f1, %f2;", "fma.rn.bf16x2 %f1, %f1, %r1, %r1;",
+        "ld.global.u32 %h1, [%rd0];", "ld.global.u32 %f1, [%rd0];", "ld.global.v2.u32 {%r2, %rd1}, [%rd0];",
+        "ld.global.u32 %r2, [%d1];", "st.global.u32 [%rd0], %h1;", "st.global.f32 [%rd0], %s1;",
+        "st.global.u32 [%rd0], 0f3F800000;", "atom.global.add.u32 %rd1, [%rd0], %r1;",
+        "red.global.add.f32 [%rd0], %s1;", "shfl.sync.bfly.b32 %rd2, %r1, 1, 31, -1;",
+        "redux.sync.max.u32 %rd1, %r1, -1;", "vote.sync.ballot.b32 %rd1, %p1, -1;", "popc.b64 %rd1, %rd0;",
+        "add.u32 %r2, %r1, 1.5;", "add.f32 %f1, %f2, 5;", "mov.b64 %rd1, 0f3F800000;", "add.u32 %r2, %r1, %tid.x;",
+        "bar.sync 17;", "bar.sync -1;", "bar.sync 0, 33;", "bar.arrive 1;",
+        "cp.async.cg.shared.global [%r1], [%rd0], 8;",
+        ".reg .b64 %r1;", ".reg .b32 p0;", ".shared .b32 x; .shared .b32 x;", "mov.f16 %h1, %h2;",
+    ],
+)  # fmt: skip
+def test_operands_of_another_type_are_refused(body: str):
+    """Registers and constants that ptxas refuses, as inline assembly with another constraint has them."""
+    before = " .reg .b16 %h<4>; .reg .f32 %f<4>; .reg .f64 %d<2>; .reg .s32 %s<2>; setp.eq.u32 %p1, %r0, %r0;"
+    assert ran(f"{before} mov.u32 %r2, 1;")[1] == 1
+    try:
+        ran(f"{before} mov.u32 %r2, 1; {body}")
+    except NotEmulated:
+        return
+    raise StillGreenError("ran")
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [(".version 8.6", ".version abc"), (".version 8.6", ".version"), (".target sm_90a", ".target sm_abc"),
+     (".target sm_90a", ".target x90"),
+     (".address_size 64", ".address_size 32"), (".address_size 64", ".address_size")],
+)  # fmt: skip
+def test_a_header_that_says_nothing_is_refused(right: str, wrong: str):
+    """A version, target or address size that there is not."""
+    text = ".version 8.6\n.target sm_90a\n.address_size 64\n.visible .entry k()\n{\n ret;\n}\n"
+    launch(Module(text), "k", (1, 1, 1), (1, 1, 1), [])
+    try:
+        launch(Module(text.replace(right, wrong)), "k", (1, 1, 1), (1, 1, 1), [])
+    except NotEmulated:
+        return
+    raise StillGreenError("ran")
+
+
+@pytest.mark.parametrize(
     "declaration", [".global .align 4 .u32 seven[1] = {7, 8};\n", ".global .align 3 .u32 seven = 7;\n"]
 )
 def test_a_declaration_that_says_two_things_is_refused(declaration: str):

@@ -19,7 +19,7 @@ from harness.gate.decision import Samples, decide
 from harness.gate.report import from_lines
 from harness.gate.revision_bench import Comparison, RevisionBench
 from harness.records.claims import UNCHANGED
-from harness.records.run_folder import commit, read_bench
+from harness.records.run_folder import commit, read_bench_or_gate
 from harness.suite.suite import find_case
 from harness.verdict import Result, Verdict
 
@@ -180,7 +180,7 @@ def test_what_a_gate_writes_is_read_as_what_it_decided(tmp_path: Path, capsys: p
 @pytest.mark.parametrize("folder", ["clean", "planted"])
 def test_the_gates_that_are_committed_are_read(tmp_path: Path, folder: str):
     """No way to green: they were decided by samples that were rounded since."""
-    lines = from_lines(*read_bench(ROOT / "results" / "gate" / folder / "gate.jsonl")).judgements
+    lines = from_lines(*read_bench_or_gate(ROOT / "results" / "gate" / folder / "gate.jsonl")).judgements
     assert {each.verdict for each in lines} == {"SAME" if folder == "clean" else "SLOWER"}
 
 

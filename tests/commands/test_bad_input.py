@@ -6,6 +6,7 @@ A line of `TRIES` is an exit code, 64 or 4 where a device lacks something, and a
 from __future__ import annotations
 
 import shlex
+import shutil
 from pathlib import Path
 
 import click
@@ -260,7 +261,12 @@ TRIES = """
 64 roofline --times nope
 64 roofline --times a.txt
 64 roofline --times nothing.jsonl
+64 roofline --times gate.jsonl
 64 roofline nope
+64 steps gate.jsonl
+64 verify -k X casts
+64 verify -x casts
+64 bench --lf casts
 64 sanitize --tool x
 64 sanitize --jobs x
 64 speed --row nope
@@ -300,6 +306,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (here / "run" / "journal.jsonl").write_text("nonsense\n")
     (here / "times.jsonl").write_text("{}\n")
     (here / "nothing.jsonl").write_text("")
+    shutil.copy(files.RESULTS / "gate" / "planted" / "gate.jsonl", here)
     (here / "loop").symlink_to("loop")
     (here / "dangling.npy").symlink_to("nowhere")
     (here / "folder.safetensors").mkdir()

@@ -31,6 +31,8 @@ def outcomes(mnemonic: str, *operands: np.ndarray, target: str = "sm_100a") -> l
     """What each order gives. operands: of one type and shape"""
     kind = operands[0].dtype
     register, load = {2: ("%rs", "u16"), 4: ("%f", "f32")}[kind.itemsize]
+    if mnemonic.endswith("x2"):
+        register, load = "%r1", "b32"
     lines = [" mov.u32 %r0, %ctaid.x; mov.u32 %r1, %ntid.x; mov.u32 %r2, %tid.x; mad.lo.s32 %r3, %r0, %r1, %r2;",
              f" setp.ge.u32 %p0, %r3, {len(operands[0])}; @%p0 ret;"]  # fmt: skip
     for i in range(len(operands) + 1):

@@ -57,10 +57,10 @@ OTHERS = {
     "to shared": Form("b64", ("b64",), "cvta.to.shared.u64 {target}, {operands};"),
     "of shared": Form("b64", ("b64",), "cvta.shared.u64 {target}, {operands};"),
     "to global": Form("b64", ("b64",), "cvta.to.global.u64 {target}, {operands};"),
-    "wider result": Form("b64", ("b32", "b32"), "add.u32 {target}, {operands};"),
-    "wider signed result": Form("b64", ("b32", "b32"), "add.s32 {target}, {operands};"),
+    "wider result": Form("b64", ("b32",), "cvt.u32.u16 {target}, {operands};"),
+    "wider signed result": Form("b64", ("b32",), "cvt.s32.s16 {target}, {operands};"),
     "wider result of 16 bits": Form("b32", ("b32",), "cvt.s16.s32 {target}, {operands};"),
-    "narrower operands": Form("b32", ("b64", "b64"), "and.b32 {target}, {operands};"),
+    "narrower operand": Form("b32", ("b64",), "cvt.u32.u32 {target}, {operands};"),
 }  # fmt: skip
 FORMS = {name: form_of(name) for name in OPCODES} | OTHERS
 
@@ -103,7 +103,8 @@ def variants(name: str, form: Form, columns: list[np.ndarray]) -> list[str]:
     plain = line(names)
     found = [plain, f"@%p14 {plain}", f"@!%p14 {plain}", f"@!%p14 bra $over; {plain}\n$over:"]
     for i, kind in enumerate(form.sources):
-        if kind != "pred" and SIZES[kind] > 1 and "{{{operands}}}" not in form.text:
+        number = kind not in ("pred", "f16") and not name.endswith("x2")  # PTX has no constant of these
+        if number and SIZES[kind] > 1 and "{{{operands}}}" not in form.text:
             found += [line([*names[:i], constant(kind, int(column)), *names[i + 1 :]]) for column in columns[i][:2]]
     return found
 

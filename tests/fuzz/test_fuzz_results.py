@@ -19,7 +19,7 @@ from harness.errors import Exit, UsageError
 from harness.gate import baseline
 from harness.records.journal import Journal
 from harness.records.records import Finished
-from harness.records.run_folder import read_bench, read_run
+from harness.records.run_folder import read_bench_or_gate, read_run
 from harness.report import tables
 from harness.verdict import Result
 
@@ -111,7 +111,7 @@ def test_times_that_are_read_are_the_times_that_are_there(folder: Path, content:
     path.write_bytes(content)
     with patience():
         try:
-            header, records = read_bench(path)
+            header, records = read_bench_or_gate(path)
         except UsageError:
             return
     assert [header, *records] == [json.loads(line) for line in content.splitlines()]

@@ -21,7 +21,7 @@ from harness.gate.decision import Samples, decide
 from harness.gate.report import from_lines
 from harness.gate.revision_bench import Comparison
 from harness.gate.second_process import recurring
-from harness.records.run_folder import RunFiles, read_bench
+from harness.records.run_folder import RunFiles, read_bench_or_gate
 from harness.suite.suite import find_case
 from harness.verdict import Judgement, Performance, Result, Verdict
 
@@ -74,7 +74,7 @@ def test_what_changed_counts_if_it_recurs(written, changed: str):
         ("SAME", None), (changed, True), ("AMBIGUOUS", False),
     ]  # fmt: skip
     assert lines[0] == DUEL_HEADER and "end" in lines[-1]
-    assert [each.verdict for each in from_lines(*read_bench(path)).judgements] == ["SAME", changed, "AMBIGUOUS"]
+    assert [each.verdict for each in from_lines(*read_bench_or_gate(path)).judgements] == ["SAME", changed, "AMBIGUOUS"]
 
 
 def test_a_second_process_that_does_not_come_to_a_case_proves_nothing(written):
@@ -90,7 +90,7 @@ def test_a_kernel_that_is_wrong_in_the_second_process_is_wrong(written):
     assert found[1].verified.verdict is Verdict.MISMATCH
     assert found[1].decision.reason == "in a second process: MISMATCH: 3 bytes differ"
     revision_run.rewrite(path, found)
-    _, lines = read_bench(path)
+    _, lines = read_bench_or_gate(path)
     assert [line.get("verified") for line in lines[:-1]] == ["PASS", "MISMATCH", "PASS"]
 
 
@@ -156,7 +156,7 @@ def test_the_command_asks_a_second_process(written, changed: str, monkeypatch, c
     ids = [case.id for case in CASES[1:]]
     commit = DUEL_HEADER["base_commit"]  # not `main`, which may have moved
     assert asked == ([] if once else [(commit, 0.01, False, ids, path.parent / "second_process")])
-    told = [line["recurs"] for line in read_bench(path)[1] if "case_id" in line]
+    told = [line["recurs"] for line in read_bench_or_gate(path)[1] if "case_id" in line]
     assert told == [None, *([None] * 2 if once else [recurs] * 2)]
 
 

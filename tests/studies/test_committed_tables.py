@@ -16,10 +16,10 @@ from harness import cli
 from harness.commands import tables as command
 from harness.errors import Exit, UsageError
 from harness.files import RESULTS, ROOT
-from harness.gate.child import end_with_parent
 from harness.report.tables import write_jsonl
 from harness.studies.committed import catalogue, make
 from harness.studies.committed.state import sources, state
+from harness.suite.processes import end_with_parent
 
 GPU = "nvidia-h200"
 TABLES, BY_HAND = catalogue.load()

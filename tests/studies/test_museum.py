@@ -136,12 +136,10 @@ if name == 'te_3474':
 sys.exit(99 if bug and tool == 'racecheck' else 0)""",
     )
     code = f"""
-import sys
+from harness.cli import main
 from harness.commands import museum
 museum.gpu_name = lambda: "some GPU"
-sys.argv = ["harness", "-k", "TransformerEngine#34", "--sanitizer", {str(named)!r}, "--jobs", "2",
-            "--out", {str(tmp_path)!r}]
-sys.exit(museum.command(standalone_mode=False))
+main(["museum", "-k", "TransformerEngine#34", "--sanitizer", {str(named)!r}, "--jobs", "2", "--out", {str(tmp_path)!r}])
 """
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=ROOT)
     assert process.stdout is not None

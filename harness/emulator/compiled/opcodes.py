@@ -51,7 +51,7 @@ def _table() -> dict[str, tuple[int, int]]:
 
     for width in ("16", "32", "64"):
         wide = width == "64"
-        define(MOV64 if wide else MOV, *(f"mov.{kind}{width}" for kind in "busf"))
+        define(MOV64 if wide else MOV, *(f"mov.{kind}{width}" for kind in "busf" if kind + width != "f16"))
         define(SELP64 if wide else SELP, *(f"selp.{kind}{width}" for kind in "busf"))
         for name, narrow, large in (("and", AND, AND64), ("or", OR, OR64), ("xor", XOR, XOR64)):
             define(large if wide else narrow, f"{name}.b{width}")

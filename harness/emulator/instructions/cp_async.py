@@ -30,7 +30,7 @@ def cp_async(emitter: Emitter, instruction: Instruction) -> None:
     if not set(parts[5:]) <= HINTS:
         raise Unsupported
     size = instruction.operands[2].bits
-    if size not in (4, 8, 16):
+    if size not in ((16,) if ".cg." in instruction.mnemonic else (4, 8, 16)):
         raise Unsupported
     count, width = (size // 8, 8) if size > 8 else (1, size)
     reads = emitter.access(instruction, "global", "reads", width, count)

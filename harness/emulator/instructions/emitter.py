@@ -15,6 +15,7 @@ import numpy as np
 from harness.emulator.compiled import opcodes
 from harness.emulator.compiled.layout import ACCESS_BITS
 from harness.emulator.errors import NotEmulated
+from harness.emulator.instructions.operand_types import of_one_type, operand_types
 from harness.emulator.instructions.steps import arithmetic, guarded, hazard_checked, waited_checked
 from harness.emulator.machine.basic_blocks import DecodedStep, Fast, Step
 from harness.emulator.machine.launch_state import Hazard, Resources
@@ -26,7 +27,7 @@ from harness.emulator.registers import SIGNED, UNSIGNED, Bits, Compute
 
 
 class Unsupported(Exception):
-    """Raised by a decoder for a form of an instruction that it lacks."""
+    """Raised by a decoder for a form of an instruction that it lacks, or that PTX does not have."""
 
 
 def dtype_of(kind: str) -> type:
@@ -80,6 +81,7 @@ class Emitter:
         self.hazards: list[Hazard] = []
         self.in_flight: dict[int, frozenset[int]] = {}
         self.number = 0
+        self.types = operand_types("")
         self._lay_out(module_variables)
 
     def _lay_out(self, module_variables: dict[str, Variable]) -> None:
@@ -106,10 +108,10 @@ class Emitter:
             end += parameter.size
         self.parameter_size = end
 
-    def begin(self, number: int) -> None:
+    def begin(self, number: int, mnemonic: str) -> None:
         """Begin instruction number `number` of the kernel, for the first time or again."""
         self.discard()
-        self.number = number
+        self.number, self.types = number, operand_types(mnemonic)
         self._again = iter(self._allotted[number]) if number in self._allotted else None
         self._now = self._allotted.setdefault(number, [])
 
@@ -185,6 +187,12 @@ class Emitter:
             return self.specials[text], "b64" if wide else "b32"
         return None
 
+    def require_one_type(self, vector: Vector) -> None:
+        """Raise Unsupported for a vector of registers of several types."""
+        found = [self.named(item.text) for item in vector.items if isinstance(item, Name) and item.text != "_"]
+        if not of_one_type(each[1] for each in found if each):
+            raise Unsupported
+
     def source(self, operand: Operand, kind: str) -> int:
         """The slot to read an operand of type `kind` from."""
         if isinstance(operand, Immediate):
@@ -199,18 +207,21 @@ class Emitter:
         if not found:
             return self.constant(self.address_of(operand.text), kind)
         slot, own = found
+        special = operand.text in SPECIALS
+        if not (self.types.takes_special(own, kind) if special else self.types.takes_source(own, kind)):
+            raise Unsupported
         if dtype_of(own) is not dtype_of(kind):
-            slot = self._converted(slot, own, kind)
+            slot = self._converted(slot, kind)
         if operand.negated:
             slot = self.compute(np.logical_not, "pred", (slot,), fast=(opcodes.NOT_PREDICATE, 0))
         return slot
 
     def _pattern(self, operand: Immediate, kind: str) -> int:
+        if not self.types.takes_constant(operand, kind):
+            raise Unsupported
         if operand.size == 8 and SIZES[kind] == 4:
             value = np.uint64(operand.bits).view(np.float64).astype(np.float32)
             return int(value.view(np.uint32))
-        if operand.size == 0 and kind in ("f32", "f64"):
-            raise Unsupported
         return operand.bits
 
     def address_of(self, name: str) -> int:
@@ -219,9 +230,7 @@ class Emitter:
             raise Unsupported
         return self.addresses[name]
 
-    def _converted(self, slot: int, own: str, kind: str) -> int:
-        if "pred" in (own, kind):
-            raise Unsupported
+    def _converted(self, slot: int, kind: str) -> int:
         dtype = dtype_of(kind)
         fast = _resize(self.kind(slot).itemsize, SIZES[kind], False)
         return self.compute(lambda value: value.astype(dtype), kind, (slot,), fast=fast)
@@ -234,10 +243,10 @@ class Emitter:
         if not found:
             raise Unsupported
         slot, own = found
+        if operand.text in SPECIALS or not self.types.takes_result(own, kind):
+            raise Unsupported
         if dtype_of(own) is dtype_of(kind):
             return slot
-        if "pred" in (own, kind):
-            raise Unsupported
         narrow = self.slot(kind)
         self.widenings.append((slot, narrow, kind.startswith("s")))
         return narrow

@@ -9,6 +9,7 @@ import numpy as np
 from harness.emulator.arithmetic.atomics import ATOMICS, GLOBAL_ADD_F32
 from harness.emulator.compiled import opcodes
 from harness.emulator.instructions.emitter import Decoder, Emitter, Unsupported
+from harness.emulator.instructions.operand_types import holds_address
 from harness.emulator.machine.basic_blocks import Fast
 from harness.emulator.machine.batch import Batch
 from harness.emulator.memory import Access
@@ -88,7 +89,7 @@ def place(emitter: Emitter, operand: Operand, access: Access) -> Place:
     if not found:
         return Place(emitter.constant(emitter.address_of(operand.base.text) + operand.offset, "b64"), 0)
     slot, kind = found
-    if SIZES[kind] not in (4, 8):
+    if not holds_address(kind):
         raise Unsupported
     return Place(slot, operand.offset)
 
@@ -154,10 +155,7 @@ def store(emitter: Emitter, instruction: Instruction) -> None:
     if instruction.mnemonic.startswith(("st.param", "st.const")) or len(instruction.operands) != 2:
         raise Unsupported
     address = place(emitter, instruction.operands[0], access)
-    sources = [
-        emitter.source(item, f"b{8 * access.size}" if not element.startswith("f") else element)
-        for item in items_of(instruction.operands[1], access.count)
-    ]
+    sources = [emitter.source(item, element) for item in items_of(instruction.operands[1], access.count)]
 
     def step(batch: Batch, mask: np.ndarray | None) -> None:
         registers = batch.registers

@@ -28,6 +28,8 @@ def move(emitter: Emitter, instruction: Instruction) -> None:
         _move_halves(emitter, target, source)
         return
     kind = _kind(instruction)
+    if "f16" in kind or isinstance(target, Vector) | isinstance(source, Vector) and kind[0] != "b":
+        raise Unsupported
     if isinstance(target, Vector):
         _unpack(emitter, target.items, source, kind)
     elif isinstance(source, Vector):

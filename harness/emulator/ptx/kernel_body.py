@@ -46,6 +46,7 @@ class BodyParser:
     def __init__(self, kernel: Kernel, files: dict[int, str]):
         self.kernel, self.files = kernel, files
         self.scopes: list[dict[str, str]] = [{}]
+        self.outer = {parameter.name for parameter in kernel.parameters}
         self.location: Location | None = None  # of the last .loc
         self.line = 0  # of the PTX
         self.calls: dict[tuple[str, str, str], Location] = {}
@@ -138,6 +139,8 @@ class BodyParser:
             self.kernel.targets[self.pending_label] = targets
         elif text.startswith((".shared", ".local")):
             declared = variable(text)
+            if declared.name in self.kernel.variables or declared.name in self.outer:
+                raise NotEmulated(f"the variable {declared.name!r}, which is there twice")
             self.kernel.variables[declared.name] = declared
             check_total(self.kernel.variables)
         elif text.startswith(".param"):
@@ -160,6 +163,8 @@ class BodyParser:
         suffix = f"@{len(self.kernel.registers)}" if len(self.scopes) > 1 else ""
         for name in re.split(r"\s*,\s*", names.strip()):
             for register in _expand(name):
+                if register in self.scopes[-1] or len(self.scopes) == 1 and register in self.outer:
+                    raise NotEmulated(f"the register {register!r}, which is there twice")
                 unique = self.scopes[-1][register] = register + suffix
                 if kind == "b128":
                     self.halves[unique] = Name(f"{unique}:low"), Name(f"{unique}:high")

@@ -48,11 +48,12 @@ class Program:
 
 
 _TOP = re.compile(
-    r"""\s+ | \.version[^\n]* | \.address_size[^\n]* | \.target\s+(?P<target>\w+)[^\n]*
+    r"""\s+ | (?P<header>\.(?:version|address_size|target)\b[^\n]*)
     | \.file\s+(?P<index>\d+)\s+"(?P<file>[^"\n]*)"[^\n]* | \.section[^{;]*\{[^}]*\}
     | (?P<head>[^;{}=()]*\.(?:entry|func)\b) | (?P<statement>\.[^;]*;)""",
     re.VERBOSE,
 )
+_HEADER = re.compile(r"\.version\s+\d+\.\d+|\.address_size\s+64|\.target\s+(?P<target>sm_\d+[af]?)(?:\s*,\s*\w+)*")
 _ENTRY = re.compile(r"\s*([\w$]+)\s*(?:\(([^)]*)\))?\s*([^{;]*)")
 _COMMENT = re.compile(r"/\*.*?(?:\*/|\Z)|//[^\n]*", re.DOTALL)
 
@@ -78,8 +79,8 @@ def parse(text: str) -> Program:
 
 def _construct(program: Program, text: str, match: re.Match, line: int) -> tuple[Program, int]:
     """The program with what was matched on a line, and where that ends."""
-    if match["target"]:
-        return replace(program, target=match["target"]), match.end()
+    if match["header"]:
+        return _with_header(program, match["header"].strip()), match.end()
     if match["index"]:
         program.files[int(match["index"])] = PurePath(match["file"]).name
     elif match["head"]:
@@ -92,6 +93,13 @@ def _construct(program: Program, text: str, match: re.Match, line: int) -> tuple
         program.variables[declared.name] = declared
         check_total(program.variables)
     return program, match.end()
+
+
+def _with_header(program: Program, text: str) -> Program:
+    found = _HEADER.fullmatch(text)
+    if not found:
+        raise NotEmulated(f"the directive {text[:60]!r}")
+    return replace(program, target=found["target"]) if found["target"] else program
 
 
 def _parameters(text: str) -> tuple[Variable, ...]:

@@ -26,7 +26,7 @@ from harness.records import journal, seal, shards
 from harness.records.journal import Journal
 from harness.records.possible import evidence, require_possible
 from harness.records.records import Record
-from harness.records.run_folder import BENCH, BENCH_HEADER, RunFiles, read_bench, read_run
+from harness.records.run_folder import BENCH, BENCH_HEADER, RunFiles, read_bench, read_bench_or_gate, read_run
 from harness.report import tables
 from harness.studies.mutated_text import mutated, mutated_json
 from harness.suite.suite import find_case
@@ -131,7 +131,7 @@ def _times(folder: Path, original: Original, rng: random.Random) -> str:
 
 
 def _compared(folder: Path, original: Original, rng: random.Random) -> str:
-    gated = from_lines(*read_bench(folder / "gate.jsonl"))
+    gated = from_lines(*read_bench_or_gate(folder / "gate.jsonl"))
     slower = [one.case_id for one in gated.judgements if one.verdict == "SAME" and one.case_id in original.medians]
     return f"{slower} is SAME" if slower else ""
 
@@ -166,10 +166,16 @@ def _claims(record: Record) -> tuple:
 # Right runs
 
 
+def prepare() -> None:
+    """Read the runs that trials change. Raises UsageError if a checkout's results are not there."""
+    _readers()
+
+
 @cache
 def _readers() -> list[tuple[Callable[[Path, Original, random.Random], str], Original]]:
-    if not BASELINE.exists():
-        raise UsageError(f"there is no {BASELINE}; this kind takes its runs from a checkout's results")
+    for path in (BASELINE, GATE):
+        if not path.exists():
+            raise UsageError(f"there is no {path}; this kind takes its runs from a checkout's results")
     verified, timed = _verified(), _timed()
     times = Original({BENCH: timed.files[BENCH]}, timed.claims, timed.medians, False)
     lines = [json.loads(line) for line in GATE.read_text().splitlines()]

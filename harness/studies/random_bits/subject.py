@@ -24,7 +24,7 @@ def require() -> None:
         import scipy.stats  # noqa: F401
     except ImportError:
         raise UsageError(
-            "random bits are judged with scipy, which is not installed: pip install -e '.[stats]'"
+            "random bits are judged with scipy, which is not installed: pip install 'nvfp4-harness[stats]'"
         ) from None
 
 

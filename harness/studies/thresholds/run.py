@@ -16,6 +16,7 @@ from harness.errors import LaunchError, UsageError
 from harness.report.tables import frame
 from harness.studies.thresholds import reasons, watched_kernels, watched_oracles
 from harness.studies.thresholds.outcomes import OUTCOMES, Missing, Site
+from harness.suite.processes import serve_parent
 from harness.suite.suite import Suite
 from harness.verify.expected import expect
 
@@ -64,7 +65,7 @@ def study(
     with tempfile.TemporaryDirectory(prefix="thresholds-") as folder:
         watched_oracles.replace(Path(folder))
         watched_kernels.watch()
-        with multiprocessing.get_context("fork").Pool(jobs) as pool:
+        with multiprocessing.get_context("fork").Pool(jobs, serve_parent) as pool:
             for (own, _), seen in zip(tasks, pool.imap(_run, tasks), strict=True):
                 before, done = found, done + len(own)
                 OUTCOMES.merge(seen)

@@ -1,0 +1,78 @@
+"""A command that is ended from outside ends what it has begun."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from harness.errors import Exit
+
+# Each piece of work takes longer than a test waits.
+POOLS = {
+    "side by side": "from harness.suite.processes import side_by_side; side_by_side(time.sleep, [5, 5, 300, 300], 2)",
+    "a pool": "import multiprocessing; from harness.suite.processes import serve_parent\n"
+    "with multiprocessing.get_context('fork').Pool(2, serve_parent) as pool: pool.map(time.sleep, [300, 300])",
+}  # fmt: skip
+
+
+def started(work: str) -> tuple[subprocess.Popen[str], list[str]]:
+    """A command that does this work in two processes, and their ids."""
+    lines = "\n    ".join(work.split("\n"))
+    code = f"""
+import time
+from harness import cli
+@cli.cli.command("work")
+def command():
+    {lines}
+cli.Commands.get_command = lambda self, context, name: command
+cli.Commands.list_commands = lambda self, context: ["work"]
+cli.main(["work"])
+"""
+    process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    deadline = time.monotonic() + 20
+    while len(found := children.read_text().split()) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(0.3)  # until they have begun
+    return process, found
+
+
+def is_there(pid: str) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("work", POOLS.values(), ids=POOLS)
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_a_pool_ends_with_its_command(work: str, ending: signal.Signals):
+    """SIGTERM, as `timeout` and a CI send it, ends it as Ctrl-C does; its processes end whatever ended it."""
+    process, workers = started(work)
+    os.kill(process.pid, ending)
+    _, printed = process.communicate(timeout=20)
+    assert process.returncode == (-ending if ending == signal.SIGKILL else Exit.INTERRUPTED), printed
+    assert "Traceback" not in printed
+    deadline = time.monotonic() + 5
+    while any(map(is_there, workers)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert len(workers) == 2 and not any(map(is_there, workers))
+
+
+def test_ctrl_c_is_noticed_behind_a_compilation():
+    """NVRTC leaves the handlers of signals so that a thread that waits does not notice them."""
+    code = "import threading; from harness.jit.nvrtc import nvrtc_build; nvrtc_build(); print('.', flush=True)\n"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code + "threading.Event().wait()"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    process.stdout.readline()
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    _, printed = process.communicate(timeout=20)
+    assert printed.rstrip().endswith(b"KeyboardInterrupt")
