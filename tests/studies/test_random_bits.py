@@ -278,5 +278,5 @@ def test_scipy_is_asked_for_by_name(monkeypatch: pytest.MonkeyPatch):
     from harness.studies.random_bits.subject import require
 
     monkeypatch.setitem(sys.modules, "scipy.stats", None)
-    with pytest.raises(UsageError, match=r"pip install -e '\.\[stats\]'"):
+    with pytest.raises(UsageError, match=r"pip install 'nvfp4-harness\[stats\]'"):
         require()
