@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
@@ -59,6 +59,18 @@ class Commands(click.Group):
         if name not in self.list_commands(context):
             return None
         return importlib.import_module(f"harness.commands.{name}").command
+
+    def invoke(self, context: click.Context) -> Any:
+        """Run the command. Where its reader, such as `head`, has read enough, end as other programs do, by SIGPIPE.
+
+        click would end with 1, by which a byte differs.
+        """
+        try:
+            return super().invoke(context)
+        except BrokenPipeError:
+            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGPIPE)
+            raise
 
     def resolve_command(
         self, context: click.Context, args: list[str]
@@ -103,9 +115,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         code = Exit.USAGE
     except (click.Abort, KeyboardInterrupt):
         code = Exit.INTERRUPTED
-    except BrokenPipeError:
-        _close_output()  # the reader, such as `head`, has read enough
-        code = Exit.CLEAN
     except MemoryError:
         _tell("error: this machine has not enough memory for that; choose less at a time")
         code = Exit.USAGE
@@ -138,10 +147,12 @@ def _tell(text: str) -> None:
 
 
 def _have_outputs() -> None:
-    # A shell may close them, `>&-`, and Python then has none.
-    for name in ("stdout", "stderr"):
+    # A shell may close them, `>&-`, and then Python has none, nor has a process that is begun here.
+    for number, name in ((1, "stdout"), (2, "stderr")):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123 - as long as the process
+            os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+            os.set_inheritable(number, True)
+            setattr(sys, name, os.fdopen(number, "w", encoding="utf-8"))
 
 
 def _close_output() -> None:

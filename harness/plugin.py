@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from harness.errors import Exit, HarnessError
-from harness.runner.request import named_suites
+from harness.runner.request import named_path, named_suites
 from harness.runner.supervisor import leave, supervise, supervised
 from harness.suite.own_recipes import use_recipe_dir
 from harness.suite.schema import nearest
@@ -47,7 +47,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption("--cluster", metavar="ADDRESS", help="run cases on the workers of the Dask scheduler at ADDRESS")
     group.addoption("--energy", action="store_true", help="with --bench: measure the energy of each graph, too")
-    group.addoption("--run-dir", type=Path, metavar="DIR", help="where records and reports go (results/runs/<UTC>)")
+    group.addoption(
+        "--run-dir", type=named_path, metavar="DIR", help="where records and reports go (results/runs/<UTC>)"
+    )
     group.addoption("--resume", action="store_true", help="go on with the run in --run-dir, or with the newest one")
     group.addoption(
         "--case-timeout", default=CASE_TIMEOUT, metavar="SECONDS",

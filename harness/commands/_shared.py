@@ -28,8 +28,21 @@ class Number(click.FloatRange):
         return number
 
 
-FOLDER = click.Path(file_okay=False, path_type=Path)
-FILE = click.Path(dir_okay=False, path_type=Path)
+class NamedPath(click.Path):
+    """A path as `Path`, which is not empty, as of a shell variable that is not set: that is the folder one is in."""
+
+    def __init__(self, **options: bool):
+        super().__init__(path_type=Path, **options)
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Any:
+        if value == "":
+            self.fail("the path is empty", parameter, context)
+        return super().convert(value, parameter, context)
+
+
+PATH = NamedPath()
+FOLDER = NamedPath(file_okay=False)
+FILE = NamedPath(dir_okay=False)
 
 recipes = click.argument("recipes", nargs=-1, metavar="[RECIPE]...")
 sets = click.option("--set", "sets", multiple=True, metavar="NAME", help="only what this set runs (all sets)")
@@ -49,7 +62,7 @@ def _use(context: click.Context, parameter: click.Parameter, folders: tuple[Path
 
 
 recipe_dir = click.option(
-    "--recipe-dir", multiple=True, type=click.Path(path_type=Path), metavar="DIR", is_eager=True, expose_value=False,
+    "--recipe-dir", multiple=True, type=PATH, metavar="DIR", is_eager=True, expose_value=False,
     callback=_use, help="a folder with recipes of yours: S.cu, S.py, S.yaml",
 )  # fmt: skip
 

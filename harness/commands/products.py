@@ -18,7 +18,7 @@ from harness.studies.quality.product_bounds import SETS, Bounds
 
 
 @click.command()
-@click.argument("path", required=False, metavar="[FILE]", type=click.Path(path_type=Path))
+@click.argument("path", required=False, metavar="[FILE]", type=_shared.PATH)
 @click.option("--input", "-i", "names", multiple=True, metavar="NAME", help="only this distribution, as suites name it")
 @click.option("--shape", metavar="MxKxN", help="the shape of --input (256x384x128)")
 @click.option("--set", "chosen", type=click.Choice(SETS), help="the layers of products.yaml in this set (smoke)")

@@ -20,7 +20,7 @@ from harness.studies.quality.tensors import Tensor
 
 
 @click.command()
-@click.argument("path", required=False, metavar="[FILE]", type=click.Path(path_type=Path))
+@click.argument("path", required=False, metavar="[FILE]", type=_shared.PATH)
 @click.option("--tensor", "-t", "patterns", multiple=True, metavar="NAME", help="only this tensor of FILE, or 'NA*ME'")
 @click.option("--input", "-i", "names", multiple=True, metavar="NAME", help="this distribution, as suites name it")
 @click.option("--recipe", "-R", "specs", multiple=True, metavar="R[/K=V,...]", help="only this recipe, or variant")

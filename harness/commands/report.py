@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from harness.commands import _shared
 from harness.gate.against_baseline import exit_code
 from harness.gate.report import from_lines, write_pages
 from harness.records.records import is_gate
@@ -12,7 +13,7 @@ from harness.report import tables
 
 
 @click.command()
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=_shared.PATH)
 def command(run: Path) -> None:
     """Write the tables and pages of a run again from its journal; the run may be unfinished.
 

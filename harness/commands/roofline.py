@@ -6,6 +6,7 @@ import click
 import pandas as pd
 
 from harness.bench.targets import TargetResult, Targets, load, reached
+from harness.commands import _shared
 from harness.errors import Exit, UsageError
 from harness.files import SUITES, WORKDIR, in_workdir, write_text
 from harness.records.run_folder import Header, new_folder, read_bench, read_run, shown
@@ -18,10 +19,10 @@ FACTS = ("GPU", "copy roofline (read + written)", "method", "compile flags", "da
 
 
 @click.command()
-@click.option("--run-dir", type=click.Path(path_type=Path), metavar="DIR", help="a new folder for the times")
-@click.option("--times", type=click.Path(path_type=Path), metavar="FILE", help="time nothing; read a bench.jsonl")
+@click.option("--run-dir", type=_shared.PATH, metavar="DIR", help="a new folder for the times")
+@click.option("--times", type=_shared.PATH, metavar="FILE", help="time nothing; read a bench.jsonl")
 @click.option("--energy", is_flag=True, help="measure the energy of each kernel, too")
-@click.option("--into", type=click.Path(path_type=Path), metavar="FILE", help="write the table to FILE, as Markdown")
+@click.option("--into", type=_shared.PATH, metavar="FILE", help="write the table to FILE, as Markdown")
 def command(run_dir: Path | None, times: Path | None, energy: bool, into: Path | None) -> int:
     """Time every kernel that has a figure to reach, and compare it with that figure.
 

@@ -23,7 +23,7 @@ from harness.suite.suite import find_case
 @_shared.device()
 @click.option(
     "--kernels",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    type=_shared.NamedPath(exists=True, file_okay=False),
     metavar="DIR",
     help="the folder of the .cu files (harness/kernels)",
 )

@@ -5,18 +5,19 @@ from pathlib import Path
 
 import click
 
+from harness.commands import _shared
 from harness.errors import Exit
 from harness.files import write_text
 from harness.records.run_folder import shown
 
 
 @click.command()
-@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
+@click.argument("runs", nargs=-1, required=True, type=_shared.PATH, metavar="RUN...")
 @click.option(
     "--out",
     default=Path(),
     show_default=True,
-    type=click.Path(path_type=Path),
+    type=_shared.PATH,
     metavar="DIR",
     help="the folder of steps.md and steps.csv",
 )

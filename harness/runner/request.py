@@ -74,6 +74,13 @@ def named_suites(words: Sequence[str], folder: Path) -> tuple[tuple[Path, ...], 
     return tuple(whole), {path: frozenset(ids) for path, ids in nodes.items() if not whole[path]}
 
 
+def named_path(text: str) -> Path:
+    """A path of the command line. Raises ArgumentTypeError for an empty one, as of a shell variable that is not set."""
+    if not text:
+        raise argparse.ArgumentTypeError("the path is empty")
+    return Path(text)
+
+
 def _parser() -> argparse.ArgumentParser:
     """The options of ours and of pytest's that choose cases; any other word is left to pytest."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
@@ -84,7 +91,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--shard", default="1/1")
     parser.add_argument("--bench", action="store_true")
     parser.add_argument("--cluster", default="")
-    parser.add_argument("--run-dir", type=Path)
+    parser.add_argument("--run-dir", type=named_path)
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--subject", default="")
     parser.add_argument("-k", dest="keyword", default="")

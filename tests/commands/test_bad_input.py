@@ -261,6 +261,14 @@ TRIES = """
 64 roofline --times nope
 64 roofline --times a.txt
 64 roofline --times nothing.jsonl
+64 report ""
+64 gate ""
+64 merge --into "" run
+64 merge --into x ""
+64 quality --out ""
+64 verify casts --run-dir ""
+64 bench casts --run-dir ""
+64 verify casts --recipe-dir ""
 64 roofline --times gate.jsonl
 64 roofline nope
 64 steps gate.jsonl

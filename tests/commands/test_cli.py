@@ -12,7 +12,7 @@ import pytest
 
 from harness import cli
 from harness.errors import DeviceUnavailable, Exit, StorageError
-from harness.files import SUITES
+from harness.files import ROOT, SUITES
 from harness.jit.cache import cache_folder
 from harness.suite.suite import suite_of
 
@@ -219,6 +219,21 @@ def test_a_closed_output_is_one_that_nobody_reads(closed):
     line = f"{shlex.quote(sys.executable)} -m harness list casts {closed}; echo $?"
     done = subprocess.run(["sh", "-c", line], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("0\n", "")
+
+
+def test_a_closed_output_is_closed_for_the_processes_below_too():
+    line = f"{shlex.quote(sys.executable)} -m harness verify casts -k 16x528 >&-; echo $? >&2"
+    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, cwd=ROOT)
+    assert done.stderr == "0\n"
+
+
+def test_a_reader_that_has_read_enough_ends_the_command_by_sigpipe():
+    """Neither with 0, for what may not be green, nor with click's 1, by which a byte differs."""
+    command = [sys.executable, "-m", "harness", "list"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == -signal.SIGPIPE
 
 
 @pytest.mark.parametrize("words", ["list nope", "list casts", "list --nope", ""])

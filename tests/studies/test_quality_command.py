@@ -150,7 +150,9 @@ def test_without_torch_there_is_a_sentence(harness, monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "torch", None)
     ran = harness()
     assert ran.code == Exit.USAGE
-    assert ran.err == "error: quality is computed with torch, which is not installed: pip install 'nvfp4-harness[torch]'\n"
+    assert (
+        ran.err == "error: quality is computed with torch, which is not installed: pip install 'nvfp4-harness[torch]'\n"
+    )
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,9 @@ def require() -> None:
     try:
         import torch  # noqa: F401
     except ImportError:
-        raise UsageError("quality is computed with torch, which is not installed: pip install 'nvfp4-harness[torch]'") from None
+        raise UsageError(
+            "quality is computed with torch, which is not installed: pip install 'nvfp4-harness[torch]'"
+        ) from None
 
 
 def measure(case: Case, x: np.ndarray) -> Quality:
