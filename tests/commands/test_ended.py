@@ -25,7 +25,8 @@ def started(work: str) -> tuple[subprocess.Popen[str], list[str]]:
     """A command that does this work in two processes, and their ids."""
     lines = "\n    ".join(work.split("\n"))
     code = f"""
-import time
+import signal, time
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which `nohup` in front of the tests ignores
 from harness import cli
 @cli.cli.command("work")
 def command():
