@@ -13,7 +13,7 @@ from harness.bench.gpu_timer import Clock, pilot, sample
 from harness.contract.field import Field
 from harness.suite.launch_plan import Step, bind
 
-TWO_KERNELS = "two kernels"  # the floor of a recipe of two launches
+EVENTS, TWO_KERNELS = "events", "two kernels"  # floors: of an eager time, and of a recipe of two launches
 COPY_BYTES = 512 << 20
 ROUNDS = 15
 WARM_UP = 3
@@ -51,14 +51,16 @@ def copy_gbps(clock: Clock) -> float:
 
 
 def floors_us(clock: Clock) -> dict[str, float]:
-    """Microseconds that this clock measures for almost no work; shown, never subtracted.
+    """Microseconds that this clock measures for almost no work; never subtracted from a time.
+
+    By `events` the gate compares eager times of hosts whose events take different times.
 
     events: nothing between them; eager, graph: a memset of 4 bytes; two kernels: two empty ones in a graph
     """
     eager, graph = tiny(clock)
     two_kernels = empty_kernels(clock, 2)
     with clock.stream:
-        targets = {"events": lambda: None, "eager": eager, "graph": graph, TWO_KERNELS: two_kernels}
+        targets = {EVENTS: lambda: None, "eager": eager, "graph": graph, TWO_KERNELS: two_kernels}
         for target in targets.values():
             sample(clock, target, WARM_UP)
         return {name: round(median(sample(clock, target, ROUNDS)) * 1e6, 3) for name, target in targets.items()}

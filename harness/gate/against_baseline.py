@@ -12,6 +12,10 @@ neither. Cycles are steadier: two runs whose times differed by up to 10 % differ
 on an H200, 2026-11-26). So a product, or a pipeline with one, is SAME if its cycles are, else INVALID. What moves bytes
 is always INVALID then: its time is the memory's, which need not follow that clock.
 
+An eager time is taken between two events, and what those alone take is 1.3 us on some hosts and 2.9 us on others with
+the same GPU and driver (H200, 2026-11-27). Each run measures it, and eager times are compared as if it were the
+baseline's. A time of a graph holds no such constant: its events stand around many calls.
+
 Where machine code and grids are the baseline's, the kernel is unchanged, and only the noise between two processes is
 left: the case is SAME, or AMBIGUOUS if its times changed by more than DOUBTED times what counts, because then something
 is wrong with the measurement. If its clock had two speeds, its cycles may change by as much. Only SAME and FASTER exit
@@ -21,9 +25,11 @@ with 0.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from statistics import median
 
 from harness.bench import statistics
+from harness.bench.roofline import EVENTS
 from harness.errors import SEVERITY, Exit, UsageError
 from harness.records.claims import LARGEST_EFFECT
 from harness.records.records import Record
@@ -35,6 +41,7 @@ EFFECT = 0.03  # smallest change of a time that counts
 EFFECT_US = 0.75  # and the smallest in us: two processes of one binary differ by up to 0.6 (H200, 2026-11-21)
 DRIFT = 0.05  # largest change of the copy roofline, within a run or between two, under which times are comparable
 DOUBTED = 2.0  # times the least change that counts; beyond, times of the same machine code are doubted
+SHORTEST = 0.8  # of what two events take; no eager sample is shorter than that, but for noise
 EXPOSED = 0.25  # largest share of rounds in which the GPU may have waited for the host
 
 _MACHINE_KEYS = ("gpu", "multiprocessors", "l2_bytes", "power_limit_w", "subject", "driver", "runtime", "nvrtc")
@@ -47,20 +54,49 @@ def judge(
     """Compare every case of the run and of the baseline. header: the baseline's; recipes: only these, if any"""
     new = _by_id(run.records, recipes)
     stored = _by_id(baseline, recipes)
-    refused: dict[object, str] = {}  # by commit and date of the run that measured a part of the baseline
+    known: dict[object, _Beside] = {}  # by commit and date of the run that measured a part of the baseline
 
-    def why_not(record: Record | None) -> str:
+    def beside(record: Record | None) -> _Beside:
         if record is None or not run.timed:
-            return ""
+            return _Beside()
         part = part_of(record)
-        if part not in refused:
-            refused[part] = incomparable(run.header, measured_by(record, header))
-        return refused[part]
+        if part not in known:
+            then = measured_by(record, header)
+            known[part] = _Beside(incomparable(run.header, then), _events_us(then), _events_us(run.header))
+        return known[part]
 
     return [
-        _judge(case_id, new.get(case_id), stored.get(case_id), why_not(stored.get(case_id)), effect)
+        _judge(case_id, new.get(case_id), stored.get(case_id), beside(stored.get(case_id)), effect)
         for case_id in dict.fromkeys([*stored, *new])
     ]
+
+
+@dataclass(frozen=True)
+class _Beside:
+    """A run beside the one that measured a part of the baseline.
+
+    refused: why they cannot be compared; then_us, now_us: what two events take with nothing between them, in each
+    """
+
+    refused: str = ""
+    then_us: float = 0.0
+    now_us: float = 0.0
+
+    @property
+    def shift_us(self) -> float:
+        """What to add to an eager time of this run, so that its events take what they took then."""
+        return self.then_us - self.now_us
+
+    def said(self, judgement: Judgement) -> Judgement:
+        """The judgement of an eager case, which says what was allowed for."""
+        if abs(self.shift_us) < 0.0005 or judgement.change is None:
+            return judgement
+        said = f"; two events took {self.then_us:.2f} us then and {self.now_us:.2f} now, which is allowed for"
+        return replace(judgement, reason=judgement.reason + said)
+
+
+def _events_us(header: Header) -> float:
+    return header["floors_us"].get(EVENTS, 0.0)
 
 
 def part_of(record: Record) -> tuple[str | None, str | None]:
@@ -157,7 +193,7 @@ def _by_id(records: Sequence[Record], recipes: Sequence[str] = ()) -> dict[str, 
     return {record["case_id"]: record for record in records if not recipes or record["recipe"] in recipes}
 
 
-def _judge(case_id: str, new: Record | None, stored: Record | None, refused: str, effect: float) -> Judgement:
+def _judge(case_id: str, new: Record | None, stored: Record | None, beside: _Beside, effect: float) -> Judgement:
     if new is None:
         return Judgement(case_id, Performance.NOT_MEASURED, "the baseline has it and this run has not")
     if not new.get("times"):
@@ -168,13 +204,26 @@ def _judge(case_id: str, new: Record | None, stored: Record | None, refused: str
         return Judgement(case_id, Performance.NO_BASELINE, "the baseline has no such case", now["median_us"])
     then = stored["times"]
     medians = now["median_us"], then["median_us"]
-    why = refused or _unusable("the baseline", then)
+    why = beside.refused or _unusable("the baseline", then)
     if why:
         return Judgement(case_id, Performance.INVALID, why, *medians)
     if why := _unusable("this run", now):
         return Judgement(case_id, Performance.INVALID, why, *medians, again=True)
+    if not case_id.endswith("/eager"):
+        return _judge_times(case_id, now, then, medians, effect)
+    for whose, times, events_us in (("the baseline", then, beside.then_us), ("this run", now, beside.now_us)):
+        if min(times["samples_us"]) < SHORTEST * events_us:
+            why = f"in {whose} two events with nothing between them took {events_us:.2f} us, longer than a sample"
+            return Judgement(case_id, Performance.INVALID, why, *medians)
+    shift = beside.shift_us
+    as_then = {"samples_us": [us + shift for us in now["samples_us"]], "median_us": now["median_us"] + shift}
+    return beside.said(_judge_times(case_id, now | as_then, then, medians, effect))
+
+
+def _judge_times(case_id: str, now: Mapping, then: Mapping, medians: tuple[float, float], effect: float) -> Judgement:
+    """Judge times that may be compared. medians: of both runs, as they were measured"""
     if clocks := _two_clocks(now, then):
-        return _judge_cycles(case_id, clocks, now, then, effect)
+        return _judge_cycles(case_id, clocks, now, then, medians, effect)
     for whose, times in (("the baseline", then), ("this run", now)):
         if (count := len(times["samples_us"])) < statistics.FEWEST_SAMPLES:
             why = f"{whose} has {count} samples; {statistics.FEWEST_SAMPLES} are the fewest that show anything"
@@ -232,7 +281,9 @@ def _two_clocks(now: Mapping, then: Mapping) -> str:
     return ""
 
 
-def _judge_cycles(case_id: str, clocks: str, now: Mapping, then: Mapping, effect: float) -> Judgement:
+def _judge_cycles(
+    case_id: str, clocks: str, now: Mapping, then: Mapping, medians: tuple[float, float], effect: float
+) -> Judgement:
     """Judge a case whose times are of two speeds. clocks: which run had them"""
     verdict, reason = Performance.INVALID, f"{clocks}, so its median is of neither"
     if "tflops" not in now:
@@ -247,7 +298,7 @@ def _judge_cycles(case_id: str, clocks: str, now: Mapping, then: Mapping, effect
         else:
             reason += f"; cycles {change}"
     again = verdict is Performance.INVALID
-    return Judgement(case_id, verdict, reason, now["median_us"], then["median_us"], again=again)
+    return Judgement(case_id, verdict, reason, *medians, again=again)
 
 
 def _cycles(times: Mapping) -> list[float]:

@@ -21,7 +21,7 @@ from harness.suite.suite import load_suites
 from harness.verdict import failures_of
 
 FOLDER = RESULTS / "baselines"
-_OF_A_PART = ("commit", "edited", "sources", "date", "command", "roofline")
+_OF_A_PART = ("commit", "edited", "sources", "date", "command", "roofline", "floors_us")
 
 
 def path_of(header: Header) -> Path:

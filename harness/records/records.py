@@ -168,7 +168,7 @@ class GateEnd(_Line):
 
 
 class Part(_Line):
-    """One of several runs that measured a baseline."""
+    """One of several runs that measured a baseline. floors_us: parts of before 2026-11-27 have none of their own"""
 
     commit: str
     edited: bool
@@ -176,6 +176,7 @@ class Part(_Line):
     date: str
     command: str
     roofline: list[Rate]
+    floors_us: dict[str, NotNegative] | None = None
 
 
 class TimesHeader(_Line):

@@ -412,8 +412,8 @@ def test_an_effect_that_no_slowdown_reaches_is_refused(folder: Folder, effect: s
 
 
 def test_what_is_added_for_short_times_has_a_bound():
-    short = record(us=0.1)
-    assert only(run_of(record(us=0.2, seed=1)), short).verdict is Performance.SLOWER
+    short = record(OTHER, us=0.1)
+    assert only(run_of(record(OTHER, us=0.2, seed=1)), short).verdict is Performance.SLOWER
 
 
 @pytest.mark.parametrize(

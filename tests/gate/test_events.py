@@ -1,0 +1,76 @@
+"""What two events take differs between hosts; eager times are compared as if it did not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from test_gate import BENCHED, CASE, OTHER, changed, only, record, run_of
+
+from harness.gate import against_baseline, baseline
+from harness.records.run_folder import read_bench
+from harness.verdict import Performance
+
+SLOW_EVENTS = changed(floors_us={"events": 2.9})  # where others have 1.5
+
+
+@pytest.mark.parametrize("seed", [0, 1], ids=["the same machine code", "other machine code"])
+def test_an_eager_time_may_be_longer_by_what_its_events_are(seed: int):
+    judgement = only(run_of(record(us=8.0 + 1.4, seed=seed, code=f"code {seed}"), header=SLOW_EVENTS), record(us=8.0))
+    assert judgement.verdict is Performance.SAME or "nothing can be told of so short a time" in judgement.reason
+    assert judgement.change.ratio == pytest.approx(1, abs=0.002)
+    assert (judgement.now_us, judgement.base_us) == pytest.approx((9.4, 8.0), abs=0.05)  # as they were measured
+    assert judgement.reason.endswith("; two events took 1.50 us then and 2.90 now, which is allowed for")
+
+
+def test_it_is_allowed_for_the_other_way_round():
+    judgement = only(run_of(record(us=100.0, seed=1)), record(us=101.4), header=SLOW_EVENTS)
+    assert judgement.change.ratio == pytest.approx(1, abs=0.001)
+    assert judgement.reason.endswith("; two events took 2.90 us then and 1.50 now, which is allowed for")
+
+
+def test_a_kernel_that_is_slower_beside_it_is_slower():
+    judgement = only(run_of(record(us=50.0 + 1.4 + 4.0, seed=1), header=SLOW_EVENTS), record(us=50.0))
+    assert judgement.verdict is Performance.SLOWER and judgement.change.ratio == pytest.approx(1.08, abs=0.002)
+    hidden = only(run_of(record(us=50.0, seed=1)), record(us=50.0 - 4.0 + 1.4), header=SLOW_EVENTS)
+    assert hidden.verdict is Performance.SLOWER  # its events are faster, and its time is not
+
+
+def test_the_time_of_a_graph_holds_no_events():
+    judgement = only(run_of(record(OTHER, us=50.0, seed=1), header=SLOW_EVENTS), record(OTHER, us=50.0))
+    assert judgement.verdict is Performance.SAME and judgement.change.ratio == pytest.approx(1, abs=0.001)
+    assert "events" not in judgement.reason
+    assert only(run_of(record(OTHER, us=51.4 + 2, seed=1), header=SLOW_EVENTS), record(OTHER, us=50.0)).verdict is (
+        Performance.SLOWER
+    )
+
+
+def test_where_events_take_as_long_nothing_is_said():
+    assert "events" not in only(run_of(record(us=50.0, seed=1)), record(us=50.0)).reason
+
+
+@pytest.mark.parametrize(
+    ("now_us", "then_us", "whose"), [(90.0, 1.5, "this run"), (1.5, 80.0, "the baseline"), (90.0, 80.0, "the baseline")]
+)
+def test_events_that_take_longer_than_a_sample_are_no_events(now_us: float, then_us: float, whose: str):
+    """A header could else say that the events of a slower kernel took as much longer."""
+    now, then = (changed(floors_us={"events": us}) for us in (now_us, then_us))
+    judgement = only(run_of(record(us=70.0, seed=1), header=now), record(us=60.0), header=then)
+    assert judgement.verdict is Performance.INVALID
+    took = then_us if whose == "the baseline" else now_us
+    assert (
+        judgement.reason == f"in {whose} two events with nothing between them took {took:.2f} us, longer than a sample"
+    )
+
+
+def test_a_baseline_of_several_runs_knows_the_events_of_each(tmp_path: Path):
+    later = changed(date="2026-02-02T00:00:00Z", floors_us={"events": 2.9})
+    path = tmp_path / "bench.jsonl"
+    baseline.save(run_of(record(BENCHED, us=50.0)), path, {}, [])
+    baseline.save(run_of(record(us=50.0), header=later), path, *read_bench(path))
+    header, stored = read_bench(path)
+    assert {part["date"]: part["floors_us"] for part in header["parts"]} == {
+        "2026-01-01T00:00:00Z": {"events": 1.5}, "2026-02-02T00:00:00Z": {"events": 2.9},
+    }  # fmt: skip
+    events = {each["case_id"]: against_baseline.measured_by(each, header)["floors_us"]["events"] for each in stored}
+    assert events == {BENCHED: 1.5, CASE: 2.9}
