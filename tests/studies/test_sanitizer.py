@@ -17,7 +17,7 @@ from harness.emulator.memory import Buffer
 from harness.errors import DeviceUnavailable, Exit
 from harness.jit.compile import ARCHES, compile_kernel, ptx_of
 from harness.studies.sanitizer import compute_sanitizer, left_out, planted, plugin
-from harness.studies.sanitizer.compute_sanitizer import TOOLS, read_log
+from harness.studies.sanitizer.compute_sanitizer import TOOLS, read_log, wrapped
 from harness.studies.sanitizer.run import ToolResult, exit_code, page, run_planted
 from harness.suite.launch_plan import Step, plan
 from harness.suite.suite import find_case, load_suites
@@ -259,3 +259,10 @@ def test_what_is_left_open_is_not_clean() -> None:
     assert exit_code([done, failed]) is Exit.BYTES_DIFFER
     assert exit_code([]) is Exit.NOISY
     assert "## memcheck" not in page("c", "v", {"device": {"gpu": "g", "driver": "d", "nvrtc": "n"}}, "abc", [done])
+
+
+def test_synccheck_is_told_how_many_barriers_a_block_has(tmp_path: Path) -> None:
+    """By itself it detects too few at times, and the launch of a right kernel fails."""
+    words = wrapped("compute-sanitizer", "synccheck", tmp_path / "log", 0, ["k"])
+    assert words[words.index("--num-cuda-barriers") + 1] == "64"
+    assert "--num-cuda-barriers" not in wrapped("compute-sanitizer", "memcheck", tmp_path / "log", 0, ["k"])
