@@ -15,6 +15,7 @@ from click.core import ParameterSource
 
 from harness.device.select import NAMES
 from harness.errors import UsageError
+from harness.files import require_place
 from harness.suite.own_recipes import use_recipe_dir
 
 
@@ -40,8 +41,17 @@ class NamedPath(click.Path):
         return super().convert(value, parameter, context)
 
 
+class WrittenPath(NamedPath):
+    """A folder for what a command will write: one where nothing can be written is refused before the work for it."""
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Any:
+        folder = super().convert(value, parameter, context)
+        require_place(folder / "file")
+        return folder
+
+
 PATH = NamedPath()
-FOLDER = NamedPath(file_okay=False)
+FOLDER, NEW_FOLDER = NamedPath(file_okay=False), WrittenPath(file_okay=False)
 FILE = NamedPath(dir_okay=False)
 
 recipes = click.argument("recipes", nargs=-1, metavar="[RECIPE]...")
@@ -53,7 +63,7 @@ jobs = click.option(
 
 def out(text: str = "(results/runs/<UTC>)", name: str = "--out") -> Callable:
     """--out DIR, or another option that names the folder for what is written."""
-    return click.option(name, type=FOLDER, metavar="DIR", help=text)
+    return click.option(name, type=NEW_FOLDER, metavar="DIR", help=text)
 
 
 def _use(context: click.Context, parameter: click.Parameter, folders: tuple[Path, ...]) -> None:

@@ -46,6 +46,8 @@ def command(
         raise UsageError(f"no suite has a set '{set_name}'{nearest(set_name, suites[0].sets)}")
     wanted = _flag_filter(suites, flags)
     if refused:
+        if flags or input_name or shape or part is not None:
+            raise UsageError("--refused counts what whole suites refuse; leave out --flag, --input, --shape and -k")
         _show_refused(holders, set_name)
         return
     spelled = shape and canonical(shape)

@@ -11,7 +11,7 @@ from harness.gate import self_test
 
 
 @click.command()
-@click.option("--into", required=True, type=_shared.FOLDER, help="a new folder")
+@click.option("--into", required=True, type=_shared.NEW_FOLDER, help="a new folder")
 @click.option("--times", type=click.IntRange(1), default=20, help="gates of each kind (20)")
 @click.option("--percent", "percents", multiple=True, type=click.IntRange(0, 100), help="planted slowdowns (0, 3, 10)")
 @click.option("--draw", "drawn", type=click.IntRange(1), help="cases of a gate without a slowdown, drawn (four, fixed)")

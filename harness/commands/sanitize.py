@@ -29,7 +29,7 @@ from harness.suite.suite import load_suites
     "--seconds", type=_shared.Number(0), default=60.0, show_default=True, help="begin no case of a tool after that long"
 )
 @click.option("--sanitizer", "named", type=_shared.PATH, help="compute-sanitizer, if not on the PATH")
-@click.option("--out", default=RESULTS / "tables", type=_shared.PATH, metavar="DIR",
+@click.option("--out", default=RESULTS / "tables", type=_shared.NEW_FOLDER, metavar="DIR",
               help="where <gpu>/sanitizer.md goes (results/tables)")  # fmt: skip
 def command(
     recipes: Sequence[str], tools: Sequence[str], set_name: str, expression: str | None, jobs: int, seconds: float,

@@ -17,7 +17,7 @@ from harness.suite.schema import nearest
 
 @click.command()
 @click.option("--row", "names", multiple=True, metavar="NAME", help="only this row (all that this machine can run)")
-@click.option("--into", type=_shared.FOLDER, metavar="DIR", help="write speed.md and speed.jsonl there")
+@click.option("--into", type=_shared.NEW_FOLDER, metavar="DIR", help="write speed.md and speed.jsonl there")
 @click.option("--against", type=_shared.FILE, metavar="FILE", help="compare with a speed.jsonl of such a machine")
 @click.option(
     "--ratio", type=_shared.Number(1), default=1.3, show_default=True,

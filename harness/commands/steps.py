@@ -17,7 +17,7 @@ from harness.records.run_folder import shown
     "--out",
     default=Path(),
     show_default=True,
-    type=_shared.PATH,
+    type=_shared.NEW_FOLDER,
     metavar="DIR",
     help="the folder of steps.md and steps.csv",
 )

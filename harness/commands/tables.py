@@ -12,7 +12,9 @@ from harness.records.run_folder import RUNS, gpu_folder, shown
 
 
 @click.command()
-@click.option("--into", type=_shared.FOLDER, default=RUNS / "tables", metavar="DIR", help="where parts lie meanwhile")
+@click.option(
+    "--into", type=_shared.NEW_FOLDER, default=RUNS / "tables", metavar="DIR", help="where parts lie meanwhile"
+)
 @click.option("--seconds", type=_shared.Number(1), default=540.0, show_default=True, help="end this call after so long")
 @click.option("--only", "names", multiple=True, metavar="NAME", help="make only this table in this call")
 @click.option("--list", "listed", is_flag=True, help="make nothing; show what is made, and of which state")

@@ -16,7 +16,7 @@ from harness.vectors.write import write
 
 @click.command()
 @_shared.recipes
-@click.option("--out", type=_shared.FOLDER, required=True, metavar="DIR", help="a new or empty folder")
+@click.option("--out", type=_shared.NEW_FOLDER, required=True, metavar="DIR", help="a new or empty folder")
 def command(recipes: Sequence[str], out: Path) -> None:
     """Write inputs and the bytes that both oracles expect, for test suites without this package, and two checkers.
 

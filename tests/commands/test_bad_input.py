@@ -261,6 +261,15 @@ TRIES = """
 64 roofline --times nope
 64 roofline --times a.txt
 64 roofline --times nothing.jsonl
+64 list --refused -k 16x16
+64 list casts --refused --flag dtype=fp32
+64 quality --out a.txt/x
+64 coverage --out a.txt/x
+64 conversions --out a.txt/x
+64 merge --into a.txt/x run
+64 prove --into a.txt/x
+64 tables --into a.txt/x
+64 vectors --out a.txt/x
 64 report ""
 64 gate ""
 64 merge --into "" run

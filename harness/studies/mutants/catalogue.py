@@ -101,7 +101,7 @@ def find(name: str) -> Mutant:
 
 
 def _of_file(path: Path, kind: type[Mutant]) -> Iterator[Mutant]:
-    document = read(path, f"{path.parent.name}/{path.name}")
+    document = read(path, f"{path.parent.name}/{path.name}".lstrip("/"))
     entries = document.data.get("mutants") if isinstance(document.data, dict) else None
     if not isinstance(entries, list):
         raise SuiteError(document.name, "a catalogue has the key 'mutants' with a list, as those of the harness have")
