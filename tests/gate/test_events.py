@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from test_gate import BENCHED, CASE, OTHER, changed, only, record, run_of
+from gate_runs import BENCHED, CASE, OTHER, changed, only, record, run_of
 
 from harness.gate import against_baseline, baseline
 from harness.records.run_folder import read_bench

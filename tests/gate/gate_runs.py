@@ -1,0 +1,102 @@
+"""Runs of cases of `swizzle` with times that were never measured, and a folder with a run and a baseline."""
+
+from __future__ import annotations
+
+import json
+from copy import deepcopy
+from pathlib import Path
+
+import numpy as np
+import pytest
+from runs_on_disk import passed
+from timed_runs import evidence, times_of
+
+from harness.cli import main
+from harness.gate import against_baseline
+from harness.records.run_folder import RunFiles, commit
+from harness.records.seal import sources_digest
+from harness.verdict import Result, Verdict
+
+HEADER = {
+    "command": "pytest suites --bench",
+    "commit": commit(),
+    "edited": False,
+    "sources": sources_digest()[:16],
+    "date": "2026-01-01T00:00:00Z",
+    "machine": {
+        "gpu": "NVIDIA H200", "multiprocessors": "132", "l2_bytes": "1", "power_limit_w": "700",
+        "driver": "13000", "runtime": "13000", "nvrtc": "13.0",
+    },
+    "compile_flags": "-ftz=false",
+    "method": "a rule",
+    "clock": "events",
+    "roofline": [{"point": "start", "gbps": 4200.0, "date": ""}, {"point": "end", "gbps": 4200.0, "date": ""}],
+    "floors_us": {"events": 1.5},
+}  # fmt: skip
+
+
+CASE = "swizzle/default/16x16/normal/eager"
+
+
+OTHER = "swizzle/default/16x16/normal/graph"
+
+
+BENCHED = "swizzle/default/1024x2048/normal/graph"  # the suites time it, and not the two above
+
+
+def record(case_id: str = CASE, us: float = 100.0, *, noise: float = 0.002, count: int = 30, seed: int = 0, **changes):
+    rng = np.random.default_rng([seed, *case_id.replace("swizzle", "toy").encode()])
+    samples = (us * (1 + noise * rng.gamma(1.5, size=count))).tolist()
+    times = times_of(samples, **{"code": f"code {seed}"} | changes)
+    if case_id in (CASE, OTHER, BENCHED):
+        return passed(case_id, samples, **({"oracles": ["torch"]} if case_id == BENCHED else {})) | {"times": times}
+    result = Result(case_id, case_id.split("/")[0], Verdict.PASS, times=times, **evidence(case_id))
+    return json.loads(json.dumps(result.to_record()))
+
+
+def without_time(case_id: str = CASE, verdict: str = "PASS", reason: str = "") -> dict:
+    if verdict == "PASS":
+        return passed(case_id, [1.0]) | {"times": {}}
+    result = Result(case_id, case_id.split("/")[0], Verdict(verdict), reason)
+    return json.loads(json.dumps(result.to_record()))
+
+
+def run_of(*records: dict, header: dict = HEADER) -> RunFiles:
+    return RunFiles(Path("run"), list(records), header)
+
+
+def only(run: RunFiles, *baseline: dict, header: dict = HEADER, **options) -> against_baseline.Judgement:
+    (judgement,) = against_baseline.judge(run, header, baseline, **options)
+    return judgement
+
+
+def changed(**changes) -> dict:
+    header = deepcopy(HEADER)
+    for key, value in changes.items():
+        (header["machine"] if key in header["machine"] else header)[key] = value
+    return header
+
+
+def rates(*gbps: float) -> list[dict]:
+    return [{"point": "start" if i % 2 == 0 else "end", "gbps": rate, "date": ""} for i, rate in enumerate(gbps)]
+
+
+class Folder:
+    """A run on disk, the file of a baseline, and the command that compares them."""
+
+    def __init__(self, path: Path, capsys: pytest.CaptureFixture[str]):
+        self.run_dir = path / "run"
+        self.baseline = path / "gpu" / "bench.jsonl"
+        self.capsys = capsys
+        self.run_dir.mkdir()
+
+    def holds(self, *records: dict, header: dict = HEADER, **about: object) -> None:
+        lines = [{"sources": sources_digest(), "selected": len(records)} | about, *records]
+        (self.run_dir / "journal.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        (self.run_dir / "bench_header.json").write_text(json.dumps(header))
+
+    def gate(self, *options: str) -> tuple[int, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(["gate", str(self.run_dir), "--baseline", str(self.baseline), *options])
+        out, error = self.capsys.readouterr()
+        return ended.value.code, out or error

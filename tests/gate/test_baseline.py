@@ -1,0 +1,152 @@
+"""What `harness gate --save` puts into a baseline, and what it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from gate_runs import BENCHED, CASE, HEADER, OTHER, Folder, changed, rates, record, run_of, without_time
+
+from harness.errors import Exit, UsageError
+from harness.gate import against_baseline, baseline
+from harness.records.run_folder import commit, read_bench
+from harness.verdict import Performance
+
+
+@pytest.mark.parametrize(
+    ("records", "header", "sentence"),
+    [
+        ([record(), without_time(OTHER, "MISMATCH")], HEADER, f"{OTHER} is MISMATCH"),
+        ([without_time()], HEADER, "has no times"),
+        ([record()], changed(roofline=rates(4200)), "did not come to its end"),
+        (
+            [record()],
+            changed(method="another"),
+            f"has times of 1 cases that this run has not, {BENCHED} for one, which",
+        ),
+        ([record()], changed(driver="1"), "which were measured otherwise: driver (13000 then, 1 now)"),
+        (
+            [record(), record(OTHER), record(BENCHED)],
+            changed(machine=HEADER["machine"] | {"subject": "mine:make"}),
+            "of the subject mine:make; a baseline holds times of our kernels",
+        ),
+    ],
+    ids=["wrong", "untimed", "unfinished", "method", "driver", "subject"],
+)
+def test_what_cannot_be_trusted_is_not_saved(folder: Folder, records: list[dict], header: dict, sentence: str):
+    folder.holds(record(), record(OTHER), record(BENCHED))
+    folder.gate("--save")
+    before = folder.baseline.read_text()
+    folder.holds(*records, header=header)
+    code, text = folder.gate("--save")
+    assert code == Exit.USAGE
+    assert text.startswith("error: not saved: ") and sentence in text
+    assert folder.baseline.read_text() == before
+
+
+def test_a_baseline_that_is_not_one_is_one_sentence(folder: Folder):
+    folder.holds(record())
+    folder.baseline.parent.mkdir()
+    folder.baseline.write_text("<<<<<<< HEAD\n")
+    code, text = folder.gate()
+    assert code == Exit.USAGE
+    assert f"{folder.baseline} is not what a run writes" in text
+
+
+def test_save_refuses_before_it_writes():
+    with pytest.raises(UsageError, match="has no times"):
+        baseline.save(run_of(), Path("/nonexistent/bench.jsonl"), {}, [])
+
+
+def later(**changes) -> dict:
+    return changed(date="2026-02-02T00:00:00Z", **changes)
+
+
+def test_a_part_that_is_measured_anew_is_merged_and_the_rest_stays_as_it_was(folder: Folder):
+    folder.holds(record(us=100.0), record(BENCHED, us=50.0))
+    folder.gate("--save")
+    folder.holds(record(us=80.0), header=later(roofline=rates(4200, 4210)))
+    assert folder.gate("--save")[0] == Exit.CLEAN
+    header, records = read_bench(folder.baseline)
+    found = {each["case_id"]: (each["times"]["date"], round(each["times"]["median_us"], -1)) for each in records}
+    assert found == {BENCHED: (HEADER["date"], 50.0), CASE: ("2026-02-02T00:00:00Z", 80.0)}
+    assert [part["date"] for part in header["parts"]] == [HEADER["date"], "2026-02-02T00:00:00Z"]
+    assert "1024x2048" in folder.baseline.with_suffix(".md").read_text()
+    # A run that replaces all times of an earlier one leaves none of its header.
+    folder.holds(record(us=80.0), record(BENCHED, us=50.0), header=changed(date="2026-03-03T00:00:00Z"))
+    folder.gate("--save")
+    assert [part["date"] for part in read_bench(folder.baseline)[0]["parts"]] == ["2026-03-03T00:00:00Z"]
+
+
+def test_a_part_keeps_its_date_however_often_others_are_saved_and_a_case_without_a_time_keeps_its_own(folder: Folder):
+    folder.holds(record(BENCHED, us=50.0))
+    folder.gate("--save")
+    untimed = record(BENCHED) | {"times": {}}
+    for month in ("02", "03"):
+        header = changed(date=f"2026-{month}-02T00:00:00Z")
+        folder.holds(record(us=80.0), untimed, header=header)
+        code, text = folder.gate("--save")
+        assert code == Exit.CLEAN, text
+    header, records = read_bench(folder.baseline)
+    dates = {each["case_id"]: each["times"]["date"] for each in records}
+    assert dates == {BENCHED: HEADER["date"], CASE: "2026-03-02T00:00:00Z"}
+
+
+def test_a_record_of_a_run_that_its_baseline_does_not_have_is_refused(folder: Folder):
+    """By the header of another run it would pass, whatever the machine did in its own."""
+    folder.holds(record(BENCHED), record())
+    folder.gate("--save")
+    lines = folder.baseline.read_text().splitlines()
+    lines[1] = lines[1].replace(f'"date": "{HEADER["date"]}"', '"date": "2025-12-31T00:00:00Z"')
+    folder.baseline.write_text("\n".join(lines) + "\n")
+    for options in ((), ("--save",)):
+        folder.holds(record(seed=1), *([] if options else [record(BENCHED, seed=1)]), header=later())
+        code, text = folder.gate(*options)
+        assert code == Exit.USAGE and "2025-12-31T00:00:00Z, and no run in its header is; take the file as" in text
+
+
+def test_each_part_is_compared_by_its_own_roofline(folder: Folder):
+    folder.holds(
+        record(BENCHED, roofline_gbps=3900.0, roofline_percent=53.85), header=changed(roofline=rates(3900, 3900))
+    )
+    folder.gate("--save")
+    folder.holds(record(), header=later())
+    folder.gate("--save")
+    header, records = read_bench(folder.baseline)
+    run = run_of(record(seed=1), record(BENCHED, seed=1), header=later())
+    verdicts = {one.case_id: one.verdict for one in against_baseline.judge(run, header, records)}
+    assert verdicts == {BENCHED: Performance.INVALID, CASE: Performance.SAME}
+
+
+def test_a_record_whose_roofline_no_part_measured_is_refused(folder: Folder):
+    folder.holds(record())
+    folder.gate("--save")
+    lines = folder.baseline.read_text().replace('"gbps": 4200.0, "date"', '"gbps": 4100.0, "date"')
+    folder.baseline.write_text(lines)
+    code, text = folder.gate()
+    assert code == Exit.USAGE and "roofline_gbps is 4200.0, and the header has measured 4100.0" in text
+
+
+def test_a_case_that_no_suite_times_any_more_is_dropped_and_not_missed(folder: Folder):
+    folder.holds(record(), record(OTHER))
+    folder.gate("--save")
+    folder.holds(record())
+    assert folder.gate() == (Exit.CLEAN, "1 SAME: exit 0 (clean)\n")
+    folder.gate("--save")
+    assert [each["case_id"] for each in read_bench(folder.baseline)[1]] == [CASE]
+
+
+@pytest.mark.parametrize("header", [changed(commit="unknown"), changed(commit="f" * 40, edited=True)])
+def test_times_from_a_machine_with_another_checkout_get_the_commit_of_the_same_sources(folder: Folder, header: dict):
+    folder.holds(record(), header=header)
+    assert folder.gate("--save")[0] == Exit.CLEAN
+    assert read_bench(folder.baseline)[1][0]["times"]["commit"] == commit()
+
+
+def test_what_waits_for_a_baseline_is_said_and_is_no_error(folder: Folder, monkeypatch, capsys):
+    folder.holds(record(), record(BENCHED))
+    folder.gate("--save")
+    monkeypatch.setattr(baseline, "FOLDER", folder.baseline.parents[1])
+    missing, gone = baseline.waiting()
+    assert "cases wait for a time, backward/" in missing and "`harness bench` and `harness gate --save`" in missing
+    assert f"1 cases are timed no longer, {CASE} for one" in gone
