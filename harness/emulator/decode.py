@@ -319,10 +319,11 @@ def _instruction(emitter: Emitter, number: int, instruction: Instruction, leads:
             jump = _terminator(emitter, instruction)
             return _Instruction(emitter.finish(), jump, membermask)
         return _Instruction(_steps(emitter, instruction), None, membermask)
-    except (Unsupported, *UNREADABLE):
+    except (Unsupported, *UNREADABLE) as error:
         # A decoder may fail on the operands of a form that it lacks.
         emitter.discard()
-        return _Instruction([DecodedStep(unsupported(instruction), frozenset(), frozenset())])
+        why = str(error) if isinstance(error, Unsupported) else ""
+        return _Instruction([DecodedStep(unsupported(instruction, why), frozenset(), frozenset())])
 
 
 def _without_hint(instruction: Instruction) -> Instruction:
@@ -379,9 +380,9 @@ def _barrier(emitter: Emitter, instruction: Instruction) -> Callable[[int, dict[
         raise Unsupported
     for given, allowed in zip(operands, (_NUMBERS, _THREADS), strict=False):
         if isinstance(given, Immediate) and given.bits not in allowed:
-            raise Unsupported
+            raise Unsupported(f"{given.bits} is none of {allowed[0]}, {allowed[1]}, ... {allowed[-1]}")
     if len(operands) == 1 and _is(instruction.mnemonic, _ARRIVALS):
-        raise Unsupported
+        raise Unsupported("who arrives without waiting says how many threads there are")
     number = emitter.source(operands[0], "u32")
     count = emitter.source(operands[1], "u32") if len(operands) > 1 else None
     waits = not _is(instruction.mnemonic, _ARRIVALS)

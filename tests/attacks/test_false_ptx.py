@@ -99,6 +99,17 @@ def test_operands_of_another_type_are_refused(body: str):
     raise StillGreenError("ran")
 
 
+def test_what_is_wrong_with_an_operand_is_said():
+    for body, why in (
+        ("add.u32 %r2, %r1, %rd0;", "%rd0 is of type .b64, and .u32 is wanted"),
+        ("bar.sync 17;", "17 is none of 0, 1, ... 15"),
+        ("add.u32 %r2, %r1, 1.5;", "a constant of another type stands where .u32 is wanted"),
+    ):
+        with pytest.raises(NotEmulated) as refused:
+            ran(f" {body}")
+        assert str(refused.value) == f"not emulated: {body.split()[0]} at ptx:8: {why}"
+
+
 @pytest.mark.parametrize(
     ("right", "wrong"),
     [(".version 8.6", ".version abc"), (".version 8.6", ".version"), (".target sm_90a", ".target sm_abc"),

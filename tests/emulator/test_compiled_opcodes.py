@@ -103,7 +103,7 @@ def variants(name: str, form: Form, columns: list[np.ndarray]) -> list[str]:
     plain = line(names)
     found = [plain, f"@%p14 {plain}", f"@!%p14 {plain}", f"@!%p14 bra $over; {plain}\n$over:"]
     for i, kind in enumerate(form.sources):
-        number = kind not in ("pred", "f16") and not name.endswith("x2")  # PTX has no constant of these
+        number = kind not in ("pred", "f16", "bf16") and not name.endswith("x2")  # PTX has no constant of these
         if number and SIZES[kind] > 1 and "{{{operands}}}" not in form.text:
             found += [line([*names[:i], constant(kind, int(column)), *names[i + 1 :]]) for column in columns[i][:2]]
     return found

@@ -191,7 +191,7 @@ class Emitter:
         """Raise Unsupported for a vector of registers of several types."""
         found = [self.named(item.text) for item in vector.items if isinstance(item, Name) and item.text != "_"]
         if not of_one_type(each[1] for each in found if each):
-            raise Unsupported
+            raise Unsupported("the registers of a vector are of one type")
 
     def source(self, operand: Operand, kind: str) -> int:
         """The slot to read an operand of type `kind` from."""
@@ -209,7 +209,7 @@ class Emitter:
         slot, own = found
         special = operand.text in SPECIALS
         if not (self.types.takes_special(own, kind) if special else self.types.takes_source(own, kind)):
-            raise Unsupported
+            raise Unsupported(_unlike(operand, own, kind))
         if dtype_of(own) is not dtype_of(kind):
             slot = self._converted(slot, kind)
         if operand.negated:
@@ -218,7 +218,7 @@ class Emitter:
 
     def _pattern(self, operand: Immediate, kind: str) -> int:
         if not self.types.takes_constant(operand, kind):
-            raise Unsupported
+            raise Unsupported(f"a constant of another type stands where .{kind} is wanted")
         if operand.size == 8 and SIZES[kind] == 4:
             value = np.uint64(operand.bits).view(np.float64).astype(np.float32)
             return int(value.view(np.uint32))
@@ -244,7 +244,7 @@ class Emitter:
             raise Unsupported
         slot, own = found
         if operand.text in SPECIALS or not self.types.takes_result(own, kind):
-            raise Unsupported
+            raise Unsupported(_unlike(operand, own, kind))
         if dtype_of(own) is dtype_of(kind):
             return slot
         narrow = self.slot(kind)
@@ -344,3 +344,7 @@ def _resize(size: int, target: int, signed: bool) -> tuple[int, int] | None:
     if target == 8:
         return (opcodes.WIDEN_S, 0) if size == 4 else None
     return (opcodes.SIGN_EXTEND, 8 * size) if target == 4 else None
+
+
+def _unlike(operand: Name, own: str, kind: str) -> str:
+    return f"{operand.text} is of type .{own}, and .{kind} is wanted"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from functools import cache
 from itertools import combinations
@@ -17,6 +18,8 @@ _OF_SEVERAL = (
     "slct", "mma", "wgmma", "wmma", "tcgen05", "cp", "mbarrier", "tensormap", "st.async", "red.async", "dp2a", "dp4a",
     "multimem", "bar", "barrier", "call",
 )  # fmt: skip
+# Floats in registers of bits alone: e4m3x2 and f16x2, but not the x4 of ldmatrix.
+_PACKED = re.compile(r"u?[a-z]\d\w*x[24]|bf16(x2)?")
 
 
 class OperandTypes(NamedTuple):
@@ -34,12 +37,12 @@ class OperandTypes(NamedTuple):
 
     def takes_source(self, register: str, kind: str) -> bool:
         """Whether a register of this type may be a source that the decoder reads as `kind`."""
-        exact = self.converts and _small(self.source)
+        exact = self.converts and _class(self.source) == "packed"
         return self._fits(register, kind, exact) and _alike(register, self.source)
 
     def takes_result(self, register: str, kind: str) -> bool:
         """Whether a register of this type may take a result of type `kind`."""
-        exact = self.converts and _small(self.result)
+        exact = self.converts and _class(self.result) == "packed"
         return self._fits(register, kind, exact) and (kind == "pred" or _alike(register, self.result))
 
     def takes_special(self, register: str, kind: str) -> bool:
@@ -66,7 +69,7 @@ class OperandTypes(NamedTuple):
 def operand_types(mnemonic: str) -> OperandTypes:
     """The types of an instruction by its name."""
     head, *parts = mnemonic.split(".")
-    types = [part for part in parts if part in SIZES or part.endswith(("x2", "x4"))]
+    types = [part for part in parts if part in SIZES or _PACKED.fullmatch(part)]
     if head in _OF_SEVERAL or mnemonic.startswith(_OF_SEVERAL):
         types = []
     said = (types[0], types[-1]) if types else ("", "")
@@ -90,12 +93,8 @@ def _alike(register: str, kind: str) -> bool:
     return "bits" in classes or len(classes) == 1
 
 
-def _small(kind: str) -> bool:
-    return kind == "bf16" or _class(kind) == "packed"
-
-
 @cache
 def _class(kind: str) -> str:
-    if kind.endswith(("x2", "x4")):
+    if _PACKED.fullmatch(kind):
         return "packed"
     return {"f": "float", "u": "integer", "s": "integer"}.get(kind[:1], "bits")

@@ -82,10 +82,11 @@ def waited_checked(
     return run
 
 
-def unsupported(instruction: Instruction) -> Step:
+def unsupported(instruction: Instruction, why: str = "") -> Step:
     """A step that raises NotEmulated, so that only a launch that reaches it fails."""
+    because = f": {why}" if why else ""
 
     def refuse(batch: Batch, mask: np.ndarray | None) -> None:
-        raise NotEmulated(f"not emulated: {instruction.mnemonic} at {instruction.location}")
+        raise NotEmulated(f"not emulated: {instruction.mnemonic} at {instruction.location}{because}")
 
     return refuse
