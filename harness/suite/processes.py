@@ -33,13 +33,12 @@ def serve_parent() -> None:
 
 
 def side_by_side(function: Callable[[Work], Found], work: Sequence[Work], processes: int) -> list[Found]:
-    """`function` of every piece of work, in their order, with a progress bar. What is interrupted begins no other."""
+    """`function` of every piece of work, in their order, with a progress bar. What is interrupted ends at once."""
     with ProcessPoolExecutor(processes, initializer=serve_parent) as pool:
         try:
             done = pool.map(function, work)
             return list(track(done, "compiling", len(work), disable=not console().is_terminal))
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
             for process in multiprocessing.active_children():
                 process.kill()
             raise
