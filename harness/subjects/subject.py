@@ -11,7 +11,7 @@ import importlib
 import importlib.machinery
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -21,6 +21,7 @@ from typing import Any
 
 from harness.contract.case import Case
 from harness.errors import UsageError
+from harness.subjects.convention import Convention
 from harness.suite.schema import nearest
 
 Arrays = Mapping[str, Any]
@@ -80,10 +81,21 @@ def load(name: str) -> Subject:
         quantize,
         needs,
         getattr(module, "refuses", lambda case: ""),
-        frozenset(getattr(module, "CONVENTIONS", ())),
+        _conventions(name, getattr(module, "CONVENTIONS", ())),
         triton_target=getattr(module, "TRITON_TARGET", ""),
         mends=getattr(module, "MENDS", {}),
     )
+
+
+def _conventions(name: str, declared: Iterable[str]) -> frozenset[str]:
+    """Raises UsageError for a name that is no convention's: it would allow nothing, and nobody would see why."""
+    known = [str(convention) for convention in Convention]
+    if isinstance(declared, str):
+        raise UsageError(f"CONVENTIONS of subject {name} is {declared!r} alone; give a tuple or a set of names")
+    for one in declared:
+        if one not in known:
+            raise UsageError(f"CONVENTIONS of subject {name} has {one!r}{nearest(str(one), known)}")
+    return frozenset(declared)
 
 
 def start(name: str, child: Any) -> Subject:

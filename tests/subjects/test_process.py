@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import struct
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from harness.subjects.audit.verify import audit
 from harness.subjects.audit.violations import Violation, ViolationError
 from harness.subjects.device import with_subject
 from harness.subjects.process import LONGEST_TEXT, Child, checked, environment
-from harness.subjects.subject import source_of, start
+from harness.subjects.subject import load, source_of, start
 from harness.suite.suite import find_case
 from harness.verdict import Verdict
 
@@ -181,3 +182,17 @@ def test_a_sentence_of_a_subject_is_one_printable_line_of_bounded_length():
     assert finding.sentence.startswith("mine a b?[31m?ccc") and len(finding.sentence) <= LONGEST_TEXT + 10
     with pytest.raises(LaunchError):
         checked("mine", {"token": "t", "error": ["launch", "x"]}, "t")
+
+
+@pytest.mark.parametrize(
+    ("declared", "sentence"),
+    [('{"scale flor"}', "CONVENTIONS of subject named:f has 'scale flor'; did you mean 'scale floor'?"),
+     ('"scale floor"', "CONVENTIONS of subject named:f is 'scale floor' alone; give a tuple or a set of names")],
+)  # fmt: skip
+def test_a_convention_that_there_is_not_is_refused(tmp_path: Path, monkeypatch, declared: str, sentence: str):
+    (tmp_path / "named.py").write_text(f"CONVENTIONS = {declared}\ndef f(case, inputs):\n    return {{}}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "named", raising=False)
+    with pytest.raises(UsageError) as refused:
+        load("named:f")
+    assert str(refused.value) == sentence
