@@ -55,7 +55,7 @@ def run(
     recipes = list(takewhile(lambda word: not word.startswith("-"), words))
     late = next((word for before, word in pairwise(words[len(recipes) :]) if _is_late(before, word)), None)
     if late:
-        raise UsageError(f"'{late}' comes behind an option; name recipes first, as in: harness verify {late} ...")
+        raise UsageError(f"the recipe '{late}' comes behind an option of pytest; name recipes before all options")
     suites = [shown(suite_path(name)) for name in recipes or sorted(RECIPE_DIRS)] or [shown(SUITES)]
     for error in recipe_files.errors() if own else ():
         raise UsageError(error)

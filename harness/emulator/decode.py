@@ -382,7 +382,7 @@ def _barrier(emitter: Emitter, instruction: Instruction) -> Callable[[int, dict[
         if isinstance(given, Immediate) and given.bits not in allowed:
             raise Unsupported(f"{given.bits} is none of {allowed[0]}, {allowed[1]}, ... {allowed[-1]}")
     if len(operands) == 1 and _is(instruction.mnemonic, _ARRIVALS):
-        raise Unsupported("who arrives without waiting says how many threads there are")
+        raise Unsupported("an arrival without a wait needs the number of threads")
     number = emitter.source(operands[0], "u32")
     count = emitter.source(operands[1], "u32") if len(operands) > 1 else None
     waits = not _is(instruction.mnemonic, _ARRIVALS)

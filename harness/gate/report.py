@@ -10,9 +10,10 @@ from typing import Any
 
 import pandas as pd
 
-from harness.errors import Exit, UsageError
+from harness.errors import Exit
 from harness.files import write_text
-from harness.gate.decision import CHANGED, EFFECT, Decision, Samples, decide
+from harness.gate.decided_anew import require_its_verdict
+from harness.gate.decision import CHANGED
 from harness.records.records import Record
 from harness.records.run_folder import Header, RunFiles
 from harness.report.code_quality import write_code_quality
@@ -34,7 +35,6 @@ _ORDER = (
 )  # fmt: skip
 _STORED = (Performance.SAME, Performance.AMBIGUOUS)  # verdicts whose case keeps the stored ratio
 _MEASURED = (*CHANGED, Performance.NO_BASELINE)  # and those whose case has the one of this run
-_ROUNDED, _LAST_DIGITS = 2e-5, 1.1e-4  # of a change; of the times that it is of, us, and of MHz in thousands
 _SERIES = {"base": "base", "now": "head", "now again": "again"}  # the name in a picture: the graph of `revision_bench`
 
 
@@ -87,7 +87,7 @@ def from_lines(header: Header, lines: Sequence[Mapping[str, Any]], records: Sequ
     """
     found = [line for line in lines if "case_id" in line]
     for line in found:
-        _require_its_verdict(line, header)
+        require_its_verdict(line, header)
     judgements = [
         Judgement(
             line["case_id"], Performance(line["verdict"]), line["reason"], line["head_us"], line["base_us"],
@@ -122,57 +122,6 @@ def from_lines(header: Header, lines: Sequence[Mapping[str, Any]], records: Sequ
         "the base",
         pictures,
     )
-
-
-def _require_its_verdict(line: Mapping[str, Any], header: Header) -> None:
-    """Raise UsageError unless the line has what `decide` gives to its samples, and the verdict a gate makes of that."""
-    problem = _unlike_its_samples(line, header)
-    if problem:
-        raise UsageError(f"{line['case_id']} {problem}")
-
-
-def _unlike_its_samples(line: Mapping[str, Any], header: Header) -> str:
-    words = header.get("command", "").split()
-    if line["verified"] is None and "--all" in words:
-        return "was not timed, by a gate that times all cases (--all)"
-    if not line["samples_us"] or line["verdict"] == Performance.INVALID:
-        return ""  # times of a graph that wrote wrong bytes prove nothing
-    found = decide(
-        *(Samples(line["samples_us"][name], line["mhz"]) for name in ("head", "again", "base")),
-        header.get("effect", EFFECT),
-    )
-    if line["dropped"] != found.dropped:
-        return f"has dropped {line['dropped']} rounds, and by its clocks {found.dropped} are to be dropped"
-    problem = _other_times(line, found)
-    if problem:
-        return problem
-    right = found.verdict
-    recurs = line.get("recurs")
-    if recurs is not None:
-        if right not in CHANGED or "--once" in words:
-            return f"is {right} by its samples and command, so no second process was asked about it"
-        if not recurs:
-            told = (f"{right} in one process, and {other}" for other in ("a second found ", "no second has timed it"))
-            if not line["reason"].startswith(tuple(told)):
-                return f"is {right} in its own process, and its reason does not say what another found"
-            right = Performance.AMBIGUOUS
-    return "" if line["verdict"] == right else f"is {line['verdict']}, and its changes are {right}"
-
-
-def _other_times(line: Mapping[str, Any], found: Decision) -> str:
-    """Which median or change is not that of the samples, or an empty string."""
-    for name in ("head_us", "base_us"):
-        said, own = line[name], getattr(found, name)
-        if (said is None) is not (own is None) or said and abs(said - own) > _LAST_DIGITS:
-            return f"has the {name} {said}, and that of its samples is {own}"
-    # Earlier gates decided before they rounded.
-    near = _ROUNDED + _LAST_DIGITS / min(line["head_us"], line["base_us"]) if line["time"] else 0.0
-    for name in ("time", "cycles", "floor"):
-        said, own = line[name] and Change(*line[name]), getattr(found, name)
-        more = 1e3 * _LAST_DIGITS / max(line["mhz"]) if name == "cycles" and own else 0.0
-        if said and any(abs(a - b) > (near + more) * b for a, b in zip(astuple(said), astuple(own), strict=True)):
-            return f"has the {name} {said}, and that of its samples is {own}"
-    return ""
 
 
 def write_gate(folder: Path, gated: GateResult, code: Exit) -> list[Path]:

@@ -25,7 +25,7 @@ UNCHANGED = "machine code, grids and libraries are the base's; not timed"  # the
 _MOST_ROUNDS = 1000  # a gate takes a quarter of them, and a bench a twentieth
 _SHORTEST = 0.1  # us; a graph of empty kernels takes several times as long for each
 _MOST_PERCENT = 400.0  # of a copy; the L2 of no GPU is as many times as fast
-# Of the quartiles of a normal distribution, for the standard error of its median.
+# The standard error of a median, times the root of the samples, in interquartile ranges of a normal distribution.
 _RELATIVE_ERROR = math.sqrt(math.pi / 2) / (2 * NormalDist().inv_cdf(0.75))
 _JUDGED = (Performance.SAME, Performance.AMBIGUOUS, Performance.SLOWER, Performance.FASTER)  # by samples
 _DEVICES = {"emulator": "sm_", "cuda": "sm_", "host": "host"}

@@ -1,4 +1,4 @@
-"""What is asked of timed launches: every byte of every field of every copy, and a digest that tells programs apart."""
+"""Timed launches are compared in every byte of every field of every copy, and a digest tells programs apart."""
 
 from __future__ import annotations
 

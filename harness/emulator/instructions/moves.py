@@ -28,8 +28,9 @@ def move(emitter: Emitter, instruction: Instruction) -> None:
         _move_halves(emitter, target, source)
         return
     kind = _kind(instruction)
-    if "f16" in kind or isinstance(target, Vector) | isinstance(source, Vector) and kind[0] != "b":
-        raise Unsupported
+    in_parts = isinstance(target, Vector) or isinstance(source, Vector)
+    if "f16" in kind or (in_parts and not kind.startswith("b")):
+        raise Unsupported(f"there is no mov of {'vectors of ' if in_parts else ''}.{kind}")
     if isinstance(target, Vector):
         _unpack(emitter, target.items, source, kind)
     elif isinstance(source, Vector):
