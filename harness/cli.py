@@ -14,17 +14,16 @@ import pkgutil
 import re
 import signal
 import sys
-import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 from typing import Any, NoReturn
 
 import click
 
 from harness import commands
 from harness.errors import Exit, HarnessError
+from harness.suite.ending import interrupt_by_signals
 from harness.suite.schema import nearest
 from harness.text import one_line, printable
 
@@ -107,7 +106,7 @@ def sentence(name: str) -> str:
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run one command. An error is one sentence and an exit code; HARNESS_DEBUG=1 shows where it was raised."""
     _have_outputs()
-    _interrupt_by_signals()
+    interrupt_by_signals()
     try:
         code = cli.main(arguments, prog_name="harness", standalone_mode=False)
     except click.ClickException as error:
@@ -127,18 +126,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             _close_output()
         _tell(f"error: {printable(str(text))}")
     sys.exit(int(code) if isinstance(code, int) else 0)
-
-
-def _interrupt_by_signals() -> None:
-    """Have SIGTERM and SIGHUP end a command as Ctrl-C does, so that it ends what it has begun."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, interrupt)
-        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as `nohup` has it
-            signal.signal(signal.SIGHUP, interrupt)
 
 
 def _tell(text: str) -> None:

@@ -28,8 +28,8 @@ from harness.errors import HarnessError
 from harness.inputs import draw
 from harness.inputs.drawn_once import DRAWN, Reference
 from harness.jit.compile import compile_kernel, instantiation
+from harness.suite.ending import end_with_parent
 from harness.suite.launch_plan import Step, plan
-from harness.suite.processes import end_with_parent
 from harness.verify import torch_calls
 from harness.verify.expected import NUMPY_LARGEST_TIMED, prepare
 from harness.verify.prepared import SOURCE, Prepared

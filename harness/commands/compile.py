@@ -12,7 +12,7 @@ from harness.files import write_text
 from harness.jit.compile import ARCHES, ON_REQUEST, Examined
 from harness.report.console import show
 from harness.suite.instantiations import Job, examine_or_say, instantiations
-from harness.suite.processes import side_by_side
+from harness.suite.side_by_side import side_by_side
 
 _EMULATOR = None  # in the list of work: the emulator's interpreter
 

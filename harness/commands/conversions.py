@@ -14,7 +14,7 @@ from harness.records.run_folder import shown
 from harness.report.console import show
 from harness.studies import conversions
 from harness.suite.instantiations import Job, instantiations
-from harness.suite.processes import side_by_side
+from harness.suite.side_by_side import side_by_side
 
 
 @click.command()

@@ -13,7 +13,7 @@ from harness.jit.compile import compile_kernel, ptx_of
 from harness.records.run_folder import shown
 from harness.studies.opcodes import instructions
 from harness.suite.instantiations import Job, instantiations
-from harness.suite.processes import side_by_side
+from harness.suite.side_by_side import side_by_side
 
 
 @click.command()

@@ -14,9 +14,9 @@ from typing import Protocol
 from harness.contract.case import Case
 from harness.errors import HarnessError
 from harness.jit.compile import key_of
+from harness.suite.ending import serve_parent
 from harness.suite.instantiations import Job
 from harness.suite.launch_plan import Step, plan
-from harness.suite.processes import serve_parent
 
 
 class Side(Protocol):

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from typing import Any
 
-from harness.suite.processes import end_with_parent
+from harness.suite.ending import end_with_parent
 
 
 def harness(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:

@@ -27,7 +27,7 @@ from harness.runner.cluster.connection import Cluster, connect
 from harness.runner.request import Request, named_suites
 from harness.runner.run import Run
 from harness.runner.selection import Selection
-from harness.runner.supervisor import interrupt_by_signals, supervised
+from harness.runner.supervisor import supervised
 from harness.seconds import SECONDS, VERIFY
 from harness.subjects.audit.bench import SubjectBench
 from harness.subjects.audit.verify import audit
@@ -38,6 +38,7 @@ from harness.subjects.card.verify import verify_card
 from harness.subjects.device import with_subject
 from harness.subjects.process import Child
 from harness.subjects.subject import start
+from harness.suite.ending import interrupt_by_signals
 from harness.verdict import Result
 from harness.verify.expected import NUMPY_LARGEST, NUMPY_LARGEST_TIMED
 from harness.verify.prepared import SOURCE

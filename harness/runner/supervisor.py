@@ -11,11 +11,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import NoReturn
 
 from harness.errors import Exit, HarnessError, UsageError, exit_of
@@ -23,7 +22,7 @@ from harness.records import journal, seal
 from harness.records.run_folder import new_folder, read_run
 from harness.runner.outcome import last_line, outcome, worst
 from harness.runner.request import Request
-from harness.suite.processes import end_with_parent
+from harness.suite.ending import ENDING, end_with_parent
 from harness.verdict import Result
 
 # A process below says NO_DEVICE by this code, because a command line that pytest cannot read ends it with that number.
@@ -31,9 +30,7 @@ _NO_DEVICE_BELOW = 74
 _UNREADABLE = 4
 GO_ON = 71  # exit code of a process that can run no other case, and whose run goes on in a new one
 SUPERVISOR = "HARNESS_SUPERVISOR"  # environment variable: process id of the supervisor
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_SIGNALS = (*_ENDING, signal.SIGCHLD)
-_AT_ONCE = 1.0  # seconds in which a signal that comes again is the same one, sent to a group and handed down, too
+_SIGNALS = (*ENDING, signal.SIGCHLD)
 _EXPLAINED = (Exit.USAGE, Exit.INTERRUPTED, Exit.NO_DEVICE)  # pytest's process said why it ended early
 
 
@@ -91,20 +88,6 @@ def leave(code: Exit) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
-
-
-def interrupt_by_signals() -> None:
-    """Have the signals that end a process raise KeyboardInterrupt here, so that the run says how to go on."""
-    last = -_AT_ONCE
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        nonlocal last
-        before, last = last, time.monotonic()
-        if last - before >= _AT_ONCE:
-            raise KeyboardInterrupt
-
-    for number in _ENDING:
-        signal.signal(number, interrupt)
 
 
 class _Child:
@@ -207,7 +190,7 @@ def _results(request: Request, run_dir: Path, sealed: seal.Seal) -> tuple[list[R
 
 def _known(code: int) -> Exit:
     """As `exit_of`, with INTERRUPTED for the signals that end a process."""
-    return Exit.INTERRUPTED if -code in _ENDING else exit_of(code)
+    return Exit.INTERRUPTED if -code in ENDING else exit_of(code)
 
 
 def _size(run_dir: Path) -> int:

@@ -19,7 +19,7 @@ from harness.files import RESULTS, ROOT
 from harness.report.tables import write_jsonl
 from harness.studies.committed import catalogue, make
 from harness.studies.committed.state import sources, state
-from harness.suite.processes import end_with_parent
+from harness.suite.ending import end_with_parent
 
 GPU = "nvidia-h200"
 TABLES, BY_HAND = catalogue.load()

@@ -26,7 +26,7 @@ from harness.records.run_folder import BENCH, commit, now, read_bench, shown
 from harness.report.tables import write_jsonl, write_times
 from harness.studies.committed.catalogue import Table, load
 from harness.studies.committed.state import state
-from harness.suite.processes import end_with_parent
+from harness.suite.ending import end_with_parent
 
 FILE = "tables.json"
 LEAST = 20.0  # seconds; nothing is begun in less

@@ -16,7 +16,7 @@ from harness.errors import LaunchError, UsageError
 from harness.report.tables import frame
 from harness.studies.thresholds import reasons, watched_kernels, watched_oracles
 from harness.studies.thresholds.outcomes import OUTCOMES, Missing, Site
-from harness.suite.processes import serve_parent
+from harness.suite.ending import serve_parent
 from harness.suite.suite import Suite
 from harness.verify.expected import expect
 

@@ -1,0 +1,46 @@
+"""How processes end: by a signal as by Ctrl-C, and with the process that began them."""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import threading
+import time
+from types import FrameType
+
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_AT_ONCE = 1.0  # seconds in which a signal that comes again is the same one, sent to a group and handed down, too
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None)
+
+
+def interrupt_by_signals() -> None:
+    """Have the signals that end a process raise KeyboardInterrupt, so that it ends what it began and says how to go on.
+
+    A SIGHUP that is ignored, as `nohup` has it, stays so. Does nothing in another thread than the first.
+    """
+    last = -_AT_ONCE
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal last
+        before, last = last, time.monotonic()
+        if last - before >= _AT_ONCE:
+            raise KeyboardInterrupt
+
+    if threading.current_thread() is threading.main_thread():
+        for number in ENDING:
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, interrupt)
+
+
+def end_with_parent() -> None:
+    """In a process that has just begun: be killed when the process that began it ends, however that ends."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def serve_parent() -> None:
+    """The same in a process of a pool, whose parent alone says that it was interrupted."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    end_with_parent()
