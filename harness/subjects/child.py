@@ -8,11 +8,9 @@ oracles and the verdict, and believes nothing that an answer says but a time, wh
 
 from __future__ import annotations
 
-import ctypes
 import importlib.abc
 import os
 import resource
-import signal
 import socket
 import sys
 from collections.abc import Sequence
@@ -26,9 +24,9 @@ from harness.subjects import messages, subject
 from harness.subjects.caller import Caller, CudaCaller, SubjectRaised
 from harness.subjects.messages import ACCESS
 from harness.subjects.raised import declines, describe
+from harness.suite.ending import end_with_parent
 
 _REFUSED = ("harness.oracles", "harness.verify")
-_PR_SET_PDEATHSIG = 1
 
 
 class NoOracles(importlib.abc.MetaPathFinder):
@@ -129,8 +127,7 @@ def serve(number: int) -> None:
 
 def _bound_to_the_parent() -> None:
     """End with it, take the blame before it where memory runs out, and leave no core dump."""
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent()
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -15,7 +15,8 @@ from harness.errors import Exit
 
 # Each piece of work takes longer than a test waits.
 POOLS = {
-    "side by side": "from harness.suite.side_by_side import side_by_side; side_by_side(time.sleep, [5, 5, 300, 300], 2)",
+    "side by side": "from harness.suite.side_by_side import side_by_side\n"
+    "side_by_side(time.sleep, [5, 5, 300, 300], 2)",
     "a pool": "import multiprocessing; from harness.suite.ending import serve_parent\n"
     "with multiprocessing.get_context('fork').Pool(2, serve_parent) as pool: pool.map(time.sleep, [300, 300])",
 }  # fmt: skip
