@@ -103,5 +103,7 @@ def made_by(*left_out: str) -> str:
         elif parameter.is_flag:
             words.append(parameter.opts[0])
         else:
-            words += [word for each in values for word in (parameter.opts[0], str(each))]
+            for each in values:
+                alone = each == parameter.flag_value  # the option without a value
+                words += [parameter.opts[0]] if alone else [parameter.opts[0], str(each)]
     return shlex.join(words)

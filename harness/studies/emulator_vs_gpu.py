@@ -141,7 +141,7 @@ def page(command: str, headers: Sequence[Header], found: Agreement) -> str:
     }
     for title, lines in lists.items():
         if lines:
-            text += [f"## {title}", "\n".join(f"- {_code(line)}" for line in lines)]
+            text += [f"## {title}", "\n".join(f"- {_code(line)}" for line in sorted(lines))]
     return "\n\n".join(text) + "\n"
 
 

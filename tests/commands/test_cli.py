@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import shlex
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness import cli
+from harness.commands import _shared
 from harness.errors import DeviceUnavailable, Exit, StorageError
 from harness.files import ROOT, SUITES
 from harness.jit.cache import cache_folder
@@ -295,3 +297,16 @@ def test_the_module_runs_without_asserts():
     )
     assert ran.returncode == Exit.USAGE
     assert ran.stderr == "error: there is no recipe 'per_tenser'; did you mean 'per_tensor'?\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("museum", "--sanitizer"), ("museum", "-k", ""), ("museum", "--sanitizer", "/a b"), ("gate", "-R", "a", "--once")],
+)
+def test_a_command_says_itself_as_it_may_be_typed_again(words: tuple[str, ...]):
+    command = importlib.import_module(f"harness.commands.{words[0]}").command
+    with command.make_context(words[0], list(words[1:])):
+        said = shlex.split(_shared.made_by())
+    assert said[:2] == ["harness", words[0]]
+    with command.make_context(words[0], said[2:]) as again, command.make_context(words[0], list(words[1:])) as first:
+        assert again.params == first.params

@@ -123,7 +123,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         for source in make._files(TABLES[name], GPU).values():
             path = out / source
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(f"made by {name} in {out}")
+            path.write_text(f"made by {name} in {out}, from {out}/run")
         if name == "bench":
             cases = [
                 case for each in TABLES.values() for case in (f"{r}/default/16x16/normal/graph" for r in each.recipes)
@@ -154,7 +154,9 @@ def test_all_tables_are_made_and_come_to_results_together(made, capsys: pytest.C
         for target in table.files:
             path = results / target.format(gpu=GPU)
             assert path.is_file(), name
-    assert (results / "coverage.md").read_text() == "made by coverage in results"
+    parts = results.parent / "parts"
+    said = f"made by coverage in results, from {parts}/coverage/run"
+    assert (results / "coverage.md").read_text() == said
     lines = (results / "tables" / GPU / "gemm.jsonl").read_text().splitlines()
     assert [json.loads(line)["recipe"] for line in lines[1:]] == ["gemm"]
     assert ran[0][0] == "bench"  # what needs a GPU comes first

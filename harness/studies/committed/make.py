@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -132,10 +133,11 @@ def install(making: Making, results: Path = RESULTS) -> list[Path]:
             written[-1].parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(making.folder / name / source, written[-1])
             if written[-1].suffix == ".md":
-                # The folder is one of this machine; the command that makes the table is the same without it.
+                # A command that wrote into the folder makes the table as well where it is put. What lies below the
+                # folder stays there.
                 text = written[-1].read_text(encoding="utf-8")
-                there = shown(making.folder / name)
-                write_text(written[-1], text.replace(f"{there}", str(Path("results") / Path(target).parent)))
+                there, put = re.escape(shown(making.folder / name)), str(Path("results") / Path(target).parent)
+                write_text(written[-1], re.sub(rf"{there}(?![/\w])", lambda _: put, text))
     write_text(results / FILE, json.dumps(making.about(), indent=1) + "\n")
     return [*written, results / FILE]
 
