@@ -4,9 +4,11 @@
 //   1. value = code * scale_inv          exact
 //   2. acc   = sum of products over K    fp32, in this kernel's order, which H1 to H5 state for sm_90a;
 //                                        on other architectures exact if every partial sum is, else within
-//                                        n * 2^-23 * sum |terms| of it for n additions
+//                                        the bound of NUMERICS 10.2
 //   3. D     = epilogue(acc)             gemm/epilogue.cuh, each step rounded to nearest-even in fp32
-// The order depends on the kernel and on K alone: a row of A gives the same row of D for any M, in every run.
+// The order depends on the kernel and on K alone: a row of A gives the same row of D by one kernel for any M, in every
+// run. gemm and gemm_skinny sum in different orders.
+// Padding of scales is read and must be 0 (NUMERICS 1.5).
 //
 // gemm takes any M, gemm_skinny few rows that gemm_skinny_decode decoded, gemm_windows an amax for each 64 along K.
 // gemm_decode runs before a library's bf16 GEMM. gemm_epilogue runs after it where the epilogue is more than one factor.

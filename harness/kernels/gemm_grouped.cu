@@ -1,12 +1,12 @@
 // gemm_grouped: up to 64 GEMMs in one launch, D_g (M_g, N) = A_g (M_g, K_g) * B_g (N, K_g)^T.
 //
-// Contract (NUMERICS 10.4): every group has the bytes that `gemm` gives it alone, on any input: the same tiles, the
-// same order along K, the same epilogue. Nothing depends on the grid, on which CTA takes a tile, or on the other
-// groups.
+// Contract (NUMERICS 10.4): every group has the bytes that the kernel `gemm` gives it alone, on any input, also where
+// the recipe gemm takes gemm_skinny: the same tiles, the same order along K, the same epilogue. Nothing depends on the
+// grid, on which CTA takes a tile, or on the other groups.
 //   1. M_g differs from group to group, or K_g does (wgrad). A group without rows has no output; one without K has the
 //      epilogue of sums that are 0.
 //   2. All arrays of all groups lie back to back, scales with the padding that each group has alone. An amax of a
-//      tensor is its group's, and so is alpha'.
+//      tensor is its group's, and so is alpha'. Padding of scales is read and must be 0 (NUMERICS 1.5).
 //   3. Extents are read from device memory. The host knows the number of tiles; a CTA beyond the last does nothing.
 //
 // Run it: make verify R=gemm_grouped          Time it: make bench R=gemm_grouped

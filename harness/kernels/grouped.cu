@@ -44,36 +44,36 @@ using RowScaledAmaxTiles = GroupTiles<RowScaledAmaxTile::kRows, RowScaledAmaxTil
 
 // As many as registers allow without spilling. Tiles need more of them than in a dense kernel, whose pointers are
 // constants, and a loop over tiles needs some as well.
-constexpr int kTileBlocksPerSm = __CUDA_ARCH__ == 900 ? 4 : __CUDA_ARCH__ > 900 ? 3 : 2;
-constexpr int kLoopBlocksPerSm = __CUDA_ARCH__ >= 900 ? 3 : 2;
+constexpr int kBf16TileBlocksPerSm = __CUDA_ARCH__ == 900 ? 4 : __CUDA_ARCH__ > 900 ? 3 : 2;
+constexpr int kBf16LoopBlocksPerSm = __CUDA_ARCH__ >= 900 ? 3 : 2;
 template <typename Dtype, Activation activation>
-constexpr int kTileBlocks = sizeof(Dtype) == 4 || activation != Activation::none ? 2 : kTileBlocksPerSm;
+constexpr int kTileBlocksPerSm = sizeof(Dtype) == 4 || activation != Activation::none ? 2 : kBf16TileBlocksPerSm;
 template <typename Dtype, Activation activation>
-constexpr int kLoopBlocks = sizeof(Dtype) == 4 || activation != Activation::none ? 2 : kLoopBlocksPerSm;
+constexpr int kLoopBlocksPerSm = sizeof(Dtype) == 4 || activation != Activation::none ? 2 : kBf16LoopBlocksPerSm;
 template <typename Dtype, Rounding rounding, ScaleLayout scale_layout, Activation activation, Schedule schedule>
-constexpr int kTensorBlocks =
+constexpr int kTensorBlocksPerSm =
     rounding == Rounding::sr && scale_layout == ScaleLayout::swizzled ? 2
-    : rounding == Rounding::sr && schedule == Schedule::persistent    ? kLoopBlocks<Dtype, activation>
-                                                                      : kTileBlocks<Dtype, activation>;
+    : rounding == Rounding::sr && schedule == Schedule::persistent    ? kLoopBlocksPerSm<Dtype, activation>
+                                                                      : kTileBlocksPerSm<Dtype, activation>;
 template <typename Dtype>
-constexpr int kRowwiseBlocks = sizeof(Dtype) == 4 ? 1 : 2;
+constexpr int kRowwiseBlocksPerSm = sizeof(Dtype) == 4 ? 1 : 2;
 template <Rounding rounding, Activation activation, Schedule schedule>
-constexpr int kTokenBlocks = rounding == Rounding::sr           ? 2
-                             : schedule == Schedule::persistent ? kLoopBlocks<bf16, activation>
-                                                                : kTileBlocks<bf16, activation>;
-constexpr int kResidentBlocks = 2;
+constexpr int kTokenBlocksPerSm = rounding == Rounding::sr           ? 2
+                                  : schedule == Schedule::persistent ? kLoopBlocksPerSm<bf16, activation>
+                                                                     : kTileBlocksPerSm<bf16, activation>;
+constexpr int kGroupedResidentBlocksPerSm = 2;
 template <Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout>
-constexpr int kMostResidentBlocks =
-    rounding == Rounding::sr                ? kResidentBlocks
+constexpr int kMostGroupedResidentBlocksPerSm =
+    rounding == Rounding::sr                ? kGroupedResidentBlocksPerSm
     : scale_layout == ScaleLayout::swizzled ? 3
                                             : kMostResidentBlocksPerSm<outputs, rht, rounding>;
 constexpr int kTokenAmaxBlocksPerSm = __CUDA_ARCH__ >= 900 ? 4 : 3;
 constexpr int kTokenAmaxRhtBlocksPerSm = __CUDA_ARCH__ >= 900 ? 3 : 2;
 constexpr int kDbiasBlocksPerSm = 2;
 template <typename Dtype>
-constexpr int kSplitBlocks = kTileBlocks<Dtype, Activation::none>;  // of row_scaled and local_1x64
+constexpr int kSplitBlocksPerSm = kTileBlocksPerSm<Dtype, Activation::none>;  // of row_scaled and local_1x64
 template <>
-constexpr int kSplitBlocks<fp16> = __CUDA_ARCH__ >= 900 ? 3 : 2;
+constexpr int kSplitBlocksPerSm<fp16> = __CUDA_ARCH__ >= 900 ? 3 : 2;
 constexpr int kRowScaledAmaxBlocksPerSm = 4;
 
 // =====================================================================================================================
@@ -253,7 +253,7 @@ __global__ void __launch_bounds__(kThreads) grouped_dbias(
 template <
     typename Dtype, Rounding rounding, ScaleLayout scale_layout, bool fast_math, Activation activation,
     Schedule schedule>
-__global__ void __launch_bounds__(kThreads, kRowwiseBlocks<Dtype>) grouped_encode_rowwise(
+__global__ void __launch_bounds__(kThreads, kRowwiseBlocksPerSm<Dtype>) grouped_encode_rowwise(
     const Dtype* __restrict__ input,         // (elements,)
     Optional<const Dtype> act_input,         // (elements,)
     const i64* __restrict__ first_dims,      // (num_tensors,)
@@ -294,7 +294,7 @@ template <
     typename Dtype, Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, bool fast_math,
     Activation activation, int sign_mask, Schedule schedule>
 __global__ void __launch_bounds__(
-    TransposeTile::kThreads, kTensorBlocks<Dtype, rounding, scale_layout, activation, schedule>)
+    TransposeTile::kThreads, kTensorBlocksPerSm<Dtype, rounding, scale_layout, activation, schedule>)
     grouped_encode_tile(
         const Dtype* __restrict__ input,            // (elements,)
         Optional<const Dtype> act_input,            // (elements,)
@@ -314,7 +314,7 @@ __global__ void __launch_bounds__(
       {first_dims, last_dims, tensor_offsets, num_tensors}, TransposeTiles::count,
       [&](int index, const GroupTensor& tensor, u32 item) {
         const DactPrologue<Dtype, activation> prologue = {input + tensor.element, act_input + tensor.element};
-        encode_tile<Block::block_1x16, outputs, rht, rounding, scale_layout, fast_math, kPerTensorSigns<sign_mask>>(
+        per_tensor_tile<Block::block_1x16, outputs, rht, rounding, scale_layout, fast_math, kPerTensorSigns<sign_mask>>(
             shared, prologue, [&] { return __ldg(rowwise_amax + index); },
             [&] { return __ldg(columnwise_amax + index); },
             {rowwise_data + tensor.element / 2, rowwise_scale_inv + tensor.rowwise_scale_inv},
@@ -402,7 +402,7 @@ __global__ void __launch_bounds__(kThreads, kDbiasBlocksPerSm) grouped_per_token
 template <
     Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, Activation activation, int sign_mask,
     Schedule schedule, bool edges>
-__global__ void __launch_bounds__(TransposeTile::kThreads, kTokenBlocks<rounding, activation, schedule>)
+__global__ void __launch_bounds__(TransposeTile::kThreads, kTokenBlocksPerSm<rounding, activation, schedule>)
     grouped_per_token_encode(
         const bf16* __restrict__ input,          // (elements,)
         Optional<const bf16> act_input,          // (elements,)
@@ -435,7 +435,7 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kTokenBlocks<rounding
 
 // Amaxes and encoding in one launch, on a device that holds all tiles at once, one to a CTA.
 template <Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, int sign_mask>
-__global__ void __launch_bounds__(kThreads, kMostResidentBlocks<outputs, rht, rounding, scale_layout>)
+__global__ void __launch_bounds__(kThreads, kMostGroupedResidentBlocksPerSm<outputs, rht, rounding, scale_layout>)
     grouped_per_token_resident(
         const bf16* __restrict__ input,           // (elements,)
         const i64* __restrict__ first_dims,       // (num_tensors,)
@@ -543,7 +543,7 @@ __global__ void __launch_bounds__(RowScaledAmaxTile::kThreads, kRowScaledAmaxBlo
 
 // Reads the input once: 2 bytes of bf16 in, 0.5625 out for each direction.
 template <typename Dtype, Outputs outputs, ScaleLayout scale_layout, Schedule schedule>
-__global__ void __launch_bounds__(TransposeTile::kThreads, kSplitBlocks<Dtype>) grouped_row_scaled_encode_tile(
+__global__ void __launch_bounds__(TransposeTile::kThreads, kSplitBlocksPerSm<Dtype>) grouped_row_scaled_encode_tile(
     const Dtype* __restrict__ input,            // (elements,)
     const i64* __restrict__ first_dims,         // (num_tensors,)
     const i64* __restrict__ last_dims,          // (num_tensors,)
@@ -574,7 +574,7 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kSplitBlocks<Dtype>) 
 
 // Reads the input once: 2 bytes of bf16 in, 0.5625 + 0.0625 out for each direction.
 template <typename Dtype, Outputs outputs, ScaleLayout scale_layout, Schedule schedule>
-__global__ void __launch_bounds__(TransposeTile::kThreads, kSplitBlocks<Dtype>) grouped_local_1x64_quantize(
+__global__ void __launch_bounds__(TransposeTile::kThreads, kSplitBlocksPerSm<Dtype>) grouped_local_1x64_quantize(
     const Dtype* __restrict__ input,         // (elements,)
     const i64* __restrict__ first_dims,      // (num_tensors,)
     const i64* __restrict__ last_dims,       // (num_tensors,)
@@ -607,13 +607,14 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kSplitBlocks<Dtype>) 
 // The grid has a CTA for each tile of these extents, which is what an item covers of a tensor without edges.
 constexpr Launch kLaunchEncode = {
     TransposeTile::kRows, TransposeTile::kCols, TransposeTile::kThreads, 0, Schedule::by_flag};
+// An amax takes elements as they lie; the tiles say how many an item has.
 __constant__ Launch grouped_amax_launch = {
     128, TensorAmax::kStep * 8 / 128, TensorAmax::kThreads, 5, Schedule::persistent};
 __constant__ Launch grouped_amax_rht_launch = {
     128, kBlock * kThreads * RhtAmax::kCols / 128, kThreads, 4, Schedule::persistent};
 __constant__ Launch grouped_amax_dbias_launch = {
     kChunkRows, DbiasTile::kCols, kThreads, kDbiasBlocksPerSm, Schedule::persistent};
-__constant__ Launch grouped_dbias_launch = {1 << 30, kThreads, kThreads, 8, Schedule::persistent};
+__constant__ Launch grouped_dbias_launch = {kWholeColumn, kThreads, kThreads, 8, Schedule::persistent};
 __constant__ Launch grouped_encode_rowwise_launch = {
     kRowwiseTileRows, kRowwiseTileCols, kThreads, 0, Schedule::by_flag};
 __constant__ Launch grouped_encode_tile_launch = kLaunchEncode;
@@ -625,7 +626,8 @@ __constant__ Launch grouped_per_token_amax_dbias_launch = {
     kChunkRows, DbiasTile::kCols, kThreads, kDbiasBlocksPerSm, Schedule::persistent};
 __constant__ Launch grouped_per_token_encode_launch = kLaunchEncode;
 __constant__ Launch grouped_per_token_resident_launch = {
-    TransposeTile::kRows, TransposeTile::kCols, TransposeTile::kThreads, kResidentBlocks, Schedule::resident};
+    TransposeTile::kRows, TransposeTile::kCols, TransposeTile::kThreads, kGroupedResidentBlocksPerSm,
+    Schedule::resident};
 __constant__ Launch grouped_row_scaled_quantize_launch = {
     RowScaledRows::kRows, kWholeRow, RowScaledRows::kThreads, kRowScaledRowsBlocksPerSm<bf16>, Schedule::by_flag};
 __constant__ Launch grouped_row_scaled_clear_amax_launch = {kThreads, kThreads, kThreads, 1, Schedule::persistent};

@@ -152,7 +152,7 @@ __global__ void __launch_bounds__(
   static_assert(outputs != Outputs::rowwise, "rowwise alone needs no transposition: use per_tensor_encode_rowwise");
   __shared__ EncodeSmem<Dtype> shared;
   const InputPrologue<Dtype, true> prologue = {input};
-  encode_tile<block, outputs, rht, rounding, scale_layout, fast_math, sign_mask>(
+  per_tensor_tile<block, outputs, rht, rounding, scale_layout, fast_math, sign_mask>(
       shared, prologue, [&] { return amax_of_launch_ahead(rowwise_amax); },
       [&] { return amax_of_launch_ahead(columnwise_amax); }, {rowwise_data, rowwise_scale_inv},
       {columnwise_data, columnwise_scale_inv}, rows, cols, tile_origin(TransposeTile::kRows, TransposeTile::kCols),

@@ -23,7 +23,7 @@ __device__ __forceinline__ EncodedBlock per_tensor_encode_block(
 template <
     Block block, Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, bool fast_math, int sign_mask,
     typename Dtype, typename Prologue, typename RowwiseAmax, typename ColumnwiseAmax>
-__device__ __forceinline__ void encode_tile(
+__device__ __forceinline__ void per_tensor_tile(
     EncodeSmem<Dtype>& shared, const Prologue& prologue, RowwiseAmax rowwise_amax, ColumnwiseAmax columnwise_amax,
     const Quantized& rowwise, const Quantized& columnwise, int rows, int cols, const TileOrigin& origin, u64 seed,
     u32 offset) {

@@ -1,5 +1,5 @@
-// Packed lines of an operand through registers, for warps that have some to spare. A ring in shared memory, which wgmma
-// reads half of the time, would be written and read once for each byte.
+// Packed lines of an operand through registers, for warps that have registers to spare. A ring in shared memory would
+// write and read every byte there once more, and wgmma keeps shared memory busy half of the time already.
 #pragma once
 
 #include "gemm/dequant_f16.cuh"
@@ -33,7 +33,8 @@ struct LoadedLines {
     load(0);
   }
 
-  // Loads the next stage. Beyond K, codes of a stage before stay and scales are zero.
+  // Loads the next stage. Beyond K, codes of a stage before stay and scales are zero: of a whole block here, of the odd
+  // half of a pair by the padding that operands have.
   // odd: the stage's number modulo 2, known to the compiler
   __device__ void load(int odd) {
 #pragma unroll

@@ -51,9 +51,9 @@ struct MainloopWgmma {
   static __device__ void multiply(
       Shared& shared, const GemmOperand<a_scale_layout>& a, const GemmOperand<b_scale_layout>& b, int first_a,
       int first_b, const MakeStore& make_store) {
-    if (threadIdx.x < kSlots) {
-      shared.ready[threadIdx.x].init(kDecodeWarps);
-      shared.read[threadIdx.x].init(kMultiplyWarps);
+    if (threadIdx.x == 0) {
+      for (Mbarrier& each : shared.ready) each.init(kDecodeWarps);
+      for (Mbarrier& each : shared.read) each.init(kMultiplyWarps);
     }
     __syncthreads();
     if (b.blocks % 2 == 0)

@@ -1,4 +1,4 @@
-// mbarriers, which count arrivals of warps or of bulk copies from global to shared memory; sm_90 and later.
+// mbarriers, which count arrivals of warps or of bulk copies from global to shared memory; sm_90a only.
 #pragma once
 
 #include "numerics/types.cuh"
@@ -34,7 +34,7 @@ struct Mbarrier {
                  : "memory");
   }
 
-  // Waits for the end of the current phase. parity: 0 for the first, third, ... copy, 1 for those between
+  // Waits for the end of the current phase. parity: 0 for the first, third, ... phase, 1 for those between
   __device__ void wait(u32 parity) const {
     asm volatile("{ .reg .pred p; again: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1; @!p bra again; }" ::"r"(
                      smem_address(&state)),

@@ -1,4 +1,4 @@
-// Packed lines of an operand through a ring of stages in shared memory, for mainloops in which each lane decodes the
+// Packed lines of an operand through a ring of stages in shared memory, for gemm_skinny, where each lane decodes the
 // codes that it copied itself.
 //
 // Loads into registers would be simpler, but the compiler waits for all of them at once. cp.async waits for one stage

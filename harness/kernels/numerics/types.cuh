@@ -7,6 +7,7 @@ using u32 = unsigned int;
 using u64 = unsigned long long;
 using i64 = long long;
 
+// The conversions are for users' recipes; kernels here convert two at a time (packed16.cuh).
 struct bf16 {
   u16 bits;
   __device__ __forceinline__ explicit operator float() const { return __uint_as_float(u32(bits) << 16); }

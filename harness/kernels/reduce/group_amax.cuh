@@ -40,10 +40,12 @@ struct CtaGroupAmax {
     }
     __threadfence();
     __syncthreads();
-    if (threadIdx.x == 0) last = arrives_last(&state->ticket, gridDim.x);
+    if (threadIdx.x == 0) {
+      last = arrives_last(&state->ticket, gridDim.x);
+      __threadfence();
+    }
     __syncthreads();
     if (!last || index >= num_tensors) return;
-    __threadfence();
     float largest[values];
 #pragma unroll
     for (int v = 0; v < values; ++v) largest[v] = __uint_as_float(atomicExch(&state->bits[v][index], 0u));

@@ -21,7 +21,7 @@ struct GroupLines {
   }
 };
 
-// A ticket covers 8 or more rows, or as many columns as the shortest line has elements, and more.
+// A ticket is for at least 8 rows, or for at least kShortestLine columns; a line has at least kShortestLine elements.
 template <bool edges>
 __device__ __forceinline__ GroupLines<edges> group_rows(u32* state, i64 elements) {
   return {state, elements, 8 * kShortestLine<edges>};

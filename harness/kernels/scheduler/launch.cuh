@@ -2,7 +2,8 @@
 #pragma once
 
 enum class Schedule {
-  tiles,       // a CTA for each tile of the extents rounded up to 128; some beyond the last row
+  tiles,       // a CTA for each tile of the extents rounded up to 128, of a product's output as they are; some are
+               // beyond the last row
   persistent,  // blocks_per_sm CTAs on each SM, but no more than there are tiles
   resident,    // a CTA for each tile, all at once, so that they may wait for each other
   patches,     // a CTA for each tile if that gives each SM blocks_per_sm of them, else for each 128x128
@@ -19,6 +20,8 @@ struct Launch {
 
 // tile_cols of a CTA that takes whole rows, so that the grid has one column of CTAs
 constexpr int kWholeRow = 1 << 30;
+// tile_rows of a CTA that takes whole columns
+constexpr int kWholeColumn = 1 << 30;
 
 // A CTA for each Tile
 template <typename Tile>

@@ -37,6 +37,7 @@ struct TileSync {
     if (lane == 0) {
       __threadfence();
       before = atomicAdd(&left, 1u);
+      __threadfence();
     }
     if (__shfl_sync(~0u, before, 0) != tiles - 1) return;
 #pragma unroll
