@@ -21,8 +21,6 @@ from harness.bench.baseline import (
 )  # fmt: skip
 from harness.bench.energy import Energy, Meter, Replays, measure
 from harness.bench.gpu_timer import Clock, pilot
-from harness.bench.physics import impossible, peak_tflops
-from harness.bench.roofline import bytes_moved
 from harness.bench.rounds import PILOT, WARM_UP, Baseline, Recorder, Round, Turns, steady
 from harness.bench.statistics import summarize
 from harness.bench.timed import Timed, TimedKernels, WrongBytesError, digest
@@ -32,6 +30,7 @@ from harness.device.device import Device
 from harness.errors import CompileError, LaunchError
 from harness.seconds import ROUNDS, SECONDS, VERIFY, WARMING
 from harness.suite.launch_plan import plan
+from harness.suite.physics import bytes_moved, impossible, peak_tflops
 from harness.verdict import Result, Verdict
 from harness.verify.expected import NUMPY_LARGEST_TIMED, expect
 from harness.verify.verify import reproduce, verify

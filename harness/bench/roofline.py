@@ -1,45 +1,18 @@
-"""The copy roofline: the bytes a case must move, and the rate at which this GPU copies in the same run."""
+"""The copy roofline: the rate at which this GPU copies in the same run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from functools import partial
 from statistics import median
 
-import numpy as np
-
 from harness.bench.cold_copies import capture
 from harness.bench.gpu_timer import Clock, pilot, sample
-from harness.contract.field import Field
-from harness.suite.launch_plan import Step, bind
 
 EVENTS, TWO_KERNELS = "events", "two kernels"  # floors: of an eager time, and of a recipe of two launches
 COPY_BYTES = 512 << 20
 ROUNDS = 15
 WARM_UP = 3
-
-
-def bytes_moved(steps: Iterable[Step], inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]) -> int:
-    """Bytes read plus bytes written: each launch moves each array that is bound to it once, and twice if it changes it
-    in place. Scratch and workspaces do not count.
-
-    `per_tensor`, both outputs, bf16: 2 for the amax, then 2 + 1.125 for the encode, so 5.125 an element.
-    """
-    total = 0
-    inputs = without_slack(inputs)
-    for step in steps:
-        arrays = {**inputs, **fields, **dict.fromkeys([*step.scratch, *step.workspace], np.empty(0))}
-        for parameter, (_, value) in zip(step.signature.call, bind(step, arrays), strict=True):
-            total += getattr(value, "nbytes", 0) * (2 if parameter.in_place else 1)
-    return total
-
-
-def without_slack(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The inputs, those of a group as far as its tensors reach in their allocations."""
-    ends = {}
-    if "tensor_offsets" in inputs:
-        ends = dict.fromkeys(("input", "act_input"), int(inputs["tensor_offsets"][-1]))
-    return {name: value[: ends.get(name)] for name, value in inputs.items()}
 
 
 def copy_gbps(clock: Clock) -> float:

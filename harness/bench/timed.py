@@ -11,8 +11,6 @@ from typing import Any, Protocol
 
 from harness.bench.cold_copies import Passes, Rotation, capture, memories, rotate
 from harness.bench.gpu_timer import Clock
-from harness.bench.physics import Needs, arrays_moved, operations
-from harness.bench.roofline import bytes_moved, without_slack
 from harness.contract.case import Case
 from harness.device.cuda import CudaDevice
 from harness.device.cuda_program import CudaProgram
@@ -20,6 +18,7 @@ from harness.device.device import Device, Outcome
 from harness.device.memory import Memory
 from harness.jit.compile import Compiled
 from harness.jit.geometry import Grid
+from harness.suite.physics import Needs, arrays_moved, bytes_moved, operations, without_slack
 from harness.verdict import Verdict
 from harness.verify.expected import Expected
 

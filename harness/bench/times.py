@@ -9,9 +9,9 @@ from typing import Any
 from harness.bench import statistics
 from harness.bench.baseline import tflops
 from harness.bench.energy import Energy
-from harness.bench.physics import Needs
 from harness.bench.rounds import Baseline, Round
 from harness.contract.case import Case
+from harness.suite.physics import Needs
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,7 @@ from harness.bench.baseline import baseline_first, baseline_id, baseline_of
 from harness.bench.bench import Bench
 from harness.bench.cold_copies import Rotation
 from harness.bench.energy import Energy, Meter
-from harness.bench.physics import Needs
-from harness.bench.roofline import COPY_BYTES, bytes_moved
+from harness.bench.roofline import COPY_BYTES
 from harness.bench.rounds import FEWEST, MOST, PILOT, WARM_UP, Round, steady
 from harness.bench.timed import POISON, Timed, TimedKernels, require_right
 from harness.contract.problem import Dense
@@ -41,6 +40,7 @@ from harness.device.device import Outcome
 from harness.errors import Exit, LaunchError
 from harness.oracles import per_tensor
 from harness.suite.launch_plan import plan
+from harness.suite.physics import Needs, bytes_moved
 from harness.suite.suite import find_case, suite_of
 from harness.verdict import Result, Verdict
 

@@ -9,13 +9,13 @@ import pytest
 from suite_files import assert_mistake, written
 
 from harness.bench.baseline import baseline_first, baseline_id, product_bytes, tflops
-from harness.bench.roofline import bytes_moved
 from harness.contract.problem import Gemm
 from harness.device.emulator import EmulatorDevice
 from harness.errors import CompileError, NotCapable, UsageError
 from harness.jit.geometry import Launch
 from harness.jit.signature import CallParameter
 from harness.suite.launch_plan import Step, bind, numbers, plan
+from harness.suite.physics import bytes_moved
 from harness.suite.stages import Stage
 from harness.suite.suite import find_case
 from harness.verify.diagnosis.mismatch import render

@@ -12,7 +12,6 @@ import pytest
 from grouped_toy import Toy
 
 from harness.bench.baseline import baseline_first, baseline_of
-from harness.bench.roofline import bytes_moved
 from harness.contract.case import Case, Flags
 from harness.contract.field import Field
 from harness.contract.problem import Dense
@@ -24,6 +23,7 @@ from harness.jit.compile import compile_kernel
 from harness.jit.geometry import Launch
 from harness.runner.selection import FIXED_COST, cost
 from harness.suite.launch_plan import Step, bind, numbers, own_memory, plan
+from harness.suite.physics import bytes_moved
 from harness.suite.suite import find_case, suite_of
 from harness.verdict import Verdict
 from harness.verify.expected import expect, high_precision

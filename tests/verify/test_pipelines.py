@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from harness.bench.baseline import against_library, baseline_first, baseline_id, baseline_of, tflops
-from harness.bench.roofline import bytes_moved
 from harness.device.emulator import EmulatorDevice
 from harness.errors import UsageError
 from harness.inputs.draw import make
 from harness.studies.mutants.catalogue import find
 from harness.suite.instantiations import instantiations
 from harness.suite.launch_plan import bind, own_memory, plan
+from harness.suite.physics import bytes_moved
 from harness.suite.stages import is_pipeline, stages, terms
 from harness.suite.suite import find_case, suite_of
 from harness.verdict import Verdict

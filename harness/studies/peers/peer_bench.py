@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from harness.bench.gpu_timer import Clock, sample
-from harness.bench.roofline import bytes_moved
 from harness.bench.timed import POISON
 from harness.errors import CaseError
 from harness.gate import interleave
@@ -17,6 +16,7 @@ from harness.studies.peers.implementations import Implementation, OurKernels, Pe
 from harness.studies.peers.prepared import CasePreparer, PreparedCase
 from harness.subjects.audit import conventions
 from harness.subjects.subject import load
+from harness.suite.physics import bytes_moved
 from harness.verdict import Verdict
 
 WARM_UP, ROUNDS = 3, 20  # eager rounds

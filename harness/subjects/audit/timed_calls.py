@@ -17,8 +17,6 @@ from typing import Any
 
 from harness.bench.cold_copies import COLD, copies_for
 from harness.bench.gpu_timer import GpuClock, Report
-from harness.bench.physics import Needs, arrays_moved, operations
-from harness.bench.roofline import without_slack
 from harness.bench.timed import Timed, WrongBytesError
 from harness.contract.case import Case
 from harness.device.device import Outcome
@@ -32,6 +30,7 @@ from harness.subjects.audit.violations import Finding, Violation, ViolationError
 from harness.subjects.audit.wall_clock import MOST_CALLS, PASS, ROUNDS, WallClock
 from harness.subjects.device import SubjectDevice
 from harness.suite.launch_plan import plan
+from harness.suite.physics import Needs, arrays_moved, operations, without_slack
 from harness.verdict import Verdict
 from harness.verify.expected import NUMPY_LARGEST_TIMED
 

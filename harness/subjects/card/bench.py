@@ -6,8 +6,6 @@ from dataclasses import replace
 
 from harness.bench.against_ours import BenchAgainstOurs
 from harness.bench.gpu_timer import Clock
-from harness.bench.physics import Needs, arrays_moved, operations
-from harness.bench.roofline import bytes_moved, without_slack
 from harness.bench.timed import POISON, Timed, TimedKernels, require_right
 from harness.contract.case import Case
 from harness.device.cuda_program import CudaProgram
@@ -18,6 +16,7 @@ from harness.subjects.card.gpu import CardOnGpu
 from harness.subjects.card.promised import Promised
 from harness.subjects.card.verify import explained
 from harness.suite.launch_plan import plan
+from harness.suite.physics import Needs, arrays_moved, bytes_moved, operations, without_slack
 from harness.verify.expected import NUMPY_LARGEST_TIMED, Expected, expect
 from harness.verify.verify import on_host
 

@@ -7,9 +7,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from harness.bench.physics import MEMORY, Needs, arrays_moved, impossible, least_us, operations, peak_tflops
-from harness.bench.roofline import bytes_moved, without_slack
 from harness.suite.launch_plan import plan
+from harness.suite.physics import (
+    MEMORY,
+    Needs,
+    arrays_moved,
+    bytes_moved,
+    impossible,
+    least_us,
+    operations,
+    peak_tflops,
+    without_slack,
+)
 from harness.suite.suite import find_case, suite_of
 from harness.verify.expected import fields_of, make_inputs
 

@@ -1,4 +1,4 @@
-"""The least time that a case can take: its bytes at the copy rate of the run, its operations at the peak of the chip.
+"""The bytes that a case moves, and the least time it takes: they at the copy rate, its operations at the peak.
 
 Every bound is generous, so that a time below it is no time of this case: work was left out, or the clock was wrong.
 """
@@ -39,6 +39,29 @@ class Needs:
     operations: int = 0
     filled: float = inf
     calls: int = 1
+
+
+def bytes_moved(steps: Iterable[Step], inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]) -> int:
+    """Bytes read plus bytes written: each launch moves each array that is bound to it once, and twice if it changes it
+    in place. Scratch and workspaces do not count.
+
+    `per_tensor`, both outputs, bf16: 2 for the amax, then 2 + 1.125 for the encode, so 5.125 an element.
+    """
+    total = 0
+    inputs = without_slack(inputs)
+    for step in steps:
+        arrays = {**inputs, **fields, **dict.fromkeys([*step.scratch, *step.workspace], np.empty(0))}
+        for parameter, (_, value) in zip(step.signature.call, bind(step, arrays), strict=True):
+            total += getattr(value, "nbytes", 0) * (2 if parameter.in_place else 1)
+    return total
+
+
+def without_slack(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The inputs, those of a group as far as its tensors reach in their allocations."""
+    ends = {}
+    if "tensor_offsets" in inputs:
+        ends = dict.fromkeys(("input", "act_input"), int(inputs["tensor_offsets"][-1]))
+    return {name: value[: ends.get(name)] for name, value in inputs.items()}
 
 
 def arrays_moved(

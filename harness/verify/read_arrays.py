@@ -1,0 +1,95 @@
+"""The arrays that a case reads, by their shapes alone: no tensor is drawn, so that the largest case takes no memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from harness.contract.case import Case
+from harness.files import recipe_dir
+from harness.inputs.dtypes import DTYPES
+from harness.oracles import gemm_grouped, gemm_operands, grouped, layout, swizzle
+from harness.suite.stage_checks import stage_fields
+from harness.suite.stages import Stage, is_pipeline, stages
+from harness.verify.expected import oracle_of
+
+
+def read_arrays(case: Case) -> dict[str, np.ndarray] | None:
+    """Arrays of the shapes and dtypes of `make_inputs`, with no memory behind them; None for a recipe of the user's.
+
+    The extents of a group are there with their numbers, because what counts of an allocation ends where they say.
+    """
+    if recipe_dir(case.recipe) is not None:
+        return None
+    if not is_pipeline(case):
+        return _of(case)
+    found: dict[str, np.ndarray] = {}
+    for stage in stages(case):
+        if stage.draws:
+            found |= stage.keyed(_fields(stage) if stage.given else _of(stage.case))
+        elif stage.case.is_group:
+            found |= stage.keyed(_extents(stage.case))
+    return found
+
+
+def _of(case: Case) -> dict[str, np.ndarray]:
+    """What one stage, or a case that is no pipeline, reads."""
+    flags = case.flags
+    if case.is_gemm:
+        shapes = (gemm_grouped if case.is_group else gemm_operands).shapes(case)
+        dtypes = {"data": "uint8", "inv": "uint8", "amax": "float32"}
+        return {
+            name: _array(shape, dtypes.get(name.rpartition("_")[2], str(flags.dtype))) for name, shape in shapes.items()
+        } | (_extents(case) if case.is_group else {})
+    if "to" in flags:
+        swizzled = flags.to == "compact"
+        found = swizzle.field_name(swizzled)
+        direction = layout.DIRECTIONS[flags.direction]
+        extents = case.problem.tensors if case.is_group else ((case.rows, case.cols),)
+        size = sum(layout.scale_field(*each, direction, "block_1x16", swizzled).size for each in extents)
+        return {found: _array((size,), "uint8")} | (_extents(case) if case.is_group else {})
+    if case.recipe == "dequantize":
+        return _encoded(case)
+    dtype = str(flags.get("dtype", "bf16"))
+    if not case.is_group:
+        return {"input": _array((case.rows, case.cols), dtype)} | _amaxes(case)
+    tensors = ("input", "act_input") if flags.activation != "none" else ("input",)
+    return (
+        dict.fromkeys(tensors, _array((case.problem.group.allocated,), dtype))
+        | {name: _array((f.size + f.slack,), f.dtype) for name, f in grouped.given_fields(case).items()}
+        | _extents(case)
+    )
+
+
+def _amaxes(case: Case) -> dict[str, np.ndarray]:
+    """The amaxes that are given to a dense quantizer, which are those that its other stage writes."""
+    if case.flags.get("stage", "full") != "encode":
+        return {}
+    fields = oracle_of(case.recipe).outputs(replace(case, flags=case.flags.replace(stage="amax")))
+    return {name: _array(field.shape, field.dtype) for name, field in fields.items() if name.endswith("_amax")}
+
+
+def _encoded(case: Case) -> dict[str, np.ndarray]:
+    """What a tensor that is decoded consists of."""
+    flags, direction = case.flags, layout.DIRECTIONS[case.flags.outputs]
+    fields = {
+        "data": layout.data_field(case.rows, case.cols, direction),
+        "scale_inv": layout.scale_field(case.rows, case.cols, direction, flags.block, flags.scale_layout == "swizzled"),
+        "amax": layout.amax_field(case.rows, case.cols, direction, flags.granularity),
+    }
+    return {name: _array(field.shape, field.dtype) for name, field in fields.items()}
+
+
+def _extents(case: Case) -> dict[str, np.ndarray]:
+    shape = case.problem.group
+    return {"first_dims": shape.first_dims, "last_dims": shape.last_dims, "tensor_offsets": shape.tensor_offsets}
+
+
+def _fields(stage: Stage) -> dict[str, np.ndarray]:
+    return {name: _array((f.size + f.slack,), f.dtype) for name, f in stage_fields(stage).items()}
+
+
+def _array(shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    """An array that repeats one entry: it has the shape and the bytes, and one entry of memory."""
+    return np.broadcast_to(np.zeros((), DTYPES.get(dtype, dtype)), shape)
