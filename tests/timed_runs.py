@@ -66,6 +66,19 @@ def times_of(
     } | changes  # fmt: skip
 
 
+def of_case(times: dict[str, Any], case_id: str) -> dict[str, Any]:
+    """The times with the bytes that a call of this case moves, and what follows from these."""
+    from harness.records.possible_times import moved  # an earlier harness has none
+    from harness.suite.suite import find_case
+
+    ((nbytes, *_), *_) = moved(find_case(case_id))
+    gbps = nbytes / times["median_us"] / 1e3
+    return times | {
+        "bytes": nbytes, "gbps": max(round(gbps, 1), 0.05),
+        "roofline_percent": round(100 * gbps / times["roofline_gbps"], 2),
+    }  # fmt: skip
+
+
 def record(case_id: str, us: float = 100.0, *, noise: float = 0.002, seed: int = 0, **changes: Any) -> dict[str, Any]:
     """A record of a timed case. seed: of the noise; another seed is also other machine code."""
     rng = np.random.default_rng([seed, *case_id.encode()])

@@ -7,6 +7,7 @@ import click
 from harness.commands import _shared
 from harness.gate.against_baseline import exit_code
 from harness.gate.report import from_lines, write_pages
+from harness.records.possible import require_possible_here
 from harness.records.records import is_gate
 from harness.records.run_folder import read_bench_or_gate, read_run
 from harness.report import tables
@@ -26,9 +27,11 @@ def command(run: Path) -> None:
             gated = from_lines(header, lines)
             paths = write_pages(run.parent, run.stem, gated, exit_code(gated.records, gated.judgements))
         else:
+            require_possible_here(run, header, lines)
             paths = tables.write_times(run.parent, run.stem, header, lines)
     else:
         found = read_run(run)
+        require_possible_here(run, found.header, found.records, found.about)
         paths = tables.write_verify(run, found.records)
         if found.header:
             paths += tables.write_bench(run, found.header, found.records)

@@ -223,8 +223,16 @@ def _unlike_samples(line: Any) -> Iterator[str]:
         yield f"the change of the time is {line.time[0]}, and that of the medians {ratio:.5f}"
 
 
-def unmeasured_roofline(times: Mapping[str, Any], header: Mapping[str, Any]) -> str:
-    """Why the times are no times of this header's machine, or an empty string."""
+def unmeasured(times: Mapping[str, Any], header: Mapping[str, Any]) -> str:
+    """Why the times are not of this header's runs, or an empty string."""
+    parts = {(part["commit"], part["date"]) for part in (header, *header.get("parts", ()))}
+    part = times.get("commit"), times.get("date")
+    if part not in parts and (part != (None, None) or header.get("parts")):
+        return f"its times are of commit {part[0]}, {part[1]}, and no run in its header is; take the file as it was"
+    return _unmeasured_roofline(times, header)
+
+
+def _unmeasured_roofline(times: Mapping[str, Any], header: Mapping[str, Any]) -> str:
     rates = [rate["gbps"] for part in (header, *header.get("parts", ())) for rate in part["roofline"]]
     if times["roofline_gbps"] in rates:
         return ""

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from harness.contract.case import Case
 from harness.device.capability import CONTEXT, incapable, needed
 from harness.device.emulator import EmulatorDevice
 from harness.errors import HarnessError, UsageError
+from harness.files import SUITES, is_file
 from harness.jit.compile import instantiation
+from harness.records.possible_times import problems_of_times
 from harness.records.records import Record
+from harness.records.seal import sources_digest
 from harness.suite.launch_plan import plan
 from harness.suite.suite import find_case, suite_of
 from harness.verdict import Verdict
@@ -20,12 +25,45 @@ from harness.verify.verify import POISONS
 _NO_ROOM = re.compile(r"capability: needs about ([0-9]{1,6}) GiB of GPU memory, there are ([0-9]{1,6})")
 
 
-def require_possible(where: object, records: Iterable[Record], timed: bool) -> None:
-    """Raise UsageError for the first record that no run of this tree writes. where: for its text; timed: by a bench"""
+def require_possible(
+    where: object, records: Iterable[Record], timed: bool, machine: Mapping[str, str] | None = None
+) -> None:
+    """Raise UsageError for the first record that no run of this tree writes. where: for its text; timed: by a bench
+
+    machine: of the header of the times, without which their bounds are wider
+    """
     for record in records:
-        problem = impossible(record, timed)
+        problem = impossible(record, timed, machine)
         if problem:
             raise UsageError(f"{where} is not what a run writes: {record['case_id']}: {problem}")
+
+
+def require_possible_here(
+    where: object, header: Mapping[str, Any], records: Iterable[Record], about: Mapping[str, Any] | None = None
+) -> None:
+    """Raise UsageError for the first record that says to be of this tree, and that no run of it writes.
+
+    Of other trees it is not known what their cases asked for, and neither of a recipe from a folder of the user's.
+    header: of the times, whose parts may be of several trees; about: the first line of the journal, if there is one
+    """
+    now = sources_digest()
+    parts = {(part["commit"], part["date"]): part for part in header.get("parts", ())}
+
+    def here(record: Record) -> bool:
+        times = record.get("times") or {}
+        part = parts.get((times.get("commit"), times.get("date")), header)
+        return (about or part).get("sources") in (now, now[:16]) and not _of_the_user(record, header, about or {})
+
+    require_possible(where, filter(here, records), bool(header), header.get("machine"))
+
+
+def _of_the_user(record: Record, header: Mapping[str, Any], about: Mapping[str, Any]) -> bool:
+    """Whether a record is of a recipe that the suites have not, and its run took recipes from elsewhere."""
+    recipe = record["recipe"]
+    if is_file(SUITES / f"{recipe}.yaml"):
+        return False
+    sealed = {Path(name).name for name in about.get("sealed", ()) if not name.startswith(("harness/", "suites/"))}
+    return f"{recipe}.py" in sealed or "--recipe-dir" in header.get("command", "").split()
 
 
 def require_whole_set(where: object, records: Iterable[Record], set_name: str) -> None:
@@ -44,8 +82,8 @@ def require_whole_set(where: object, records: Iterable[Record], set_name: str) -
             )
 
 
-def impossible(record: Record, timed: bool) -> str:
-    """Why no run of this tree writes the record, or an empty string."""
+def impossible(record: Record, timed: bool, machine: Mapping[str, str] | None = None) -> str:
+    """Why no run of this tree writes the record, or an empty string. machine: see `require_possible`"""
     try:
         case = find_case(record["case_id"])
         if case.id != record["case_id"]:
@@ -53,7 +91,7 @@ def impossible(record: Record, timed: bool) -> str:
         verdict = Verdict(record["verdict"])
         if verdict is Verdict.EXCLUDED and not record.get("subject"):
             return _capable(record, case)
-        return next(_problems(record, case, timed), "") if verdict.right else ""
+        return next(_problems(record, case, timed, machine), "") if verdict.right else ""
     except HarnessError as error:
         return str(error)
 
@@ -85,7 +123,7 @@ def evidence(case: Case, targets: Sequence[str], timed: bool, fits: bool = False
     }
 
 
-def _problems(record: Record, case: Case, timed: bool) -> Iterator[str]:
+def _problems(record: Record, case: Case, timed: bool, machine: Mapping[str, str] | None) -> Iterator[str]:
     targets = record["targets"]
     right = evidence(case, targets, timed)
     if record["oracles"] != right["oracles"]:
@@ -111,6 +149,8 @@ def _problems(record: Record, case: Case, timed: bool) -> Iterator[str]:
         )
         if ran not in known:
             yield f"it runs {', '.join(known[0])}, not {', '.join(ran)}"
+    if record.get("times"):
+        yield from problems_of_times(case, targets[0], record["times"], machine)
 
 
 def _bytes(case: Case) -> int:

@@ -7,17 +7,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from harness.errors import UsageError
-from harness.records.claims import LARGEST_EFFECT, unmeasured_roofline, wrong_case, wrong_comparison, wrong_times
+from harness.records.claims import LARGEST_EFFECT, unmeasured, wrong_case, wrong_comparison, wrong_times
 from harness.records.seal import selection_digest
 from harness.text import acts
 from harness.verdict import Performance, Verdict
 
 Record = dict[str, Any]
 
+FASTEST_MHZ = 10_000
 LONGEST = 1 << 53  # beyond, a float no longer counts by one
+_KINDS = ("function-", "dict[")  # with which pydantic begins the name of a kind
 _ID = r"^[a-z0-9][a-z0-9_]*/[^/\x00-\x20]+/[^/\x00-\x20]+/[^\x00-\x1f]+/(eager|graph)$"
 
 CaseId = Annotated[str, Field(pattern=_ID)]
@@ -25,6 +27,8 @@ Count = Annotated[int, Field(ge=0, le=LONGEST)]
 Positive = Annotated[float, Field(gt=0, le=LONGEST)]
 NotNegative = Annotated[float, Field(ge=0, le=LONGEST)]
 Seconds = Annotated[float, Field(ge=0, le=1e7)]
+Celsius = Annotated[float, Field(ge=0, le=150)]
+Watts = Annotated[float, Field(ge=0, le=10_000)]
 Words = list[str]
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
 Change = Annotated[list[Positive], Field(min_length=3, max_length=3)]
@@ -41,6 +45,13 @@ def _from_word(kind: type[Verdict] | type[Performance]) -> BeforeValidator:
     return BeforeValidator(lambda word: kind(word) if isinstance(word, str) else word)
 
 
+def _a_clock(mhz: float) -> float:
+    if mhz and not 1 <= mhz <= FASTEST_MHZ:
+        raise ValueError(f"{mhz:g} MHz is no clock of a GPU; one has 1 to {FASTEST_MHZ:,} MHz, or 0 if it was not read")
+    return mhz
+
+
+Clock = Annotated[NotNegative, AfterValidator(_a_clock)]
 VerdictWord = Annotated[Verdict, _from_word(Verdict)]
 PerformanceWord = Annotated[Performance, _from_word(Performance)]
 
@@ -68,13 +79,13 @@ class Times(_Line):
     relative_error: NotNegative
     exposed: Count
     samples_us: list[Positive] = Field(min_length=1)
-    samples_mhz: list[NotNegative] = []
-    mhz: NotNegative | None = None
-    power_w: NotNegative | None = None
+    samples_mhz: list[Clock] = []
+    mhz: Clock | None = None
+    power_w: Watts | None = None
     throttle: str | None = None
     energy_uj: NotNegative | None = None
     energy_error_uj: NotNegative | None = None
-    celsius: NotNegative | None = None
+    celsius: Celsius | None = None
     no_energy: str = ""
     dropped: Count | None = None
     launches: Count | None = None
@@ -154,7 +165,7 @@ class GateCase(_CaseLine):
     bytes: Count
     memory: str
     samples_us: dict[Literal["head", "again", "base"], list[Positive]]
-    mhz: list[NotNegative]
+    mhz: list[Clock]
 
     @model_validator(mode="after")
     def _of_its_samples(self) -> GateCase:
@@ -265,7 +276,7 @@ def times_lines(path: Path, lines: Sequence[bytes]) -> tuple[Record, list[Record
             raise _refusal(path, number, f"{record['case_id']} has no times")
         if record["case_id"] in seen:
             raise _twice(path, number, record)
-        if not gate and (problem := unmeasured_roofline(record["times"], header)):
+        if not gate and (problem := unmeasured(record["times"], header)):
             raise _refusal(path, number, problem)
         seen.add(record["case_id"])
     return header, records
@@ -341,8 +352,10 @@ def _check(path: Path, number: int, kind: type[BaseModel], value: Record) -> Non
         kind.model_validate(value)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise _refusal(path, number, f"{where}: {first['msg']}" if where else first["msg"]) from None
+        # Of a union it says which kind was tried, and of a check of ours what raised it.
+        where = ".".join(str(part) for part in first["loc"] if not str(part).startswith(_KINDS))
+        why = first["msg"].removeprefix("Value error, ")
+        raise _refusal(path, number, f"{where}: {why}" if where else why) from None
 
 
 def _twice(path: Path, number: int, record: Record) -> UsageError:

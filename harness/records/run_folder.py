@@ -13,7 +13,7 @@ from harness.errors import StorageError, UsageError
 from harness.files import INSTALLED, RESULTS, ROOT, storage
 from harness.jit.compile import FLAGS
 from harness.records import journal
-from harness.records.claims import unmeasured_roofline
+from harness.records.claims import unmeasured
 from harness.records.records import Record, TimesHeader, is_gate, journal_lines, one, times_lines
 from harness.records.seal import sources_digest
 from harness.text import one_line, printable
@@ -57,7 +57,7 @@ def read_run(run_dir: Path) -> RunFiles:
     if not header and any(record.get("times") for record in records):
         raise UsageError(f"{path} is missing, which says what the times of this run were measured with")
     for record in records:
-        if record.get("times") and (problem := unmeasured_roofline(record["times"], header)):
+        if record.get("times") and (problem := unmeasured(record["times"], header)):
             raise UsageError(f"{path} is not what a run writes: {record['case_id']}: {problem}")
     return RunFiles(run_dir, records, header, about)
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from run_here import command
 from runs_on_disk import GPU, IDS, about, excluded, mismatch, passed, sources, write_run
-from timed_runs import HEADER, times_of
+from timed_runs import HEADER, of_case, times_of
 from ways import must_be_red, must_be_refused
 
 from harness.records.run_folder import commit, read_run
@@ -122,7 +122,7 @@ FALSE_TIMES = {
 @pytest.mark.parametrize("changes", FALSE_TIMES.values(), ids=FALSE_TIMES)
 def test_times_that_are_not_their_samples(tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any]):
     """Write a faster median, or a better share of the roofline, beside samples that say otherwise, and save it."""
-    record = passed(CASE, SAMPLES) | {"times": times_of(SAMPLES) | changes}
+    record = passed(CASE, SAMPLES) | {"times": of_case(times_of(SAMPLES), CASE) | changes}
     header = HEADER | {"sources": sources()[:16], "commit": commit(), "machine": GPU}
     run = write_run(tmp_path / "run", about([CASE], [CASE], timed=True, device=GPU), record, header=header)
     made = command(capsys, "gate", run, "--baseline", tmp_path / "bench.jsonl", "--save")
@@ -130,6 +130,70 @@ def test_times_that_are_not_their_samples(tmp_path: Path, capsys: pytest.Capture
         # Saved times are believed where they are read again.
         made = command(capsys, "report", tmp_path / "bench.jsonl")
     must_be_red(made, "is not what a run writes")
+
+
+def _reported(tmp_path: Path, capsys: pytest.CaptureFixture[str], record: dict[str, Any], **header: Any):
+    """What `harness report` makes of a table with this record."""
+    file = tmp_path / "table.jsonl"
+    lines = (HEADER | {"machine": GPU, "sources": sources()[:16]} | header, record)
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return command(capsys, "report", file)
+
+
+NO_GPU = {
+    "a clock of 1e9 MHz": ({"samples_mhz": [1e9] * len(SAMPLES), "mhz": 1e9}, "1e+09 MHz is no clock of a GPU"),
+    "half a MHz": ({"mhz": 0.5}, "times.mhz: 0.5 MHz is no clock of a GPU; one has 1 to 10,000 MHz"),
+    "5000 degrees": ({"celsius": 5000.0}, "times.celsius: Input should be less than or equal to 150"),
+    "a megawatt": ({"power_w": 1e6}, "times.power_w: Input should be less than or equal to 10000"),
+    "a part that the header has not": (
+        {"commit": "f" * 40, "date": "2026-01-01T00:00:00Z"},
+        f"its times are of commit {'f' * 40}, 2026-01-01T00:00:00Z, and no run in its header is",
+    ),
+}
+
+
+@pytest.mark.parametrize(("changes", "sentence"), NO_GPU.values(), ids=NO_GPU)
+def test_times_of_no_gpu_and_of_no_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any], sentence: str
+):
+    """Write clocks, degrees and watts that no GPU has, or times of a run that no header names."""
+    times = of_case(times_of(SAMPLES), CASE)
+    assert _reported(tmp_path, capsys, passed(CASE, SAMPLES)).returncode == 0
+    done = _reported(tmp_path, capsys, passed(CASE, SAMPLES) | {"times": times | changes}, sources="feed")
+    must_be_red(done, sentence)
+    assert "Value error" not in done.stderr and "function-after" not in done.stderr
+
+
+LARGE = "swizzle/default/32768x8192/normal/graph"
+
+
+def _scaled(us: float, nbytes: int | None = None) -> dict[str, Any]:
+    """The record of a large case that takes so long and moves so many bytes, with all that follows from these."""
+    samples = [us + i / 1000 for i in range(12)]
+    times = of_case(times_of(samples), LARGE)
+    gbps = (nbytes or times["bytes"]) / times["median_us"] / 1e3
+    times |= {"bytes": nbytes or times["bytes"], "gbps": round(gbps, 1), "roofline_percent": round(gbps / 42, 2)}
+    times["measured"] = "graph; graphs of 8 calls, cold: 6 copies fill 3.2x L2"
+    return passed(LARGE, samples, oracles=["torch"]) | {"times": times}
+
+
+def test_fewer_bytes_in_less_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Write a tenth of a case's bytes beside times so short that its own bytes would betray them."""
+    assert _reported(tmp_path, capsys, _scaled(12.0)).returncode == 0
+    must_be_red(_reported(tmp_path, capsys, _scaled(1.0, 3355443)), "bytes is 3355443, and a call of it moves 33554432")
+    machine = GPU | {"l2_bytes": "62914560"}
+    short = _scaled(2.5)
+    must_be_red(_reported(tmp_path, capsys, short, machine=machine), "us cannot be: 33,554,432 bytes take 3.8")
+    # Of another tree it is not known what its cases moved.
+    assert _reported(tmp_path, capsys, short, machine=machine, sources="feed").returncode == 0
+
+
+@pytest.mark.parametrize("changes", [{"bytes_compared": 1}, {"oracles": ["numpy"]}], ids=["bytes", "oracles"])
+def test_a_table_of_this_tree_with_less_than_its_cases_ask_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any]
+):
+    """Write fewer compared bytes or other oracles into a table, and publish its page."""
+    must_be_red(_reported(tmp_path, capsys, passed(CASE, SAMPLES) | changes), "is not what a run writes")
 
 
 def test_times_that_no_gpu_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -171,6 +235,8 @@ def test_a_case_that_no_suite_has(tmp_path: Path, capsys: pytest.CaptureFixture[
     """Claim a PASS of a case that does not exist, with all the evidence of one that does."""
     run = journal(tmp_path, passed(CASE) | changes)
     must_be_red(command(capsys, "merge", run, "--into", tmp_path / "all"), changes["case_id"])
+    must_be_red(command(capsys, "report", run), changes["case_id"])
+    must_be_red(_reported(tmp_path, capsys, passed(CASE, SAMPLES) | changes), changes["case_id"])
 
 
 @pytest.mark.parametrize(
