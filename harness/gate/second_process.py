@@ -114,13 +114,23 @@ def runs_again(run: RunFiles, ids: Sequence[str], gpu: bool) -> list[RunFiles]:
 
 def _read(folder: Path, first: RunFiles) -> RunFiles:
     second = read_run(folder)
-    why = stale(second)
+    why = stale(second, whole=False) or _unfinished(second)
     if not why and second.header.get("date") == first.header.get("date"):
         why = "began in the second of the run above it, so it is a copy; delete it, or time it again"
     if why:
         raise UsageError(f"{folder} {why}")
-    require_possible(folder, second.records, bool(second.header))
+    require_possible(folder, second.records, bool(second.header), second.header.get("machine"))
     return second
+
+
+def _unfinished(second: RunFiles) -> str:
+    """Why a run that was stopped says nothing yet, with the command that goes on with it, or an empty string."""
+    selected = second.about["selected"]
+    if len(second.records) == selected:
+        return ""
+    command = second.header.get("command", "").removesuffix(" --resume")
+    goes_on = f"finish it with `{command} --resume`, or delete it" if command else "delete it, and gate again"
+    return f"holds {len(second.records)} of its {selected} cases; {goes_on}"
 
 
 def _options(run: RunFiles) -> list[str]:

@@ -58,6 +58,18 @@ def test_without_a_gpu_no_process_can_confirm(slower: Folder, monkeypatch):
     assert code == Exit.NOISY and "SLOWER in one process, and no second has timed it" in text
 
 
+@pytest.mark.parametrize("resumed", ["", " --resume"])
+def test_a_second_process_that_was_stopped_is_refused_with_what_to_do(slower: Folder, resumed: str):
+    """Else it would stop every later gate of this run, and nothing would say how to go on."""
+    own = f"python -m pytest suites/swizzle.yaml --bench --run-dir there --case '{CASE}'"
+    in_a_second_process(slower, record(us=118.0, seed=1), command=own + resumed)
+    journal = slower.run_dir / "second_process" / "journal.jsonl"
+    journal.write_text(journal.read_text().replace('"selected": 1', '"selected": 54'))
+    code, text = slower.gate()
+    assert code == Exit.USAGE
+    assert f"second_process holds 1 of its 54 cases; finish it with `{own} --resume`, or delete it" in text
+
+
 def test_a_copy_of_the_run_is_no_second_process(slower: Folder):
     in_a_second_process(slower, record(us=120.0, seed=1), date=HEADER["date"])
     code, text = slower.gate()
