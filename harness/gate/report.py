@@ -14,6 +14,7 @@ from harness.errors import Exit
 from harness.files import write_text
 from harness.gate.decided_anew import require_its_verdict
 from harness.gate.decision import CHANGED
+from harness.gate.finished import flaw
 from harness.records.records import Record
 from harness.records.run_folder import Header, RunFiles
 from harness.report.code_quality import write_code_quality
@@ -46,6 +47,7 @@ class GateResult:
     facts: the two runs that were compared; rerun: the command that repeats one case, `{case}` for its id
     ratios: case id → times as fast as its counterpart, changed only by a significant change
     pictures: `roofline`, `maps` and `groups` as the templates take them; than: what `maps` are relative to
+    flaw: why it is not clean though its cases are, as that it is unfinished
     """
 
     records: Sequence[Record]
@@ -56,6 +58,11 @@ class GateResult:
     rerun: str
     than: str
     pictures: Mapping[str, Any]
+    flaw: str = ""
+
+    def at_best(self, code: Exit) -> Exit:
+        """The exit code of its cases, NOISY in place of CLEAN if it has a flaw."""
+        return Exit.NOISY if self.flaw and code is Exit.CLEAN else code
 
 
 def from_run(run: RunFiles, header: Header, stored: Sequence[Record], judgements: Sequence[Judgement]) -> GateResult:
@@ -83,11 +90,13 @@ def from_run(run: RunFiles, header: Header, stored: Sequence[Record], judgements
 def from_lines(header: Header, lines: Sequence[Mapping[str, Any]], records: Sequence[Record] = ()) -> GateResult:
     """The result that `harness gate --base` wrote. records: what was verified, made from the lines if there are none
 
-    The ratio of a SAME or AMBIGUOUS case is 1. Raises UsageError for a verdict that its changes do not give.
+    The ratio of a SAME or AMBIGUOUS case is 1. Raises UsageError for a verdict that its changes do not give, and for
+    cases that are not those that were chosen.
     """
     found = [line for line in lines if "case_id" in line]
     for line in found:
         require_its_verdict(line, header)
+    flawed = flaw(header, lines)
     judgements = [
         Judgement(
             line["case_id"], Performance(line["verdict"]), line["reason"], line["head_us"], line["base_us"],
@@ -110,6 +119,9 @@ def from_lines(header: Header, lines: Sequence[Mapping[str, Any]], records: Sequ
         "method": header.get("method", "?"),
         "least change that counts": f"{header.get('effect', 0):.1%}",
     }
+    if "chosen" in header:
+        timed = sum(bool(line["samples_us"]) for line in found)
+        facts["cases"] = f"{header['chosen']:,} chosen, {timed:,} timed"
     rerun = f"harness gate --base {base} --case '{{case}}'"
     pictures = {"roofline": None, "maps": maps, "groups": {}}
     return GateResult(
@@ -121,6 +133,7 @@ def from_lines(header: Header, lines: Sequence[Mapping[str, Any]], records: Sequ
         rerun,
         "the base",
         pictures,
+        flawed,
     )
 
 
@@ -137,7 +150,8 @@ def write_pages(folder: Path, stem: str, gated: GateResult, code: Exit) -> list[
     table = gate_table(gated.judgements)
     wrong = failures_of(gated.records)
     counts = {str(verdict): count for verdict, count in Counter(table["verdict"]).most_common()}
-    outcome = f"exit {int(code)}, {code.name.lower().replace('_', ' ')}"
+    code = gated.at_best(code)
+    outcome = "; ".join(filter(None, [gated.flaw, f"exit {int(code)}, {code.name.lower().replace('_', ' ')}"]))
     content = {
         "outcome": outcome, "facts": gated.facts, "counts": counts, "wrong": wrong, "table": rows(table),
         "drawn": _pictures(gated), "than": gated.than, **gated.pictures,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 
 from harness.bench.cold_copies import COLD, Rotation, capture, memories, rotate
 from harness.bench.gpu_timer import GpuClock
@@ -20,6 +21,7 @@ from harness.gate.changed_sources import same_arguments, same_sources
 from harness.gate.decision import CHANGED, EFFECT, Decision, Samples, decide
 from harness.gate.interleave import BLOCK, TimedGraph
 from harness.records.claims import UNCHANGED
+from harness.suite.physics import Needs, arrays_moved, impossible, operations, peak_tflops, without_slack
 from harness.verdict import Performance, Result, Verdict
 from harness.verify.expected import NUMPY_LARGEST_TIMED, Expected, expect
 from harness.verify.verify import verify
@@ -69,6 +71,7 @@ class RevisionBench:
         self.clock = clock
         self.effect, self.again = effect, again
         self.order = random.Random(0)
+        self.roofline_gbps = 0.0  # rate of a device copy; without it, no time is impossible
         self._same: dict[str, bool] = {}  # by case id
 
     def compare(self, case: Case) -> Comparison:
@@ -140,11 +143,23 @@ class RevisionBench:
             wrong = self._wrong(graphs[name], rotation, expected)
             if wrong:
                 decision = Decision(Performance.INVALID, f"after timing, the graph of the {name} {wrong}")
+            elif why := self._impossible(case, expected, rotation, graphs[name].calls, samples[name]):
+                decision = Decision(Performance.INVALID, f"the time of the {name} is none: {why}")
         calls = graphs["head"].calls
         cold = head.coldness(self.clock, calls, decision.head_us or 0.0)
         return Comparison(
             case, decision, verified, samples, len(head.programs), calls, head.programs[0].memory.nbytes, cold
         )
+
+    def _impossible(self, case: Case, expected: Expected, rotation: Rotation, calls: int, samples: Samples) -> str:
+        """Why the launches cannot have done their work in this time, or an empty string."""
+        if not self.roofline_gbps:
+            return ""
+        read, written = arrays_moved(rotation.programs[0].steps, without_slack(expected.inputs), expected.fields)
+        needs = Needs(read, written, operations(case), rotation.filled, calls)
+        identity = self.head.identity()
+        peak = peak_tflops(self.head.targets[0], int(identity.get("multiprocessors", 0)), max(samples.mhz))
+        return impossible(median(samples.us), needs, int(identity["l2_bytes"]), self.roofline_gbps, peak)
 
     def _anew(
         self, graphs: Mapping[str, TimedGraph], launches: Mapping[str, Sequence[Callable[[], None]]]

@@ -62,8 +62,9 @@ def run(
             head, CudaDevice(kernels=revision.kernels, suites=revision.suites), clock_of(head), effect, again
         )
         header = new_header(command, head.identity(), revision_bench.METHOD, bench.clock.method)
-        header |= {"base": base, "base_commit": revision.commit, "effect": effect}
+        header |= {"base": base, "base_commit": revision.commit, "effect": effect, "chosen": len(chosen)}
         header["roofline"].append(_roofline(bench.clock, "start"))
+        bench.roofline_gbps = header["roofline"][0]["gbps"]
         path = (folder or new_folder()) / FILE
         if path.exists():
             raise UsageError(f"{path} is there already; nothing is overwritten, so name another folder")

@@ -24,6 +24,7 @@ _LAST_DIGIT_GATE = 0.00011
 UNCHANGED = "machine code, grids and libraries are the base's; not timed"  # the reason of what a gate does not time
 _MOST_ROUNDS = 1000  # a gate takes a quarter of them, and a bench a twentieth
 _SHORTEST = 0.1  # us; a graph of empty kernels takes several times as long for each
+_MOST_MEMORY = 1 << 40  # bytes; no GPU has a tebibyte
 _MOST_PERCENT = 400.0  # of a copy; the L2 of no GPU is as many times as fast
 # The standard error of a median, times the root of the samples, in interquartile ranges of a normal distribution.
 _RELATIVE_ERROR = math.sqrt(math.pi / 2) / (2 * NormalDist().inv_cdf(0.75))
@@ -192,6 +193,8 @@ def _problems_of_comparison(line: Any) -> Iterator[str]:
         yield f"a case that is {line.verdict} has no samples"
     elif line.verdict in _JUDGED and not line.samples_us:
         yield f"a verified case that is {line.verdict} needs samples"
+    if line.samples_us:
+        yield from _no_copies(line)
     compared = (line.head_us, line.base_us, line.time, line.cycles, line.floor)
     if len({value is None for value in compared}) > 1:
         yield "medians, time, cycles and floor go together"
@@ -204,6 +207,14 @@ def _problems_of_comparison(line: Any) -> Iterator[str]:
         yield "medians without samples"
     else:
         yield from _unlike_samples(line)
+
+
+def _no_copies(line: Any) -> Iterator[str]:
+    if not line.copies or not line.bytes or line.calls < line.copies or line.calls % line.copies:
+        said = f"{line.copies} copies of {line.bytes} bytes and {line.calls} calls"
+        yield f"there are {said}, and a graph calls each of its copies equally often, once at least"
+    if line.copies * line.bytes > _MOST_MEMORY:
+        yield f"{line.copies} copies of {line.bytes} bytes are more than the memory of any GPU"
 
 
 def _unlike_samples(line: Any) -> Iterator[str]:

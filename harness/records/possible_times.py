@@ -43,6 +43,14 @@ def _moved(case: Case) -> tuple[tuple[int, int, int], ...]:
     )
 
 
+def memory_bytes(case: Case) -> int | None:
+    """Bytes of all that a case reads and writes, as it lies in memory; None for a recipe of the user's."""
+    arrays = read_arrays(case)
+    if arrays is None:
+        return None
+    return sum(array.nbytes for array in arrays.values()) + sum(field.nbytes for field in fields_of(case).values())
+
+
 def problems_of_times(
     case: Case, target: str, times: Mapping[str, Any], machine: Mapping[str, str] | None = None
 ) -> Iterator[str]:

@@ -210,10 +210,12 @@ class TimesHeader(_Line):
 
 
 class GateHeader(TimesHeader):
-    """How the times of a gate against a revision were measured."""
+    """How the times of a gate against a revision were measured. chosen: how many cases; gates of before do not say"""
 
+    roofline: list[Rate] = Field(min_length=1)
     base: str
     base_commit: str
+    chosen: Annotated[int, Field(ge=1, le=LONGEST)] | None = None
     effect: Annotated[float, Field(gt=0, le=LARGEST_EFFECT)]
 
 
@@ -260,16 +262,27 @@ def is_gate(header: Record) -> bool:
 
 
 def times_lines(path: Path, lines: Sequence[bytes]) -> tuple[Record, list[Record]]:
-    """Header and records of a file of times, or of a gate against a revision. Raises UsageError."""
+    """Header and records of a file of times, or of a gate against a revision. Raises UsageError.
+
+    lines: with their ends. A gate writes them one by one, so that a last one without an end was being written when its
+    process died; without the line `end` it is unfinished.
+    """
     if not lines:
         raise UsageError(f"{path} is not what a run writes: it is empty")
-    header, *records = (_parsed(path, number, line) for number, line in enumerate(lines, 1))
+    header = _parsed(path, 1, lines[0])
     gate = is_gate(header)
+    if gate and not lines[-1].endswith(b"\n"):
+        lines = lines[:-1]
+    if not lines:
+        raise UsageError(f"{path} is not what a run writes: it has no finished line")
+    records = [_parsed(path, number, line) for number, line in enumerate(lines[1:], 2)]
     _check(path, 1, GateHeader if gate else TimesHeader, header)
     seen: set[str] = set()
     for number, record in enumerate(records, 2):
         if gate and "end" in record:
             _check(path, number, GateEnd, record)
+            if number <= len(records):
+                raise _refusal(path, number, "a gate has one line 'end', its last, and more lines follow")
             continue
         _check(path, number, GateCase if gate else Finished, record)
         if not gate and not record.get("times"):

@@ -71,8 +71,10 @@ def read_bench(path: Path) -> tuple[Header, list[Record]]:
 
 
 def read_bench_or_gate(path: Path) -> tuple[Header, list[Record]]:
-    """Header and lines of a `bench.jsonl`, or of a `gate.jsonl`. Raises UsageError if it cannot be read."""
-    return times_lines(path, _read(path).splitlines())
+    """Header and lines of a `bench.jsonl`, or of a `gate.jsonl`, finished or not. Raises UsageError if it cannot be
+    read.
+    """
+    return times_lines(path, _read(path).splitlines(keepends=True))
 
 
 def latest_bench(runs: Path) -> Path:

@@ -168,7 +168,7 @@ def test_what_a_gate_writes_is_read_as_what_it_decided(tmp_path: Path, capsys: p
                 name: Samples(list(us * factor * rng.normal(1, 0.001, 30)), clocks)
                 for name, factor in (("head", change), ("again", change), ("base", 1.0))
             }
-            found.append(Comparison(case, decide(**sides), verified, sides))
+            found.append(Comparison(case, decide(**sides), verified, sides, 4, 8, 1000))
     assert {*(one.decision.verdict for one in found)} >= {"SAME", "AMBIGUOUS", "SLOWER"}
     for one in found:
         line = json.loads(json.dumps(revision_run.record(one)))
@@ -177,11 +177,97 @@ def test_what_a_gate_writes_is_read_as_what_it_decided(tmp_path: Path, capsys: p
         assert not one.samples or Samples(line["samples_us"]["head"], line["mhz"]) == one.samples["head"].written
 
 
+THREE = tuple(f"swizzle/default/{shape}/normal/graph" for shape in ("128x256", "128x512", "256x256"))
+LINES = [duel_line(case_id, "SAME") for case_id in THREE]
+END = {"end": HEADER["roofline"][1]}
+NAMED = {"command": "harness gate --base main " + " ".join(f"--case {case_id}" for case_id in THREE)}
+
+
+def page(tmp_path: Path, capsys: pytest.CaptureFixture[str], *lines: dict[str, Any], cut: int = 0, **header: Any):
+    """What `harness report` makes of these lines behind a header, the last so many bytes cut off, and the title."""
+    file, made = tmp_path / "gate.jsonl", tmp_path / "gate.md"
+    made.unlink(missing_ok=True)
+    text = "".join(json.dumps(each) + "\n" for each in (DUEL_HEADER | header, *lines))
+    file.write_text(text[: len(text) - cut])
+    done = command(capsys, "report", file)
+    return done, made.read_text().partition("\n")[0] if made.exists() else ""
+
+
+@pytest.mark.parametrize("header", [{}, NAMED, {"chosen": 3}, NAMED | {"chosen": 3}], ids=["", "ids", "number", "both"])
+def test_a_gate_that_was_killed_is_not_clean(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], header: dict[str, Any]
+):
+    """Kill a gate before its slow cases, in the middle of a line, too, and publish the page of the rest."""
+    of = " of 3" if header else ""
+    for lines, cut, count in (
+        ([*LINES, END], 0, None), (LINES[:2], 0, 2), ([], 0, 0), (LINES[:2], 20, 1), ([*LINES, END], 9, 3),
+    ):  # fmt: skip
+        done, title = page(tmp_path, capsys, *lines, cut=cut, **header)
+        assert done.returncode == 0, done.stderr
+        unfinished = f"unfinished, {count}{of} cases; exit 3, noisy"
+        assert title == f"# Gate: {'exit 0, clean' if count is None else unfinished}"
+    _, title = page(tmp_path, capsys, LINES[0], duel_line(THREE[1], "SLOWER", 1.5), **header)
+    assert title == f"# Gate: unfinished, 2{of} cases; exit 2, slower"
+
+
+OTHER_LINES = {
+    "two ends": ([END, *LINES, END], {}, "line 2: a gate has one line 'end', its last, and more lines follow"),
+    "lines behind the end": ([*LINES[:2], END, LINES[2]], {}, "line 4: a gate has one line 'end'"),
+    "one is gone": ([*LINES[:2], END], {"chosen": 3}, "came to its end with 2 cases, and 3 were chosen"),
+    "one that is named is gone": ([*LINES[:2], END], NAMED, "came to its end with 2 cases, and 3 were chosen"),
+    "one too many": ([*LINES, END], {"chosen": 2}, "the gate has 3 cases, and 2 were chosen"),
+    "one exchanged": ([*LINES[:2], duel_line(CASE, "SAME"), END], NAMED, "is not among the cases that the gate's"),
+    "of another recipe": ([*LINES, END], {"command": "harness gate --base main --recipe gemm"}, "is not among the"),
+    "fewer chosen than named": (LINES[:2], NAMED | {"chosen": 2}, "2 cases chosen, and its command names 3"),
+    "none chosen": ([*LINES, END], {"chosen": 0}, "chosen: Input should be greater than or equal to 1"),
+    "a number left out": ([*LINES, END], {"sources": sources()[:16]}, "does not say how many cases were chosen"),
+    "no roofline": ([*LINES, END], {"roofline": []}, "line 1: roofline: List should have at least 1 item"),
+    "a case that there is not": (
+        [LINES[0] | {"case_id": "swizzle/nonsense=3/1x1/normal/graph"}, END], {}, "swizzle has no flag 'nonsense'",
+    ),
+    "a case under another name": (
+        [LINES[0] | {"case_id": "swizzle/direction=rowwise/128x256/normal/graph"}, END], {}, "that case is called swiz",
+    ),
+    "no copies": ([LINES[0] | {"copies": 0}, END], {}, "there are 0 copies of 1000 bytes and 8 calls"),
+    "no calls": ([LINES[0] | {"calls": 0}, END], {}, "there are 4 copies of 1000 bytes and 0 calls"),
+    "no bytes": ([LINES[0] | {"bytes": 0}, END], {}, "there are 4 copies of 0 bytes"),
+    "a petabyte": ([LINES[0] | {"bytes": 10**15}, END], {}, "more than the memory of any GPU"),
+    "other memory": (
+        [*LINES, END], {"sources": sources()[:16], "chosen": 3}, "bytes is 1000, and a copy of its memory has 4096",
+    ),
+    "no time": (
+        [duel_line("swizzle/default/32768x8192/normal/graph", "SAME", us=1.0), END], {}, "us cannot be: 33,554,432",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("lines", "header", "sentence"), OTHER_LINES.values(), ids=OTHER_LINES)
+def test_a_gate_of_other_cases_than_were_chosen(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    lines: list[dict[str, Any]],
+    header: dict[str, Any],
+    sentence: str,
+):
+    """Thin the file of a gate, or write into it a case that was not chosen or times that it cannot have."""
+    must_be_red(page(tmp_path, capsys, *lines, **header)[0], sentence)
+
+
+def test_a_gate_whose_machine_became_another(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Write the roofline of another machine at the end of a gate; one of both sides in turns moves by 15 %, or more."""
+    for gbps, title in (
+        (3500.0, "exit 0, clean"),
+        (100.0, "the copy roofline moved from 100 to 4,200 GB/s; exit 3, noisy"),
+    ):
+        assert page(tmp_path, capsys, *LINES, {"end": END["end"] | {"gbps": gbps}})[1] == f"# Gate: {title}"
+
+
 @pytest.mark.parametrize("folder", ["clean", "planted"])
 def test_the_gates_that_are_committed_are_read(tmp_path: Path, folder: str):
     """No way to green: they were decided by samples that were rounded since."""
-    lines = from_lines(*read_bench_or_gate(ROOT / "results" / "gate" / folder / "gate.jsonl")).judgements
-    assert {each.verdict for each in lines} == {"SAME" if folder == "clean" else "SLOWER"}
+    gated = from_lines(*read_bench_or_gate(ROOT / "results" / "gate" / folder / "gate.jsonl"))
+    assert not gated.flaw
+    assert {each.verdict for each in gated.judgements} == {"SAME" if folder == "clean" else "SLOWER"}
 
 
 @pytest.mark.parametrize("effect", [1e9, 0.6])

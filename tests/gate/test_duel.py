@@ -99,6 +99,7 @@ class Side:
         ] * 3
         self.launches = [self]
         self.shares = None
+        self.filled = 3.2
 
     def share(self, other):
         self.shares = other
@@ -121,7 +122,7 @@ class Side:
 def meet(monkeypatch):
     """Comparison a head with a base: sides, or an error that preparing them raises."""
 
-    def match(head, base, verdict=Verdict.PASS, again=False, noise=0.002, capture=None, effect=0.01):
+    def match(head, base, verdict=Verdict.PASS, again=False, noise=0.002, capture=None, effect=0.01, nbytes=0):
         waiting = [head, base]
         sides = {}
 
@@ -146,7 +147,9 @@ def meet(monkeypatch):
             }
 
         clock = SimpleNamespace(stream=nullcontext(SimpleNamespace(synchronize=lambda: None)))
-        expected = SimpleNamespace(inputs={}, fields={"data": None}, values={"data": np.full(4, 7, np.uint8)})
+        expected = SimpleNamespace(
+            inputs={}, fields={"data": SimpleNamespace(nbytes=nbytes)}, values={"data": np.full(4, 7, np.uint8)}
+        )
         devices = [
             SimpleNamespace(
                 side=side,
@@ -168,7 +171,9 @@ def meet(monkeypatch):
         monkeypatch.setattr(module, "rotate", lambda clock, launches: (Graph(launches[0], 3), 3))
         monkeypatch.setattr(module, "capture", capture or (lambda clock, launches, calls: Graph(launches[0], calls)))
         monkeypatch.setattr(interleave, "take", take)
-        return RevisionBench(*devices, clock, effect, again).compare(CASE)
+        bench = RevisionBench(*devices, clock, effect, again)
+        bench.roofline_gbps = 4200.0 if nbytes else 0.0
+        return bench.compare(CASE)
 
     return match
 
@@ -179,6 +184,18 @@ def test_a_change_of_the_code_is_timed(meet, us, verdict):
     assert found.decision.verdict is verdict
     assert found.decision.head_us == pytest.approx(us, rel=0.005)
     assert set(found.samples) == {"head", "again", "base"}
+
+
+def test_a_time_that_physics_does_not_allow_is_invalid(meet):
+    """Else a side whose launches did nothing in a replay that nobody looks at would be FASTER, or the other SLOWER."""
+    allowed = 2 << 20  # bytes
+    assert meet(Side(50, "b"), Side(100), nbytes=allowed).decision.verdict is Performance.FASTER
+    for head, base, name in ((50, 100, "head"), (100, 50, "base")):
+        found = meet(Side(head, "b"), Side(base), nbytes=300_000_000)
+        assert found.decision.verdict is Performance.INVALID
+        assert found.decision.reason.startswith(f"the time of the {name} is none: ")
+        assert "us cannot be: 300,000,000 bytes take 57" in found.decision.reason
+        assert found.decision.head_us is None
 
 
 def test_what_counts_is_what_was_asked_for(meet):

@@ -37,7 +37,7 @@ def samples(rng: np.random.Generator, us: float) -> Samples:
 def compared(rng: np.random.Generator, case: Case, change: float) -> Comparison:
     us = {"head": 100.0 * change, "again": 100.0 * change, "base": 100.0}
     series = {name: samples(rng, mean) for name, mean in us.items()}
-    return Comparison(case, decide(**series), Result(case.id, case.recipe, Verdict.PASS), series)
+    return Comparison(case, decide(**series), Result(case.id, case.recipe, Verdict.PASS), series, 4, 8, 1000)
 
 
 @pytest.fixture(params=["SLOWER", "FASTER"])

@@ -237,7 +237,10 @@ def test_the_line_of_a_match_is_one_that_a_report_reads():
     decision = replace(decide(**sides), reason="proven")
     verified = Result(case.id, case.recipe, Verdict.PASS)
     untimed = Decision(Performance.NOT_MEASURED, "it has no graph")
-    lines = [line_of(Comparison(case, decision, verified, sides)), line_of(Comparison(case, untimed, verified, {}))]
+    lines = [
+        line_of(Comparison(case, decision, verified, sides, 4, 8, 1000)),
+        line_of(Comparison(case, untimed, verified, {})),
+    ]
     gated = from_lines(DUEL_HEADER, json.loads(json.dumps(lines)))
     assert gated.judgements[0] == Judgement(case.id, Performance.SLOWER, "proven", 55.0, 50.0, Change(1.1, 1.1, 1.1))
     assert gated.judgements[1].change is None
