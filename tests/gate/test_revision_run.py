@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -51,7 +52,7 @@ def asked(monkeypatch, tmp_path):
     class Bench:
         def __init__(self, head, base, clock, effect, again):
             self.base, self.clock = base, clock
-            found.asked = effect, again
+            found.asked, found.bench = (effect, again), self
 
         def same(self, case):
             return case.id == SAME.id
@@ -79,7 +80,9 @@ def test_cases_are_prepared_ahead_but_for_those_that_need_no_time(asked, tmp_pat
     assert asked.compared == [case.id for case in sorted([CASE, SAME, SMALLER], key=baseline_first)]
     assert [found.case.id for found in done] == asked.compared and asked.compared != [CASE.id, SAME.id, SMALLER.id]
     assert asked.closed == 1
-    assert len(path.read_text().splitlines()) == 5
+    header, *lines = map(json.loads, path.read_text().splitlines())
+    assert len(lines) == 4 and header["chosen"] == 3
+    assert asked.bench.roofline_gbps == header["roofline"][0]["gbps"] == 4000.0
 
 
 def test_the_base_is_the_revision_and_what_was_asked_for_counts(asked, tmp_path):
