@@ -238,6 +238,15 @@ def test_a_bench_goes_on_from_its_journal(tmp_path: Path):
     assert make._words(words, tmp_path, GPU)[-1] == "--resume"
 
 
+def test_a_bench_of_several_gpus_goes_on_after_it_was_merged(tmp_path: Path):
+    """`harness bench --gpus` merges its shards into a folder without a run."""
+    for folder in (tmp_path / "run", tmp_path / "run" / "gpu1"):
+        folder.mkdir()
+        (folder / "journal.jsonl").write_text("")
+    assert make._words("bench --device cuda --run-dir {out}/run", tmp_path, GPU)[-1] == "--resume"
+    assert [path.parent.name for path in tmp_path.rglob("journal.jsonl")] == ["gpu1"]
+
+
 def test_tables_of_two_states_are_not_mixed(made, capsys: pytest.CaptureFixture[str]):
     tables, tree, _ = made
     assert tables("--only", "coverage")[0] == Exit.CLEAN

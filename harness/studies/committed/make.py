@@ -96,14 +96,14 @@ def _words(command: str, out: Path, gpu: str) -> list[str]:
     # The commands run in the checkout, wherever this one was called.
     places = {"out": in_workdir(out), "parts": in_workdir(out.parent), "gpu": gpu}
     words = [word.format(**places) for word in shlex.split(command)]
-    if words[0] in _GO_ON and _begun(ROOT / words[words.index("--run-dir") + 1], _GO_ON[words[0]]):
-        words.append("--resume")
+    if words[0] in _GO_ON:
+        run, file = ROOT / words[words.index("--run-dir") + 1], _GO_ON[words[0]]
+        of_several_gpus = any(run.glob(f"gpu*/{file}"))
+        if of_several_gpus:  # what was merged of them before a later command was cut off is merged again
+            (run / file).unlink(missing_ok=True)
+        if of_several_gpus or (run / file).exists():
+            words.append("--resume")
     return words
-
-
-def _begun(run: Path, file: str) -> bool:
-    """Whether a run, or a shard of it on one of several GPUs, is there to go on with."""
-    return (run / file).exists() or any(run.glob(f"gpu*/{file}"))
 
 
 def _run(words: list[str], out: Path, seconds: float) -> Exit | None:
