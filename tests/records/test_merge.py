@@ -42,6 +42,15 @@ def test_shards_become_one_run(tmp_path: Path):
     assert merge(tmp_path / "all", into=tmp_path / "again") == Exit.CLEAN
 
 
+def test_a_folder_that_holds_a_run_is_refused_by_the_option_that_merge_has(tmp_path: Path, capsys):
+    one = shard(tmp_path, 1, IDS, count=1)
+    before = (write_run(tmp_path / "all", about(IDS, IDS), *map(passed, IDS)) / "journal.jsonl").read_bytes()
+    assert merge(one, into=tmp_path / "all") == Exit.USAGE
+    said = f"error: {tmp_path}/all already holds a run; merging makes a new one, so name another --into\n"
+    assert capsys.readouterr().err == said
+    assert (tmp_path / "all" / "journal.jsonl").read_bytes() == before
+
+
 def test_shards_of_a_set_become_the_set(tmp_path: Path):
     ids = [case.id for case in suite_of("swizzle").cases("smoke")]
     one, other = (shard(tmp_path, number, ids[number - 1 :: 2], ids, set="smoke") for number in (1, 2))
