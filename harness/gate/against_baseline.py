@@ -29,11 +29,10 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from harness.bench import statistics
-from harness.bench.roofline import EVENTS
 from harness.errors import SEVERITY, Exit, UsageError
 from harness.records.claims import LARGEST_EFFECT
 from harness.records.records import Record
-from harness.records.run_folder import Header, RunFiles, commit, now_here, same_sources
+from harness.records.run_folder import EVENTS, Header, RunFiles, commit, now_here, same_sources
 from harness.records.seal import sources_digest
 from harness.verdict import Change, Judgement, Performance, Verdict
 

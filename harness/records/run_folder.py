@@ -21,6 +21,7 @@ from harness.text import one_line, printable
 RUNS = RESULTS / "runs"
 BENCH_HEADER = "bench_header.json"
 BENCH = "bench.jsonl"
+EVENTS = "events"  # of floors_us: what two events take with nothing between them, and so of every eager time
 
 Header = dict[str, Any]
 
