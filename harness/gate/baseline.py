@@ -13,7 +13,7 @@ from pathlib import Path
 
 from harness.errors import UsageError
 from harness.files import RESULTS, write_text
-from harness.gate.against_baseline import differing, measured_by, part_of, unsteady
+from harness.gate.comparable import differing, measured_by, part_of, unsteady
 from harness.records.records import Record
 from harness.records.run_folder import BENCH, Header, RunFiles, gpu_folder, now_here, read_bench, shown
 from harness.report.tables import write_bench, write_jsonl

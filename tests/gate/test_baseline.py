@@ -113,7 +113,7 @@ def test_each_part_is_compared_by_its_own_roofline(folder: Folder):
     folder.holds(record(), header=later())
     folder.gate("--save")
     header, records = read_bench(folder.baseline)
-    run = run_of(record(seed=1), record(BENCHED, seed=1), header=later())
+    run = run_of(record(seed=1), record(BENCHED, seed=1), header=changed(date="2026-03-03T00:00:00Z"))
     verdicts = {one.case_id: one.verdict for one in against_baseline.judge(run, header, records)}
     assert verdicts == {BENCHED: Performance.INVALID, CASE: Performance.SAME}
 

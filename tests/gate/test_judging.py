@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from gate_runs import CASE, HEADER, OTHER, changed, only, rates, record, run_of, without_time
+from gate_runs import CASE, HEADER, OTHER, changed, judged, only, rates, record, run_of, without_time
 
 from harness.errors import Exit
 from harness.files import ROOT
@@ -177,14 +177,14 @@ def test_a_case_without_a_time_is_not_measured(records: list[dict], reason: str)
 
 def test_wrong_bytes_weigh_more_than_any_time():
     run = run_of(without_time(verdict="MISMATCH", reason="bytes differ"), record(OTHER, us=200.0, seed=1))
-    judgements = against_baseline.judge(run, HEADER, [record(), record(OTHER)])
+    judgements = judged(run, record(), record(OTHER))
     assert [judgement.verdict for judgement in judgements] == [Performance.NOT_MEASURED, Performance.SLOWER]
     assert against_baseline.exit_code(run.records, judgements) is Exit.BYTES_DIFFER
 
 
 def test_slower_weighs_more_than_what_could_not_be_told():
     run = run_of(record(us=200.0, seed=1), record("new/default/16x16/normal/eager"))
-    judgements = against_baseline.judge(run, HEADER, [record(), record(OTHER)])
+    judgements = judged(run, record(), record(OTHER))
     assert {judgement.verdict for judgement in judgements} == {
         Performance.SLOWER, Performance.NO_BASELINE, Performance.NOT_MEASURED,
     }  # fmt: skip
