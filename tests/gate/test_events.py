@@ -94,6 +94,19 @@ def test_a_baseline_whose_part_has_null_for_floors_is_one_sentence(folder: Folde
     assert code == Exit.USAGE and "parts.0.floors_us: Input should be a valid dictionary" in said
 
 
+def test_a_part_without_floors_takes_those_of_the_head_along_when_a_newer_run_replaces_it(tmp_path: Path):
+    """By the floors of the newer run its eager times would be compared with a wrong allowance."""
+    path = tmp_path / "bench.jsonl"
+    baseline.save(run_of(record(BENCHED, us=50.0), record(us=50.0)), path, {}, [])
+    header, stored = read_bench(path)
+    del header["parts"][0]["floors_us"]
+    later = changed(date="2026-02-02T00:00:00Z", floors_us={"events": 2.9})
+    baseline.save(run_of(record(us=50.0), header=later), path, header, stored)
+    header, _ = read_bench(path)
+    assert header["floors_us"] == {"events": 2.9}
+    assert [part["floors_us"] for part in header["parts"]] == [{"events": 1.5}, {"events": 2.9}]
+
+
 def test_a_baseline_of_several_runs_knows_the_events_of_each(tmp_path: Path):
     later = changed(date="2026-02-02T00:00:00Z", floors_us={"events": 2.9})
     path = tmp_path / "bench.jsonl"

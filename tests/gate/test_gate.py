@@ -108,6 +108,22 @@ def test_a_recipe_that_neither_the_run_nor_its_baseline_has_is_refused(folder: F
     assert folder.gate("-R", right)[0] == Exit.CLEAN
 
 
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["-R", "swizzle"], "-R"),
+        (["--once"], "--once"),
+        (["--effect", "0.2"], "--effect"),
+        (["--once", "-R", "swizzle"], "-R, --once"),
+    ],
+)
+def test_what_goes_with_judging_does_not_go_with_saving(folder: Folder, options: list[str], named: str):
+    folder.holds(record())
+    code, text = folder.gate("--save", *options)
+    assert code == Exit.USAGE and not folder.baseline.exists()
+    assert text == f"error: --save puts all times of a run into the baseline and judges none; leave out {named}\n"
+
+
 @pytest.mark.parametrize("effect", ["inf", "nan", "1e9", "0.51", "0", "-1"])
 def test_an_effect_that_no_slowdown_reaches_is_refused(folder: Folder, effect: str):
     folder.holds(record())
