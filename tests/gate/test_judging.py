@@ -29,6 +29,27 @@ def test_a_change_is_judged_by_rank_and_size(us: float, verdict: Performance, co
     assert judgement.reason.startswith(f"time {judgement.change.ratio - 1:+.1%} (")
 
 
+def with_slow_calls(calls: int, seed: int = 1, **changes) -> dict:
+    """A case whose median is as ever, while so many of its 30 calls take three times as long."""
+    found = record(seed=seed, **changes)
+    times = found["times"]
+    times["samples_us"] = [
+        us * (3 if number % 4 == 0 and number < 4 * calls else 1) for number, us in enumerate(times["samples_us"])
+    ]
+    return found
+
+
+def test_a_kernel_that_is_slow_in_a_quarter_of_its_calls_is_not_the_same():
+    judgement = only(run_of(with_slow_calls(7)), record())
+    assert judgement.change.verdict(against_baseline.EFFECT) is Performance.SAME
+    assert (judgement.verdict, judgement.again) == (Performance.AMBIGUOUS, True)
+    assert judgement.reason.startswith("SAME, but its slowest fifth begins +199")
+    assert only(run_of(with_slow_calls(4)), record()).verdict is Performance.SAME  # as of other work on the host
+    assert only(run_of(record(seed=1)), with_slow_calls(7, seed=0)).verdict is Performance.SAME
+    # Of the same machine code it is the noise of a process.
+    assert only(run_of(with_slow_calls(7, code="code 0")), record()).verdict is Performance.SAME
+
+
 def test_a_change_between_the_two_proofs_is_ambiguous():
     judgement = only(run_of(record(us=102.8, seed=1)), record())
     assert judgement.change.ratio < 1 + against_baseline.EFFECT < judgement.change.high
