@@ -116,7 +116,7 @@ def _merged(path: Path, header: Header, kept: Sequence[Record], head: Header) ->
 
     Raises UsageError if commit and date do not tell the run from one that the baseline keeps.
     """
-    (ours,) = _parts(head)
+    ours = _part(head)
     own = _key(ours)
     by_key = {_key(part): part for part in _parts(header)}
     used = {part_of(record): record["case_id"] for record in kept}
@@ -158,8 +158,13 @@ def _parts(header: Header) -> list[Header]:
     """
     if not header:
         return []
-    parts = header.get("parts") or [{key: header[key] for key in _OF_A_PART}]
+    parts = header.get("parts") or [_part(header)]
     return [{"floors_us": header["floors_us"]} | part for part in parts]
+
+
+def _part(header: Header) -> Header:
+    """What a baseline has of the run with this header."""
+    return {key: header[key] for key in _OF_A_PART}
 
 
 def _key(part: Header) -> tuple[str, str]:

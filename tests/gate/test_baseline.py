@@ -165,6 +165,13 @@ def test_two_runs_of_one_second_are_told_apart_or_not_saved(folder: Folder):
         assert folder.baseline.read_text() == before
 
 
+def test_a_run_is_one_part_whatever_its_own_header_says_of_parts(tmp_path: Path):
+    part = {key: HEADER[key] for key in ("commit", "edited", "sources", "date", "command", "roofline")}
+    path = tmp_path / "bench.jsonl"
+    baseline.save(run_of(record(), header=changed() | {"parts": [part, part | {"date": "2025"}]}), path, {}, [])
+    assert [each["date"] for each in read_bench(path)[0]["parts"]] == [HEADER["date"]]
+
+
 def test_a_run_that_goes_on_is_saved_again(folder: Folder):
     """It has all that it had, so nothing of its first part is left that another header would be of."""
     folder.holds(record(BENCHED), header=changed())
