@@ -128,6 +128,24 @@ def test_both_have_the_same_jobs():
     assert gitlab - {"gate-reference"} == github
 
 
+def test_the_pages_say_in_which_jobs_they_differ():
+    gitlab, github = (set(jobs(file)) for file in FILES)
+    page = (ROOT / "docs/ci.md").read_text()
+    assert {name for name in gitlab ^ github if f"`{name}`" not in page} == set()
+
+
+@pytest.mark.parametrize(("file", "name"), [(FILES[0], "$CI_JOB_ID"), (FILES[1], "${{ matrix.shard }}")])
+def test_every_shard_has_a_folder_of_its_own_name(file: str, name: str):
+    """Shards come into one folder before they are merged, and one that is named by the second may be another's."""
+    sharded = {job: str(words) for job, words in jobs(file).items() if "--shard" in str(words)}
+    assert set(sharded) == {"verify", "nightly"}
+    for job, words in sharded.items():
+        folder = words.partition("--run-dir ")[2].replace(
+            "$RUN_DIR", parsed(file).get("variables", {}).get("RUN_DIR", "")
+        )
+        assert folder.startswith(f"results/runs/{name} "), job
+
+
 @pytest.mark.parametrize("file", FILES)
 def test_a_job_needs_and_extends_jobs_that_there_are(file: str):
     for name, job in jobs(file).items():

@@ -17,6 +17,8 @@ from harness.errors import UsageError
 from harness.inputs.dtypes import DTYPES
 from harness.verify.torch_calls import from_torch, to_torch
 
+ALIGNMENT = 16  # bytes; what every kernel takes for granted of every array
+
 _NAMES = {dtype.name: name for name, dtype in DTYPES.items()}
 _CPU, _CUDA = (1, 3), (2, 13)  # DLPack's device types: memory of the host, pinned or not; of a GPU, managed or not
 
@@ -37,6 +39,9 @@ class Library(Protocol):
 
     def flat(self, array: Any) -> Any:
         """The bytes of a contiguous array on the GPU, as a CuPy array that shares them."""
+
+    def place(self, array: Any) -> tuple[int, str]:
+        """Where an array on the GPU begins, its address, and the call behind its name that copies it elsewhere."""
 
     def on_stream(self) -> Any:
         """A context in which CuPy queues on the stream that is current for the caller."""
@@ -74,6 +79,9 @@ class OfTorch:
         size = array.numel() * array.element_size()
         memory = cupy.cuda.UnownedMemory(array.data_ptr(), size, array, self.gpu)
         return cupy.ndarray((size,), cupy.uint8, cupy.cuda.MemoryPointer(memory, 0))
+
+    def place(self, array: Any) -> tuple[int, str]:
+        return array.data_ptr(), "clone()"
 
     @contextmanager
     def on_stream(self) -> Iterator[None]:
@@ -123,6 +131,9 @@ class OfCupy:
 
         return array.reshape(-1).view(cupy.uint8)
 
+    def place(self, array: Any) -> tuple[int, str]:
+        return array.data.ptr, "copy()"
+
     @contextmanager
     def on_stream(self) -> Iterator[None]:
         import cupy
@@ -158,6 +169,20 @@ def taken(name: str, array: Any) -> tuple[Any, Library]:
     raise UsageError(
         f"{name} is a {type(array).__name__}; give an array of NumPy, torch or CuPy, or one that speaks DLPack"
     )
+
+
+def require_aligned(name: str, array: Any, library: Library) -> None:
+    """Raise UsageError for an array on the GPU that kernels cannot read. name: for messages
+
+    They move 16 bytes at a time, and one such move from another address ends the CUDA context of the caller's process.
+    """
+    address, copied = library.place(array)
+    off = address % ALIGNMENT
+    if off and 0 not in array.shape:
+        raise UsageError(
+            f"{name} begins {off} bytes behind an address that is a multiple of {ALIGNMENT}, as kernels need it; pass "
+            f"{name}.{copied}, whose memory is its own"
+        )
 
 
 def require_plain(name: str, array: Any) -> np.ndarray:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.api.arrays import Library, as_dtype, dtype_of, taken
+from harness.api.arrays import Library, as_dtype, dtype_of, require_aligned, taken
 from harness.api.cases import make_case
 from harness.api.given import require_text
 from harness.contract.case import Case, FlagValue
@@ -78,6 +78,7 @@ def quantize(
         arrays = oracle_of(recipe).inputs(case, x.reshape(-1) if case.is_group else x)
         made = {name: library.like(array) for name, array in oracle_of(recipe).numpy_oracle(case, arrays).items()}
     else:
+        require_aligned("x", whole, library)
         made = _on_gpu(case, library, {"input": whole}, fields)
     return Quantized(recipe, MappingProxyType(dict(case.flags)), case.shape, MappingProxyType(made))
 
@@ -107,6 +108,8 @@ def dequantize(quantized: Quantized, dtype: str = "bf16", side: str = "rowwise")
         hosts = {name: library.host(array) for name, array in arrays.items()}
         output = library.like(oracle_of(case.recipe).numpy_oracle(case, hosts)["output"])
     else:
+        for part, array in arrays.items():
+            require_aligned(f"{side}_{part}", array, library)
         output = _on_gpu(case, library, arrays, fields)["output"]
     return output.T if side == "columnwise" else output
 

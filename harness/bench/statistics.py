@@ -17,6 +17,7 @@ from harness.verdict import Change
 
 ALPHA = 0.002  # probability that the interval of two sets from one distribution leaves out 1
 THROTTLED = 0.9  # of the 90th percentile of the clock: a time below it measures the clock, not the kernel
+SLOWEST = 0.8  # where the slowest fifth of the samples begins
 FEWEST_SAMPLES = 10  # below this the interval is too wide at ALPHA
 
 CLOCKS_APART = 0.02  # of the higher one: two clocks this far apart are two speeds, and times are of both
@@ -106,6 +107,14 @@ def change(now: Sequence[float], base: Sequence[float]) -> Change:
     if rank < 0:
         return Change(ratio, 0.0, math.inf)
     return Change(ratio, float(np.exp(logs[rank])), float(np.exp(logs[-1 - rank])))
+
+
+def slowest_fifth(now: Sequence[float], base: Sequence[float]) -> float:
+    """By how much of it the slowest fifth of now begins later than that of the base.
+
+    A median does not see a kernel that is slow in a quarter of its calls, and neither does an interval of a shift.
+    """
+    return float(np.quantile(now, SLOWEST) / np.quantile(base, SLOWEST)) - 1
 
 
 def _spread(samples: Sequence[float]) -> float:

@@ -9,10 +9,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from harness.bench.roofline import EVENTS, TWO_KERNELS
+from harness.bench.roofline import TWO_KERNELS
 from harness.errors import SuiteError, UsageError
 from harness.records.records import Record
-from harness.records.run_folder import Header
+from harness.records.run_folder import EVENTS, Header
 from harness.suite.suite import find_case
 from harness.suite.yaml_lines import read
 

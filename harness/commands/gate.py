@@ -60,8 +60,10 @@ def command(
         return _against_revision(base, recipes, ids, effect, again, run_dir, once)
     if ids or again:
         raise UsageError("--case and --all go with --base")
-    if save and recipes:
-        raise UsageError("--save puts all times of a run into the baseline; -R goes with judging, so leave it out")
+    of_judging = {"-R": recipes, "--effect": effect is not None, "--once": once}
+    if save and any(of_judging.values()):
+        given = ", ".join(option for option, value in of_judging.items() if value)
+        raise UsageError(f"--save puts all times of a run into the baseline and judges none; leave out {given}")
     newest = read_run(run_dir or latest_bench(RUNS))
     # What an interrupted run has measured is as good as any part of a baseline; a verdict needs all of it.
     why = against_baseline.stale(newest, whole=not save)

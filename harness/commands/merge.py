@@ -10,7 +10,7 @@ from harness.commands import _shared
 from harness.errors import Exit
 from harness.files import write_text
 from harness.records import shards
-from harness.records.journal import Journal
+from harness.records.journal import Journal, refuse_begun
 from harness.records.run_folder import BENCH_HEADER, read_run
 from harness.report import tables
 from harness.verdict import Result
@@ -25,6 +25,7 @@ def command(runs: Sequence[Path], into: Path) -> int:
     Exits with 1 if a byte differs, 4 if nothing was compared, 64 if a shard is missing, unfinished, there twice, or of
     another selection, tree or kind of machine.
     """
+    refuse_begun(into, "merging makes a new one, so name another --into")
     whole = shards.join([read_run(run) for run in runs], into)
     shards.require_of_this_tree(whole)
     journal = Journal(into, whole.about, resume=False)

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -9,6 +11,9 @@ from harness.commands import _shared
 from harness.errors import Exit, UsageError
 from harness.files import INSTALLED, RESULTS
 from harness.records.run_folder import RUNS, gpu_folder, shown
+
+if TYPE_CHECKING:
+    from harness.studies.committed.parts import Making
 
 
 @click.command()
@@ -23,10 +28,11 @@ def command(into: Path, seconds: float, names: tuple[str, ...], listed: bool) ->
 
     A state is a digest of all files but results/ and the figures that pages render from there. Parts lie in DIR, which
     may be carried to another machine, and come to results/ together, when the last one is whole; pages then show them.
-    Exits with 130 if time ran out, 4 if what is left needs a GPU, 64 for parts of another state.
+    Several calls may make tables in one DIR. Exits with 130 if time ran out or a signal ended it, 4 if what is left
+    needs a GPU, 64 for parts of another state or with other files than were made.
     """
     from harness.runner.process import gpu_count
-    from harness.studies.committed import catalogue, make
+    from harness.studies.committed import catalogue, parts
     from harness.studies.committed.state import state
 
     if INSTALLED:
@@ -38,48 +44,77 @@ def command(into: Path, seconds: float, names: tuple[str, ...], listed: bool) ->
     if listed:
         _show(into, state())
         return Exit.CLEAN
-    began, making = time.monotonic(), make.begin(into)
+    began, making = time.monotonic(), parts.begin(into)
     gpu = bool(gpu_count())
     if gpu:
         making.gpu = _gpu(making.gpu)
     making.save()
+    try:
+        code = _make(making, names or tuple(tables), gpu, began + seconds)
+    except KeyboardInterrupt:
+        return _go_on("interrupted", making)
+    making.take()
+    return code or (_left(making, names, gpu) if making.left else _install(making))
+
+
+def _make(making: Making, names: Sequence[str], gpu: bool, end: float) -> Exit:
+    """Make those of the tables that can be made here."""
+    from harness.studies.committed import catalogue, make
+
+    tables, _ = catalogue.load()
     # On a GPU what needs one comes first, because the time on it is dear.
     for name in sorted(making.left, key=lambda name: gpu and not (tables[name].gpu or tables[name].part_of)):
         table = tables[name]
-        if names and name not in names:
+        if name not in names or (table.gpu and not gpu) or (table.part_of and table.part_of not in making.made):
             continue
-        if (table.gpu and not gpu) or (table.part_of and table.part_of not in making.made):
-            continue
-        rest = seconds - (time.monotonic() - began)
+        rest = end - time.monotonic()
         if rest < make.LEAST:
-            return _go_on(making.left, into)
+            return _go_on("time ran out", making)
         code = make.make(making, name, rest)
-        if code is Exit.INTERRUPTED:
+        if code is None:
             if not make.goes_on(table):
                 click.echo(f"{name} was cut off after {rest:,.0f} s and begins anew; --seconds gives it more")
-            return _go_on(making.left, into)
+            return _go_on("time ran out", making)
         if code:
-            click.echo(
-                f"{name}: exit {int(code)} ({code.name.lower().replace('_', ' ')}); {shown(into / name / 'log')}"
-            )
+            log = shown(making.folder / name / "log")
+            click.echo(f"{name}: exit {int(code)} ({code.name.lower().replace('_', ' ')}); {log}")
             return code
         click.echo(f"{name}: {making.made[name]['seconds']:,.0f} s")
-    if making.left:
-        waits = [name for name in making.left if (tables[name].gpu or tables[name].part_of) and not gpu]
-        click.echo(f"left: {', '.join(making.left)}")
-        if waits:
-            click.echo(f"a GPU is needed for {', '.join(waits)}; carry {shown(into)} to one and go on there")
-        return Exit.CLEAN if names else Exit.NO_DEVICE
-    for path in make.install(making):
-        click.echo(shown(path))
-    _render()
-    click.echo(f"{len(tables)} tables of state {making.state[:12]}; all are whole")
     return Exit.CLEAN
 
 
-def _go_on(left: list[str], into: Path) -> Exit:
+def _left(making: Making, names: Sequence[str], gpu: bool) -> Exit:
+    """Say what is left, and how it can be made. CLEAN if every table was made that was asked for by its name."""
+    from harness.studies.committed import catalogue
+
+    tables, _ = catalogue.load()
+    click.echo(f"left: {', '.join(making.left)}")
+    runs = {name: tables[name].part_of for name in making.left}
+    waits = [name for name, run in runs.items() if not gpu and (tables[name].gpu or (run and run not in making.made))]
+    if waits:
+        click.echo(f"a GPU is needed for {', '.join(waits)}; carry {shown(making.folder)} to one and go on there")
+    asked = [name for name in names or making.left if name in making.left]
+    if asked and gpu:
+        run = runs[asked[0]]
+        raise UsageError(f"{asked[0]} is cut out of the run of {run}, which is not made yet; add --only {run}")
+    return Exit.NO_DEVICE if asked else Exit.CLEAN
+
+
+def _install(making: Making) -> Exit:
+    from harness.studies.committed import install
+
+    for path in install.install(making):
+        click.echo(shown(path))
+    _render()
+    click.echo(f"{len(making.made)} tables of state {making.state[:12]}; all are whole")
+    return Exit.CLEAN
+
+
+def _go_on(why: str, making: Making) -> Exit:
+    making.take()
+    left = making.left
     click.echo(
-        f"time ran out; {len(left)} tables are left: {', '.join(left)}; the same command goes on ({shown(into)})"
+        f"{why}; {len(left)} tables are left: {', '.join(left)}; the same command goes on ({shown(making.folder)})"
     )
     return Exit.INTERRUPTED
 
@@ -94,16 +129,20 @@ def _gpu(before: str) -> str:
 
 
 def _show(into: Path, here: str) -> None:
-    from harness.studies.committed import make
+    from harness.studies.committed import parts
 
     click.echo(f"this tree: state {here[:12]}")
     for folder in (RESULTS, into):
-        found = make.read(folder)
+        found = parts.read(folder)
         if found is None:
-            click.echo(f"{shown(folder)}: no {make.FILE}, so of no one state")
+            click.echo(f"{shown(folder)}: no {parts.FILE}, so of no one state")
             continue
         same = "this state" if found.state == here else f"state {found.state[:12]}, commit {found.commit[:12]}"
-        click.echo(f"{shown(folder)}: {len(found.made)} tables of {same}; left: {', '.join(found.left) or 'none'}")
+        altered = found.altered(among_parts=folder is into)
+        whole, left = len(found.made) - len(altered), ", ".join(found.left) or "none"
+        click.echo(f"{shown(folder)}: {whole} tables of {same}; left: {left}")
+        for name, wrong in altered.items():
+            click.echo(f"{shown(folder)}: {name} is of no state: {'; '.join(wrong)}")
 
 
 def _render() -> None:

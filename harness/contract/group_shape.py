@@ -18,6 +18,7 @@ from math import gcd
 
 import numpy as np
 
+from harness.contract.largest import LARGEST_EXTENT, extent_error
 from harness.errors import ContractError
 
 MOST_TENSORS = 64
@@ -172,6 +173,7 @@ class GroupedShape:
                         f"tensor {number} has {name} = {extent} where tensor 0 has {extents[0]}; "
                         f"in {kind} all tensors have the same {name}"
                     )
+            _require_sum(name, extents)
         if self.capacity is not None:
             _require_capacity(self, self.capacity, kind, wgrad)
 
@@ -228,6 +230,8 @@ def _require_capacity(shape: GroupedShape, capacity: int, kind: ShapeRepresentat
         raise ContractError(
             f"a capacity of {capacity / unit:g} {what}; it is a positive multiple of 128, the nearest is {nearest}"
         )
+    if lines > LARGEST_EXTENT:  # tensors that fill it have as many
+        raise ContractError(f"a capacity of {lines} {what} is beyond {LARGEST_EXTENT}, and no kernel takes it")
     for number, end in enumerate(accumulate(shape.sizes)):
         if end > capacity:
             raise ContractError(f"tensor {number} ends at element {end} of an allocation of {capacity}")
@@ -239,7 +243,21 @@ def _require_capacity(shape: GroupedShape, capacity: int, kind: ShapeRepresentat
             )
 
 
+def _require_sum(name: str, extents: Sequence[int]) -> None:
+    # Where a tensor's rows begin among all rows, and its columns among all columns, is an int of kernels, also where
+    # the one extent or the other is the same in all tensors: amaxes of lines lie back to back.
+    for number, end in enumerate(accumulate(extents)):
+        if end > LARGEST_EXTENT:
+            raise ContractError(
+                f"tensor {number} ends at {name} = {end} of the group; the {name} of all tensors sum up to "
+                f"{LARGEST_EXTENT} at most, and no kernel takes more"
+            )
+
+
 def _require_extent(number: int, name: str, extent: int, multiple: int, varies: bool) -> None:
+    error = extent_error(name, extent)
+    if error:
+        raise ContractError(f"tensor {number}: {error}")
     least = 0 if varies else multiple
     if extent >= least and extent % multiple == 0:
         return

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from harness.contract.group_shape import VARYING_MULTIPLE_OF, GroupedShape, ShapeRepresentation
+from harness.contract.largest import k_error, lines_error
 from harness.errors import ContractError
 
 Extents = tuple[int, int]
@@ -120,6 +121,10 @@ class Gemm(Problem):
     def terms(self) -> int:
         return self.m * self.k * self.n
 
+    def too_large_for(self, recipe: str) -> str | None:
+        """What the kernels of a recipe cannot take, in a sentence, of extents that are legal one by one."""
+        return k_error(recipe, self.k)
+
     @property
     def grid_extents(self) -> tuple[Extents, ...]:
         return ((self.m, self.n),)
@@ -223,6 +228,17 @@ class GroupedGemm(_Group, Gemm):
             of_b, of_output = (self.k, self.m * count) if self.by_k else (self.k * count, self.m)
             return self.m * self.k + self.n * (of_b + of_output)
         return sum(m * k + self.n * (m + k) for m, k in self.tensors)
+
+    def too_large_for(self, recipe: str) -> str | None:
+        for number, (_, k) in enumerate(self.tensors):
+            error = k_error(recipe, k)
+            if error:
+                return f"tensor {number}: {error}"
+        if self.by_k and self.capacity is not None:  # one tensor may have all of it, which the host does not know
+            error = k_error(recipe, self.k, "the capacity along K")
+            if error:
+                return error
+        return lines_error(len(self.tensors), self.n)
 
     @property
     def lines(self) -> Extents:

@@ -1,4 +1,4 @@
-"""A case on the emulator as the last rows and columns of a tensor of up to 2^37 elements, to catch an index of 32 bits.
+"""A case on the emulator as the last rows and columns of a tensor of up to 2^39 elements, to catch an index of 32 bits.
 
 All CTAs of such a grid would take the emulator hours, and memory that few machines have. So only the CTAs at both ends
 of the grid run, some of which have the case's tiles, in memory of which only the pages that they touch exist.

@@ -5,16 +5,13 @@ machine whose memory is slower today changes one and not the other, which is AMB
 need a rank test that rejects "no change" and medians at least `effect` apart; SAME needs the interval of the ratio
 within `effect`; anything between is AMBIGUOUS. SLOWER and FASTER need it in cycles, too, if both runs know their clock,
 and a product that takes as long as before at a higher clock is AMBIGUOUS if its cycles are SLOWER: then the power limit
-was what its time hid behind.
+was what its time hid behind. Nor is it SAME if its slowest fifth begins more than twice what counts later, which of
+the same machine code 70 of 40,181 did that were SAME otherwise (the last ten baselines beside each other, 2026-11-27).
 
 During a large product the clock has two speeds, because the power limit throttles it, and the median time belongs to
 neither. Cycles are steadier: two runs whose times differed by up to 10 % differed by 1.4 % in cycles at most (20 cases
 on an H200, 2026-11-26). So a product, or a pipeline with one, is SAME if its cycles are, else INVALID. What moves bytes
 is always INVALID then: its time is the memory's, which need not follow that clock.
-
-An eager time is taken between two events, and what those alone take is 1.3 us on some hosts and 2.9 us on others with
-the same GPU and driver (H200, 2026-11-27). Each run measures it, and eager times are compared as if it were the
-baseline's. A time of a graph holds no such constant: its events stand around many calls.
 
 Where machine code and grids are the baseline's, the kernel is unchanged, and only the noise between two processes is
 left: the case is SAME, or AMBIGUOUS if its times changed by more than DOUBTED times what counts, because then something
@@ -25,12 +22,11 @@ with 0.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from statistics import median
 
 from harness.bench import statistics
-from harness.bench.roofline import EVENTS
-from harness.errors import SEVERITY, Exit, UsageError
+from harness.errors import SEVERITY, Exit
+from harness.gate import decision
+from harness.gate.comparable import Beside, beside, measured_by, part_of
 from harness.records.claims import LARGEST_EFFECT
 from harness.records.records import Record
 from harness.records.run_folder import Header, RunFiles, commit, now_here, same_sources
@@ -39,13 +35,9 @@ from harness.verdict import Change, Judgement, Performance, Verdict
 
 EFFECT = 0.03  # smallest change of a time that counts
 EFFECT_US = 0.75  # and the smallest in us: two processes of one binary differ by up to 0.6 (H200, 2026-11-21)
-DRIFT = 0.05  # largest change of the copy roofline, within a run or between two, under which times are comparable
 DOUBTED = 2.0  # times the least change that counts; beyond, times of the same machine code are doubted
 SHORTEST = 0.8  # of what two events take; no eager sample is shorter than that, but for noise
 EXPOSED = 0.25  # largest share of rounds in which the GPU may have waited for the host
-
-_MACHINE_KEYS = ("gpu", "multiprocessors", "l2_bytes", "power_limit_w", "subject", "driver", "runtime", "nvrtc")
-_HEADER_KEYS = ("compile_flags", "clock", "method")
 
 
 def judge(
@@ -54,97 +46,19 @@ def judge(
     """Compare every case of the run and of the baseline. header: the baseline's; recipes: only these, if any"""
     new = _by_id(run.records, recipes)
     stored = _by_id(baseline, recipes)
-    known: dict[object, _Beside] = {}  # by commit and date of the run that measured a part of the baseline
+    known: dict[object, Beside] = {}  # by commit and date of the run that measured a part of the baseline
 
-    def beside(record: Record | None) -> _Beside:
+    def beside_its_run(record: Record | None) -> Beside:
         if record is None or not run.timed:
-            return _Beside()
+            return Beside()
         part = part_of(record)
         if part not in known:
-            then = measured_by(record, header)
-            known[part] = _Beside(incomparable(run.header, then), _events_us(then), _events_us(run.header))
+            known[part] = beside(run.header, measured_by(record, header))
         return known[part]
 
     return [
-        _judge(case_id, new.get(case_id), stored.get(case_id), beside(stored.get(case_id)), effect)
+        _judge(case_id, new.get(case_id), stored.get(case_id), beside_its_run(stored.get(case_id)), effect)
         for case_id in dict.fromkeys([*stored, *new])
-    ]
-
-
-@dataclass(frozen=True)
-class _Beside:
-    """A run beside the one that measured a part of the baseline.
-
-    refused: why they cannot be compared; then_us, now_us: what two events take with nothing between them, in each
-    """
-
-    refused: str = ""
-    then_us: float = 0.0
-    now_us: float = 0.0
-
-    @property
-    def shift_us(self) -> float:
-        """What to add to an eager time of this run, so that its events take what they took then."""
-        return self.then_us - self.now_us
-
-    def said(self, judgement: Judgement) -> Judgement:
-        """The judgement of an eager case, which says what was allowed for."""
-        if abs(self.shift_us) < 0.0005 or judgement.change is None:
-            return judgement
-        said = f"; two events took {self.then_us:.2f} us then and {self.now_us:.2f} now, which is allowed for"
-        return replace(judgement, reason=judgement.reason + said)
-
-
-def _events_us(header: Header) -> float:
-    return header["floors_us"].get(EVENTS, 0.0)
-
-
-def part_of(record: Record) -> tuple[str | None, str | None]:
-    """Commit and date of the run that measured a record of a baseline."""
-    return record["times"].get("commit"), record["times"].get("date")
-
-
-def measured_by(record: Record, header: Header) -> Header:
-    """The header of a baseline as it was of the run that measured this record.
-
-    Raises UsageError if the baseline has no such run.
-    """
-    parts = {(part["commit"], part["date"]): part for part in header.get("parts", ())}
-    part = part_of(record)
-    if part in parts:
-        return header | parts[part]
-    if parts or part not in ((None, None), (header.get("commit"), header.get("date"))):
-        raise UsageError(
-            f"the baseline's {record['case_id']} is of commit {part[0]}, {part[1]}, and no run in its header is; "
-            "take the file as `harness gate --save` wrote it"
-        )
-    return header
-
-
-def incomparable(new: Header, stored: Header) -> str:
-    """The reason why times of two runs cannot be compared, or an empty string."""
-    others = differing(new, stored)
-    if others:
-        return f"not comparable with the baseline: {', '.join(others)}"
-    for name, header in (("this run", new), ("the baseline", stored)):
-        problem = unsteady(header)
-        if problem:
-            return f"{name} {problem}"
-    now, then = roofline(new), roofline(stored)
-    if abs(now / then - 1) > DRIFT:
-        return f"the copy roofline is {now / then - 1:+.1%} off the baseline's ({then:,.0f} then, {now:,.0f} GB/s now)"
-    return ""
-
-
-def differing(new: Header, stored: Header) -> list[str]:
-    """What two runs would have to share to be compared, and do not: `driver (13000 then, 12080 now)`."""
-    found = [
-        f"{key} ({stored['machine'].get(key)} then, {new['machine'].get(key)} now)"
-        for key in _MACHINE_KEYS
-        if new["machine"].get(key) != stored["machine"].get(key)
-    ]
-    return found + [
-        f"{key} ({stored[key]!r} then, {new[key]!r} now)" for key in _HEADER_KEYS if new[key] != stored[key]
     ]
 
 
@@ -164,22 +78,6 @@ def stale(run: RunFiles, whole: bool = True) -> str:
     return ""
 
 
-def unsteady(header: Header) -> str:
-    """The reason why the times of one run are not comparable among themselves, or an empty string."""
-    entries = header["roofline"]
-    if not entries or entries[-1]["point"] != "end":
-        return "did not come to its end, so nothing shows that the machine held its copy roofline"
-    rates = [entry["gbps"] for entry in entries]
-    if max(rates) / min(rates) - 1 > DRIFT:
-        return f"saw its own copy roofline move from {min(rates):,.0f} to {max(rates):,.0f} GB/s"
-    return ""
-
-
-def roofline(header: Header) -> float:
-    """The copy roofline of a run, GB/s, over all its measurements."""
-    return median(entry["gbps"] for entry in header["roofline"])
-
-
 def exit_code(records: Sequence[Record], judgements: Sequence[Judgement]) -> Exit:
     """The exit code of the worst verdict; NOISY if nothing was timed. records: what was verified"""
     codes = {Verdict(record["verdict"]).exit_code for record in records}
@@ -193,7 +91,7 @@ def _by_id(records: Sequence[Record], recipes: Sequence[str] = ()) -> dict[str, 
     return {record["case_id"]: record for record in records if not recipes or record["recipe"] in recipes}
 
 
-def _judge(case_id: str, new: Record | None, stored: Record | None, beside: _Beside, effect: float) -> Judgement:
+def _judge(case_id: str, new: Record | None, stored: Record | None, runs: Beside, effect: float) -> Judgement:
     if new is None:
         return Judgement(case_id, Performance.NOT_MEASURED, "the baseline has it and this run has not")
     if not new.get("times"):
@@ -204,20 +102,22 @@ def _judge(case_id: str, new: Record | None, stored: Record | None, beside: _Bes
         return Judgement(case_id, Performance.NO_BASELINE, "the baseline has no such case", now["median_us"])
     then = stored["times"]
     medians = now["median_us"], then["median_us"]
-    why = beside.refused or _unusable("the baseline", then)
+    why = runs.refused or _unusable("the baseline", then)
     if why:
         return Judgement(case_id, Performance.INVALID, why, *medians)
     if why := _unusable("this run", now):
         return Judgement(case_id, Performance.INVALID, why, *medians, again=True)
     if not case_id.endswith("/eager"):
         return _judge_times(case_id, now, then, medians, effect)
-    for whose, times, events_us in (("the baseline", then, beside.then_us), ("this run", now, beside.now_us)):
+    if runs.eager_refused:
+        return Judgement(case_id, Performance.INVALID, runs.eager_refused, *medians)
+    for whose, times, events_us in (("the baseline", then, runs.then_us), ("this run", now, runs.now_us)):
         if min(times["samples_us"]) < SHORTEST * events_us:
             why = f"in {whose} two events with nothing between them took {events_us:.2f} us, longer than a sample"
             return Judgement(case_id, Performance.INVALID, why, *medians)
-    shift = beside.shift_us
+    shift = runs.shift_us
     as_then = {"samples_us": [us + shift for us in now["samples_us"]], "median_us": now["median_us"] + shift}
-    return beside.said(_judge_times(case_id, now | as_then, then, medians, effect))
+    return runs.said(_judge_times(case_id, now | as_then, then, medians, effect))
 
 
 def _judge_times(case_id: str, now: Mapping, then: Mapping, medians: tuple[float, float], effect: float) -> Judgement:
@@ -264,6 +164,9 @@ def _compare(change: Change, now: Mapping, then: Mapping, effect: float) -> tupl
         if hidden or changed and in_cycles is not in_time:
             clocks = f"{then['mhz']:,.0f} MHz then, {now['mhz']:,.0f} now"
             return Performance.AMBIGUOUS, f"{in_time} by time but {in_cycles} by cycles ({clocks}): {summary}"
+    tail = statistics.slowest_fifth(now["samples_us"], then["samples_us"])
+    if in_time is Performance.SAME and tail > decision.TAIL * least:
+        return Performance.AMBIGUOUS, f"SAME, but its slowest fifth begins {tail:+.1%} later: {summary}"
     return in_time, summary
 
 

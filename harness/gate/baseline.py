@@ -13,14 +13,15 @@ from pathlib import Path
 
 from harness.errors import UsageError
 from harness.files import RESULTS, write_text
-from harness.gate.against_baseline import differing, measured_by, part_of, unsteady
-from harness.records.records import Record
+from harness.gate.comparable import differing, measured_by, part_of, unsteady
+from harness.records.records import Record, times_lines
 from harness.records.run_folder import BENCH, Header, RunFiles, gpu_folder, now_here, read_bench, shown
-from harness.report.tables import write_bench, write_jsonl
+from harness.report.tables import write_bench
 from harness.suite.suite import load_suites
 from harness.verdict import failures_of
 
 FOLDER = RESULTS / "baselines"
+_SUFFIX = ".jsonl"
 _OF_A_PART = ("commit", "edited", "sources", "date", "command", "roofline", "floors_us")
 
 
@@ -60,9 +61,11 @@ def save(run: RunFiles, path: Path, header: Header, stored: Sequence[Record]) ->
     """Put the times of the run into the baseline at `path`, which has `header` and `stored`; return the files written.
 
     Times of other cases stay as they are, with their own commit and date; cases that the suites no longer time go.
-    Raises UsageError for a run with wrong, missing or unsteady times, and if those that would stay were measured
-    otherwise, as by another method or on another GPU.
+    Raises UsageError for a run with wrong, missing or unsteady times, for one that is older than the times it would
+    replace, and if those that would stay were measured otherwise, as by another method or on another GPU.
     """
+    if path.suffix != _SUFFIX:
+        raise UsageError(f"not saved: {path} must end in {_SUFFIX}, because its table is written beside it, as .md")
     wrong = failures_of(run.records)
     if wrong:
         raise UsageError(f"not saved: {wrong[0]['case_id']} is {wrong[0]['verdict']}; a baseline holds no wrong kernel")
@@ -83,19 +86,59 @@ def save(run: RunFiles, path: Path, header: Header, stored: Sequence[Record]) ->
             f"which were measured otherwise: {', '.join(others)}; time them too, or delete that file first"
         )
     head = run.header | now_here(run.header)
+    _require_no_newer(path, header, [record for record in stored if record["case_id"] in new], head)
     for record in kept:
         measured_by(record, header)
     kept = [_dated(record, header) for record in kept]
+    merged = _merged(path, header, kept, head)
     records = [*kept, *(_dated(record, head) for record in run.timed)]
-    parts = {(part["commit"], part["date"]): part for part in (*_parts(header), *_parts(head))}
-    used = {part_of(record) for record in records}
-    merged = head | {"parts": [part for key, part in parts.items() if key in used]}
-    write_jsonl(path, merged, records)
     summary = path.with_suffix(".md")
     with tempfile.TemporaryDirectory() as folder:
-        tables = write_bench(Path(folder), merged, records)
-        write_text(summary, next(table for table in tables if table.suffix == ".md").read_text())
+        tables = {table.suffix: table.read_text() for table in write_bench(Path(folder), merged, records)}
+    _require_readable(path, tables[_SUFFIX])
+    write_text(path, tables[_SUFFIX])
+    write_text(summary, tables[".md"])
     return [path, summary]
+
+
+def _require_no_newer(path: Path, header: Header, replaced: Sequence[Record], head: Header) -> None:
+    """Raise UsageError if one of the records that this run replaces was measured after it."""
+    newer = [record for record in replaced if _date(record, header) > head["date"]]
+    if newer:
+        raise UsageError(
+            f"not saved: {path} has newer times of {len(newer)} cases of this run, {newer[0]['case_id']} for one, of "
+            f"{_date(newer[0], header)}, and this run is of {head['date']}; save a newer run, or delete that file first"
+        )
+
+
+def _merged(path: Path, header: Header, kept: Sequence[Record], head: Header) -> Header:
+    """The header of a baseline that has these records of its own and all of a run: the newest, and every part.
+
+    Raises UsageError if commit and date do not tell the run from one that the baseline keeps.
+    """
+    ours = _part(head)
+    own = _key(ours)
+    by_key = {_key(part): part for part in _parts(header)}
+    used = {part_of(record): record["case_id"] for record in kept}
+    if own in used and by_key[own] != ours:
+        raise UsageError(
+            f"not saved: {path} has times of another run of commit {own[0]} that began in the same second, {own[1]}, "
+            f"{used[own]} for one, and only commit and date say which run took a time; time the suites of this run "
+            "again, or make one run of both with `harness merge` if they are its shards"
+        )
+    parts = [by_key[key] for key in by_key if key in used and key != own]
+    parts = sorted([*parts, ours], key=lambda part: part["date"])
+    return (head if parts[-1] is ours else header) | parts[-1] | {"parts": parts}
+
+
+def _require_readable(path: Path, text: str) -> None:
+    """Raise UsageError if nobody could read a baseline of this text."""
+    try:
+        header, records = times_lines(path, text.encode().splitlines())
+        for record in records:
+            measured_by(record, header)
+    except UsageError as error:
+        raise UsageError(f"not saved, because what would be written could not be read again: {error}") from None
 
 
 def _dated(record: Record, header: Header) -> Record:
@@ -103,6 +146,26 @@ def _dated(record: Record, header: Header) -> Record:
     return record | {"times": {"commit": header["commit"], "date": header["date"]} | record["times"]}
 
 
+def _date(record: Record, header: Header) -> str:
+    """When a record of a baseline was measured."""
+    return part_of(record)[1] or header["date"]
+
+
 def _parts(header: Header) -> list[Header]:
-    """The runs of a file of times, itself if it is of one."""
-    return header.get("parts") or ([{key: header[key] for key in _OF_A_PART}] if header else [])
+    """The runs of a file of times, itself if it is of one.
+
+    A part without floors has those of the file's head, and takes them along, because a newer run gives it other ones.
+    """
+    if not header:
+        return []
+    parts = header.get("parts") or [_part(header)]
+    return [{"floors_us": header["floors_us"]} | part for part in parts]
+
+
+def _part(header: Header) -> Header:
+    """What a baseline has of the run with this header."""
+    return {key: header[key] for key in _OF_A_PART}
+
+
+def _key(part: Header) -> tuple[str, str]:
+    return part["commit"], part["date"]

@@ -12,15 +12,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from harness.bench import statistics
 from harness.verdict import Change, Performance
 
 CHANGED = (Performance.SLOWER, Performance.FASTER)  # what a second process must find, too
 EFFECT = 0.01  # least change of a median that counts
 FLOORS = 3.0  # and the least in units of the noise between two timings of the head
-SLOWEST, TAIL = 0.8, 2.0  # where the slowest fifth begins; 0.9 % apart at most in the drawn gates of results/gate
+TAIL = 2.0  # effects by which the slowest fifth may begin later; 0.9 % at most in the drawn gates of results/gate
 MOST_DROPPED = 0.5  # share of the samples
 
 
@@ -70,11 +68,6 @@ def unthrottled(samples: Sequence[Samples]) -> tuple[list[Samples], int]:
     return left, len(clocks) - len(kept)
 
 
-def _tail(now: Samples, base: Samples) -> float:
-    """By how much of it the slowest fifth of rounds begins later."""
-    return float(np.quantile(now.us, SLOWEST) / np.quantile(base.us, SLOWEST)) - 1
-
-
 def decide(head: Samples, again: Samples, base: Samples, effect: float = EFFECT) -> Decision:
     """Decide from samples of the same rounds.
 
@@ -104,8 +97,8 @@ def decide(head: Samples, again: Samples, base: Samples, effect: float = EFFECT)
     verdict = in_time
     if in_time is not in_cycles:
         verdict, reason = Performance.AMBIGUOUS, f"{in_time} by time but {in_cycles} by cycles: {reason}"
-    tail = _tail(head, base)
-    if verdict is Performance.SAME and tail > max(TAIL * effect, FLOORS * abs(_tail(head, again))):
+    tail, tail_noise = (statistics.slowest_fifth(head.us, other.us) for other in (base, again))
+    if verdict is Performance.SAME and tail > max(TAIL * effect, FLOORS * abs(tail_noise)):
         verdict, reason = Performance.AMBIGUOUS, f"SAME, but its slowest fifth begins {tail:+.1%} later: {reason}"
     medians = (statistics.summarize(each.us).median for each in (head, base))
     return Decision(verdict, reason, *medians, time, cycles, floor, dropped)

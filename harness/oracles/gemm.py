@@ -58,6 +58,14 @@ def refuse(case: Case) -> None:
     if case.flags.epilogue == "windows":
         quantizer.require(case, "route", "mma", "a library multiplies whole lines, and amaxes differ along them")
     gemm_flags.refuse(case)
+    refuse_large(case)
+
+
+def refuse_large(case: Case) -> None:
+    """Raise ContractError for a product, or a group of products, beyond what the recipe's kernels take."""
+    error = case.problem.too_large_for(case.recipe)
+    if error:
+        raise ContractError(f"{case.recipe}: {error}")
 
 
 def outputs(case: Case) -> dict[str, Field]:

@@ -60,6 +60,7 @@ def refuse(case: Case) -> None:
             f"{case.recipe}: epilogue must not be windows, whose amaxes belong inside the sum; the dense kernel for "
             "windows alone has them there"
         )
+    gemm.refuse_large(case)
     for g in {extents: g for g, extents in enumerate(case.problem.tensors)}.values():
         gemm.refuse(_stand_in(case.part(g)))
     try:

@@ -13,6 +13,7 @@ from harness.records import seal
 from harness.records.records import Record, journal_lines
 
 FILE = "journal.jsonl"
+_INSTEAD = "add --resume to go on with it, or name another --run-dir"
 
 
 class Journal:
@@ -51,7 +52,7 @@ class Journal:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise UsageError(f"{self.path} is written by another run; wait for it, or name another --run-dir") from None
+            raise UsageError(f"{self.path} is written by another run; wait for it, or name another folder") from None
         except OSError:
             pass  # a file system without locks
         kept = self._finished_lines()
@@ -100,18 +101,18 @@ class Journal:
                 raise
 
 
-def refuse_begun(run_dir: Path) -> None:
-    """Raise UsageError if a folder holds a journal with a finished line."""
+def refuse_begun(run_dir: Path, instead: str = _INSTEAD) -> None:
+    """Raise UsageError if a folder holds a journal with a finished line. instead: what to do"""
     try:
         begun = b"\n" in (run_dir / FILE).read_bytes()
     except OSError:
         return
     if begun:
-        raise _begun(run_dir)
+        raise _begun(run_dir, instead)
 
 
-def _begun(run_dir: Path) -> UsageError:
-    return UsageError(f"{run_dir} already holds a run; add --resume to go on with it, or name another --run-dir")
+def _begun(run_dir: Path, instead: str = _INSTEAD) -> UsageError:
+    return UsageError(f"{run_dir} already holds a run; {instead}")
 
 
 def latest_run(runs: Path) -> Path:

@@ -179,7 +179,7 @@ class GateEnd(_Line):
 
 
 class Part(_Line):
-    """One of several runs that measured a baseline. floors_us: parts of before 2026-11-27 have none of their own"""
+    """One of several runs that measured a baseline. floors_us: parts of before 2026-11-27 lack it, and none has null"""
 
     commit: str
     edited: bool
@@ -187,7 +187,7 @@ class Part(_Line):
     date: str
     command: str
     roofline: list[Rate]
-    floors_us: dict[str, NotNegative] | None = None
+    floors_us: dict[str, NotNegative] = {}
 
 
 class TimesHeader(_Line):

@@ -21,6 +21,7 @@ from harness.text import one_line, printable
 RUNS = RESULTS / "runs"
 BENCH_HEADER = "bench_header.json"
 BENCH = "bench.jsonl"
+EVENTS = "events"  # of floors_us: what two events take with nothing between them, and so of every eager time
 
 Header = dict[str, Any]
 
@@ -54,12 +55,27 @@ def read_run(run_dir: Path) -> RunFiles:
     about, records = journal_lines(path, whole)
     path = run_dir / BENCH_HEADER
     header = one(path, _read(path), TimesHeader) if path.exists() else {}
+    if problem := _other_machine(about.get("device", {}), header.get("machine", {})):
+        raise UsageError(f"{path} is not what a run writes: {problem}")
     if not header and any(record.get("times") for record in records):
         raise UsageError(f"{path} is missing, which says what the times of this run were measured with")
     for record in records:
         if record.get("times") and (problem := unmeasured(record["times"], header)):
             raise UsageError(f"{path} is not what a run writes: {record['case_id']}: {problem}")
     return RunFiles(run_dir, records, header, about)
+
+
+def _other_machine(device: dict[str, str], machine: dict[str, str]) -> str:
+    """Says in what the machine of a header is another than the device of the journal beside it, or an empty string."""
+    if not device or not machine:
+        return ""
+    named = {key: one_line(value) for key, value in device.items()}
+    # What a record's device is, the journal says to each of them; earlier headers did not.
+    for key in sorted({*named, *machine} - {"device"}):
+        if named.get(key) != machine.get(key):
+            ours, theirs = (repr(of[key]) if key in of else "missing" for of in (machine, named))
+            return f"machine.{key} is {ours}, and in the journal's device it is {theirs}; take both of one run"
+    return ""
 
 
 def read_bench(path: Path) -> tuple[Header, list[Record]]:

@@ -10,11 +10,12 @@ from harness.errors import UsageError
 from harness.records import seal
 from harness.records.possible import require_possible, require_whole_set
 from harness.records.records import Record
-from harness.records.run_folder import Header, RunFiles
+from harness.records.run_folder import EVENTS, Header, RunFiles
 
 _SHARED = ("sources", "device", "selection", "set", "timed")
 _NEEDED = (*_SHARED, "cases", "selected", "sealed", "shard")
 _SHARED_BY_TIMES = ("commit", "edited", "sources", "machine", "compile_flags", "method", "clock")
+_EVENTS_APART_US = 0.1  # like hosts are 0.1 apart at most, unlike ones 1.7 (H200, 2026-11-27)
 
 
 def join(runs: Sequence[RunFiles], into: Path) -> RunFiles:
@@ -112,7 +113,10 @@ def _every_case_once(runs: Sequence[RunFiles]) -> list[Record]:
 
 
 def _times_header(runs: Sequence[RunFiles]) -> Header:
-    """How all of the times were measured, with every copy roofline, and the lowest floors."""
+    """How all of the times were measured, with every copy roofline, and the lowest floors.
+
+    Raises UsageError for times of unlike runs.
+    """
     headers = [run.header for run in runs]
     for run in runs[1:]:
         differing = [key for key in _SHARED_BY_TIMES if run.header[key] != headers[0][key]]
@@ -121,6 +125,7 @@ def _times_header(runs: Sequence[RunFiles]) -> Header:
                 f"times of {runs[0].path} and {run.path} are of different {' and '.join(differing)}, so they are not "
                 "comparable"
             )
+    _require_alike_events(runs)
     names = set.intersection(*(set(header["floors_us"]) for header in headers))
     return headers[0] | {
         "command": "; ".join(header["command"] for header in headers),
@@ -129,6 +134,18 @@ def _times_header(runs: Sequence[RunFiles]) -> Header:
         "floors_us": {name: min(header["floors_us"][name] for header in headers) for name in sorted(names)},
         "note": "; ".join(dict.fromkeys(header["note"] for header in headers if header.get("note"))),
     }
+
+
+def _require_alike_events(runs: Sequence[RunFiles]) -> None:
+    """Raise UsageError if two events take longer in one run than in another, because one header cannot say both."""
+    took = {str(run.path): run.header["floors_us"][EVENTS] for run in runs if EVENTS in run.header["floors_us"]}
+    # Of three decimals each, of which a difference of floats would make one more.
+    if took and round(max(took.values()) - min(took.values()), 3) > _EVENTS_APART_US:
+        each = ", ".join(f"{us:.2f} us in {path}" for path, us in took.items())
+        raise UsageError(
+            f"two events with nothing between them took {each}, and every eager time holds them, so these times are "
+            f"not comparable; time all shards on one host, where they differ by {_EVENTS_APART_US} us at most"
+        )
 
 
 def _names(runs: Sequence[RunFiles]) -> str:

@@ -59,6 +59,8 @@ def bench(words: Sequence[str], count: int, runs: Path) -> Exit:
         if own.resume:
             raise UsageError("--resume with --gpus goes on with the shards below --run-dir DIR; name it")
         own.run_dir = new_folder(runs=runs)
+    # Before the hours that shards take: they are merged into it.
+    journal.refuse_begun(own.run_dir, "that of several GPUs needs a new folder, or one with unfinished shards alone")
     parts = [own.run_dir / f"gpu{number + 1}" for number in range(count)]
     shards = [_Shard(rest, number, parts, own.resume) for number in range(count)]
     try:

@@ -40,12 +40,14 @@ def _error(file: SuiteFile, entry: Corner, larger: Shape) -> str | None:
         return str(error)
     if case.is_group:
         right = f"'{entry.shape}' behind one larger tensor, as in 4096+{entry.shape}, nor one tensor with more rows"
-        return None if _ends_in(tuple(whole.tensors), tuple(case.tensors)) else f"'{larger}' is neither {right}"
+        if not _ends_in(tuple(whole.tensors), tuple(case.tensors)):
+            return f"'{larger}' is neither {right}"
+        return shapes.shape_error(file, larger, flags)
     grown = [(part, all_of) for part, all_of in zip(astuple(case), astuple(whole), strict=True) if part != all_of]
     if not grown or any(all_of < part or part % TILE or all_of % part for part, all_of in grown):
         rule = f"an extent that differs is a multiple of the case's, and that one of {TILE}"
         return f"'{whole}' is not larger than '{case}' by whole parts: {rule}"
-    return None
+    return shapes.shape_error(file, larger, flags)
 
 
 def _ends_in(larger: tuple[Extents, ...], own: tuple[Extents, ...]) -> bool:

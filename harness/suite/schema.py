@@ -13,10 +13,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic_core import ErrorDetails
 
 from harness.contract.case import FlagValue, spell
+from harness.contract.largest import LARGEST_EXTENT
 from harness.errors import SuiteError
 from harness.suite.yaml_lines import Document, Route
-
-LARGEST_EXTENT = (1 << 31) - 1  # kernels take extents as int
 
 Cover = Literal["pairwise", "product", "each"]
 Mode = Literal["eager", "graph"]

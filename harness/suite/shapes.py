@@ -14,11 +14,12 @@ from functools import cache
 
 from harness.contract.case import FlagValue
 from harness.contract.group_shape import GroupedShape, ShapeRepresentation, varying_multiple_of
+from harness.contract.largest import extent_error
 from harness.contract.problem import Dense, Gemm, Grouped, GroupedGemm, Problem
 from harness.errors import ContractError, InputError, UsageError
 from harness.inputs import tensor_file
 from harness.suite.flag_values import refusal
-from harness.suite.schema import LARGEST_EXTENT, Shape, SuiteFile
+from harness.suite.schema import Shape, SuiteFile
 from harness.suite.suite_file import file_of
 
 REPRESENTATION = "shape_representation"
@@ -79,10 +80,9 @@ def extents_error(extents: Sequence[int], multiple_of: int, any_m: bool = True, 
 
 
 def _extent_error(axis: str, extent: int, multiple: int) -> str | None:
-    if extent > LARGEST_EXTENT:
-        return f"{axis} = {extent} is beyond {LARGEST_EXTENT}, and no kernel takes it"
-    if extent > 0 and extent % multiple == 0:
-        return None
+    error = extent_error(axis, extent)
+    if error or (extent > 0 and extent % multiple == 0):
+        return error
     fit = max(round(extent / multiple), 1) * multiple
     return f"{axis} = {extent} is not a positive multiple of {multiple}; the nearest is {fit}"
 
@@ -91,13 +91,20 @@ def shape_error(file: SuiteFile, shape: Shape, flags: Mapping[str, FlagValue]) -
     """A case of these flags, all of them or just those that name its kind, may have this shape."""
     try:
         if not is_grouped(file):
-            return extents_error(_dense(file, shape), file.multiple_of, not file.pipeline, file.no_rows)
+            wrong = extents_error(_dense(file, shape), file.multiple_of, not file.pipeline, file.no_rows)
+            return wrong or _product_error(file, shape, flags)
         group, n = _group(file, shape)
         multiple = tensor_multiple(file, file_of(str(flags[RECIPE])))
         group.require(str(flags[REPRESENTATION]), multiple, varying_multiple(file, flags), wgrad=file.gemm)
     except (ContractError, UsageError) as error:
         return str(error)
-    return _extent_error("N", n, multiple) if file.gemm else None
+    return (_extent_error("N", n, multiple) if file.gemm else None) or _product_error(file, shape, flags)
+
+
+def _product_error(file: SuiteFile, shape: Shape, flags: Mapping[str, FlagValue]) -> str | None:
+    """What is too large though no extent is by itself."""
+    found = problem(file, shape, flags)
+    return found.too_large_for(file.recipe) if isinstance(found, Gemm) else None
 
 
 def tensor_multiple(file: SuiteFile, recipe: SuiteFile) -> int:

@@ -1,4 +1,4 @@
-"""Whether a case's bytes are right at the end of a tensor of up to 2^37 elements, on the emulator.
+"""Whether a case's bytes are right at the end of a tensor of up to 2^39 elements, on the emulator.
 
 The larger tensor is zero but for its last rows and columns, which are the case's, so that the amaxes, and with them
 every byte in that corner, are the case's own, for which both oracles have spoken. Of a product the last rows of A or B

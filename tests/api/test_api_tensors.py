@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import ml_dtypes
 import numpy as np
@@ -10,6 +11,8 @@ import pytest
 import torch
 
 import harness
+from harness.api import tensors
+from harness.api.arrays import OfCupy, OfTorch, require_aligned
 from harness.errors import UsageError
 from harness.oracles import per_tensor
 
@@ -157,7 +160,72 @@ def test_a_mistake_is_one_sentence(ask, sentence):
     assert "\n" not in str(caught.value)
 
 
+# Where an array of a GPU begins
+
+
+@pytest.fixture
+def on_gpu(monkeypatch):
+    """Tensors on the CPU are taken for those of a GPU, whose kernels are not run: what they would write is empty."""
+    monkeypatch.setattr(tensors, "taken", lambda name, array: (array, OfTorch(torch.device("cuda", 0))))
+    monkeypatch.setattr(
+        tensors,
+        "_on_gpu",
+        lambda case, library, arrays, fields: {
+            name: torch.empty(field.shape, dtype=getattr(torch, field.dtype)) for name, field in fields.items()
+        },
+    )
+
+
+def moved(array: torch.Tensor, by: int) -> torch.Tensor:
+    """The same values, as many elements behind the start of an allocation."""
+    memory = torch.empty(array.numel() + by, dtype=array.dtype, device=array.device)
+    view = memory[by:].view(array.shape)
+    view.copy_(array)
+    assert view.is_contiguous()
+    return view
+
+
+def test_kernels_get_what_begins_at_a_multiple_of_16_bytes(on_gpu):
+    made = harness.quantize(moved(as_torch(X), 8))
+    assert harness.dequantize(made).shape == X.shape
+    assert harness.quantize(moved(as_torch(X), 1).clone()).shape == "128x256"
+
+
+def test_what_begins_elsewhere_is_refused_before_a_launch(on_gpu):
+    sentence = r"x begins 2 bytes behind an address that is a multiple of 16, .*; pass x\.clone\(\)"
+    with pytest.raises(UsageError, match=sentence):
+        harness.quantize(moved(as_torch(X), 1))
+    with pytest.raises(UsageError, match=sentence):
+        harness.quantize(moved(as_torch(X), 1), "grouped", shape="128x256")
+    made = harness.quantize(as_torch(X))
+    for name, by in (("rowwise_data", 8), ("columnwise_scale_inv", 4), ("rowwise_amax", 1)):
+        other = replace(made, fields={**made.fields, name: moved(made[name], by)})
+        with pytest.raises(UsageError, match=f"{name} begins {by * made[name].element_size()} bytes behind"):
+            harness.dequantize(other, side=name.partition("_")[0])
+
+
+def test_an_array_of_cupy_is_asked_too_and_one_without_elements_is_not():
+    array = SimpleNamespace(data=SimpleNamespace(ptr=0x7F0000000104), shape=(16, 16))
+    with pytest.raises(UsageError, match=r"x begins 4 bytes behind .*; pass x\.copy\(\), whose memory is its own"):
+        require_aligned("x", array, OfCupy(0))
+    array.shape = (0, 16)
+    require_aligned("x", array, OfCupy(0))
+
+
+def test_on_a_cpu_an_array_may_begin_anywhere():
+    x = moved(as_torch(X), 1)
+    assert (harness.quantize(x)["rowwise_data"] == harness.quantize(as_torch(X))["rowwise_data"]).all()
+
+
 # On a GPU
+
+
+@GPU
+def test_a_view_within_an_allocation_is_refused_and_the_gpu_goes_on():
+    view = moved(as_torch(X, "cuda"), 1)
+    with pytest.raises(UsageError, match="x begins 2 bytes behind"):
+        harness.quantize(view)
+    assert harness.quantize(view.clone())["rowwise_data"].shape == (128, 128)
 
 
 @GPU

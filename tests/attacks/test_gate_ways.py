@@ -34,10 +34,12 @@ def gate(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     def header(**changes: Any) -> dict[str, Any]:
         return HEADER | {"sources": sources()[:16], "commit": commit(), "machine": GPU} | changes
 
-    def gate(*options: str, times: list[float] = FAST, base: list[float] = FAST, **changes: Any):
+    def gate(*options: str, times: list[float] = FAST, base: list[float] = FAST, then: str = "2025", **changes: Any):
         baseline = tmp_path / "bench.jsonl"
-        baseline.write_text("".join(json.dumps(line) + "\n" for line in (header(), passed(CASE, base))))
-        first = about([CASE], [CASE], timed=True, device=GPU, **changes.pop("first", {}))
+        baseline.write_text(
+            "".join(json.dumps(line) + "\n" for line in (header() | {"date": then}, passed(CASE, base)))
+        )
+        first = about([CASE], [CASE], **{"timed": True, "device": GPU} | changes.pop("first", {}))
         run = write_run(tmp_path / "run", first, passed(CASE, times), header=header(**changes))
         return command(capsys, "gate", run, "--baseline", baseline, *options)
 
@@ -68,6 +70,21 @@ def test_times_of_other_sources_in_the_folder_of_this_run(gate):
 def test_a_run_of_another_commit(gate):
     """Have a run of another commit judged as this one's."""
     must_be_red(gate(commit="f" * 40), "is of commit ffffffffffff")
+
+
+def test_the_times_of_the_baseline_itself(gate):
+    """Save a slow run as the baseline, and have it judged by that."""
+    must_be_red(gate(times=SLOW, base=SLOW, then=HEADER["date"]), "these are the baseline's own times")
+
+
+def test_times_of_another_machine_in_the_folder_of_this_run(gate):
+    """Run on a faster GPU, and name the baseline's in the header of the times."""
+    must_be_red(gate(first={"device": GPU | {"gpu": "NVIDIA B200"}}), "machine.gpu is 'NVIDIA H200', and in the")
+
+
+def test_a_slower_kernel_whose_events_are_said_to_be_unknown(gate):
+    """Leave out what two events took, so that all of it is allowed for."""
+    must_be_red(gate(times=[us + 1.3 for us in FAST], floors_us={}), "the header of this run has no time of two")
 
 
 def test_a_run_that_was_killed(gate):

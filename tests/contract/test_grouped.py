@@ -143,6 +143,15 @@ REFUSED = {
     "zero where it is fixed": ("2*0x512", SAME, 16, "tensor 0 has rows = 0; .*the nearest is 16"),
     "zero cols where fixed": ("128+128x0", FIRST, 16, "tensor 0 has cols = 0"),
     "65 tensors": ("65*128x128", SAME, 16, "tensor 64 is one too many: 65 tensors; at most 64"),
+    "rows beyond 31 bits": ("4294967424x16", FIRST, 16, "tensor 0: rows = 4294967424 is beyond 2147418112, and no"),
+    "cols beyond 31 bits": ("128x0+2147483648", LAST, 16, "tensor 1: cols = 2147483648 is beyond 2147418112"),
+    "all rows": ("2147418112+0+128x256", FIRST, 16, "tensor 2 ends at rows = 2147418240 of the group; the rows of all "
+                 "tensors sum up to 2147418112 at most, and no kernel takes more"),
+    "all cols": ("128x1073741824+1073741824", LAST, 16, "tensor 1 ends at cols = 2147483648 of the group"),
+    "all cols, which are alike": ("2*128x1073741824", FIRST, 16, "tensor 1 ends at cols = 2147483648 of the group"),
+    "all rows, which are alike": ("64*33554432x16", SAME, 16, "tensor 63 ends at rows = 2147483648 of the group"),
+    "a capacity of rows": ("128of4294967296x16", FIRST, 16, "a capacity of 4294967296 rows is beyond 2147418112"),
+    "a capacity of elements": ("128x128of274877906944", BOTH, 16, "a capacity of 2147483648 elements / 128 is beyond"),
     "no such representation": ("2*128x128", "varying", 16, "no shape representation 'varying'; choose same_both"),
 }  # fmt: skip
 
@@ -166,6 +175,20 @@ def test_an_illegal_shape_names_its_tensor(text: str, representation: str, multi
     ],
 )
 def test_zeros_are_legal_wherever_an_extent_varies(text: str, representation: str):
+    shape(text).require(representation)
+
+
+@pytest.mark.parametrize(
+    ("text", "representation"),
+    [
+        ("2147418112x16", FIRST),
+        ("2147417984+0+128x256", FIRST),
+        ("128x2147418112", LAST),
+        ("128of2147418112x16", FIRST),
+        ("2*1073709056x16", SAME),
+    ],
+)
+def test_the_largest_groups_are_legal(text: str, representation: str):
     shape(text).require(representation)
 
 
@@ -193,6 +216,7 @@ ARRAYS = {
     "65 tensors": ((FIRST, 65, (65 * 128, 512), [128] * 65), "tensor 64 is one too many"),
     "too few dims": ((FIRST, 3, (256, 512), [128, 128]), "2 entries and must have 3; entry 2 is missing"),
     "too many dims": ((FIRST, 1, (256, 512), [128, 128]), "2 entries and must have 1; entry 1 is one too many"),
+    "beyond 31 bits": ((FIRST, 2, (1 << 31, 16), [(1 << 31) - 128, 128]), "tensor 0: rows = 2147483520 is beyond"),
     "dims are missing": ((LAST, 2, (256, 512)), "varying_last_dim needs last_dims, the cols of each of the 2 tensors"),
     "a fraction": ((FIRST, 2, (256, 512), [128, 128.0]), r"first_dims\[1\] is 128.0; it must be an integer"),
     "negative dim": ((FIRST, 2, (128, 512), [256, -128]), "tensor 1 has rows = -128; a varying extent is 0 or"),

@@ -39,7 +39,7 @@ FILES = {
     "run/journal.jsonl": lines(ABOUT, *RUN.records[:3], wrong()),
     "plain/journal.jsonl": lines(WHOLE, *PLAIN),
     "run/bench_header.json": json.dumps(HEADER).encode(),
-    "held.jsonl": lines(HEADER, *HELD[:3]),
+    "held.jsonl": lines(HEADER | {"date": "2025-12-31T00:00:00Z"}, *HELD[:3]),
     "gate.jsonl": lines(DUEL_HEADER, *duel_lines()[:3], duel_lines()[-1]),
 }
 COMMANDS = {

@@ -15,7 +15,7 @@ from harness.cli import main
 from harness.gate import against_baseline
 from harness.records.run_folder import RunFiles, commit
 from harness.records.seal import sources_digest
-from harness.verdict import Result, Verdict
+from harness.verdict import Judgement, Result, Verdict
 
 HEADER = {
     "command": "pytest suites --bench",
@@ -67,8 +67,13 @@ def run_of(*records: dict, header: dict = HEADER) -> RunFiles:
     return RunFiles(Path("run"), list(records), header)
 
 
-def only(run: RunFiles, *baseline: dict, header: dict = HEADER, **options) -> against_baseline.Judgement:
-    (judgement,) = against_baseline.judge(run, header, baseline, **options)
+def judged(run: RunFiles, *baseline: dict, header: dict = HEADER, **options) -> list[Judgement]:
+    """Judge a run by a baseline of an earlier one. header: the baseline's, but for its date"""
+    return against_baseline.judge(run, header | {"date": "2025-12-31T00:00:00Z"}, baseline, **options)
+
+
+def only(run: RunFiles, *baseline: dict, **options) -> Judgement:
+    (judgement,) = judged(run, *baseline, **options)
     return judgement
 
 
@@ -91,8 +96,12 @@ class Folder:
         self.baseline = path / "gpu" / "bench.jsonl"
         self.capsys = capsys
         self.run_dir.mkdir()
+        self.made = 0
 
-    def holds(self, *records: dict, header: dict = HEADER, **about: object) -> None:
+    def holds(self, *records: dict, header: dict | None = None, **about: object) -> None:
+        """Put a new run into the folder. header: that of the first is HEADER, and each after it began a second later"""
+        header = header or changed(date=f"2026-01-01T00:00:{self.made:02}Z")
+        self.made += 1
         lines = [{"sources": sources_digest(), "selected": len(records)} | about, *records]
         (self.run_dir / "journal.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         (self.run_dir / "bench_header.json").write_text(json.dumps(header))

@@ -5,15 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from gate_runs import CASE, HEADER, OTHER, Folder, changed, record, without_time
+from gate_runs import CASE, OTHER, Folder, changed, record, without_time
 
 from harness.errors import Exit
+
+LATER = "2026-01-01T00:30:00Z"  # when the first process began
 
 
 def in_a_second_process(folder: Folder, *records: dict, name: str = "second_process", **changes) -> None:
     second = Folder.__new__(Folder)
     second.run_dir = folder.run_dir / name
     second.run_dir.mkdir(exist_ok=True)
+    second.made = 0
     second.holds(*records, header=changed(**{"date": "2026-01-01T01:00:00Z"} | changes))
 
 
@@ -22,7 +25,7 @@ def slower(folder: Folder) -> Folder:
     """A run whose first case is slower than the baseline has it."""
     folder.holds(record(), record(OTHER))
     folder.gate("--save")
-    folder.holds(record(us=120.0, seed=1), record(OTHER))
+    folder.holds(record(us=120.0, seed=1), record(OTHER), header=changed(date=LATER))
     return folder
 
 
@@ -71,7 +74,7 @@ def test_a_second_process_that_was_stopped_is_refused_with_what_to_do(slower: Fo
 
 
 def test_a_copy_of_the_run_is_no_second_process(slower: Folder):
-    in_a_second_process(slower, record(us=120.0, seed=1), date=HEADER["date"])
+    in_a_second_process(slower, record(us=120.0, seed=1), date=LATER)
     code, text = slower.gate()
     assert code == Exit.USAGE and "so it is a copy" in text
 
@@ -81,7 +84,7 @@ def test_with_a_gpu_those_cases_are_timed_that_no_second_process_has(slower: Fol
     ran = []
     monkeypatch.setattr("harness.commands.gate.gpu_count", lambda: 1)
     command = "python -m pytest suites --bench --subject mine:make --case x --recipe-dir=own"
-    slower.holds(record(us=120.0, seed=1), record(OTHER), header=changed(command=command))
+    slower.holds(record(us=120.0, seed=1), record(OTHER), header=changed(command=command, date=LATER))
 
     def run(*words):
         ran.append(list(words))

@@ -113,7 +113,7 @@ def test_each_part_is_compared_by_its_own_roofline(folder: Folder):
     folder.holds(record(), header=later())
     folder.gate("--save")
     header, records = read_bench(folder.baseline)
-    run = run_of(record(seed=1), record(BENCHED, seed=1), header=later())
+    run = run_of(record(seed=1), record(BENCHED, seed=1), header=changed(date="2026-03-03T00:00:00Z"))
     verdicts = {one.case_id: one.verdict for one in against_baseline.judge(run, header, records)}
     assert verdicts == {BENCHED: Performance.INVALID, CASE: Performance.SAME}
 
@@ -150,3 +150,75 @@ def test_what_waits_for_a_baseline_is_said_and_is_no_error(folder: Folder, monke
     missing, gone = baseline.waiting()
     assert "cases wait for a time, backward/" in missing and "`harness bench` and `harness gate --save`" in missing
     assert f"1 cases are timed no longer, {CASE} for one" in gone
+
+
+def test_two_runs_of_one_second_are_told_apart_or_not_saved(folder: Folder):
+    """By commit and date alone the floors of the one would be those of the other, and its roofline nobody's."""
+    folder.holds(record(BENCHED))
+    assert folder.gate("--save")[0] == Exit.CLEAN
+    before = folder.baseline.read_text()
+    for other in ({"roofline": rates(4200, 4210)}, {"floors_us": {"events": 2.9}}, {"command": "another"}):
+        folder.holds(record(), header=changed(**other))
+        code, text = folder.gate("--save")
+        assert code == Exit.USAGE and f"began in the same second, {HEADER['date']}" in text
+        assert f"{BENCHED} for one" in text and "`harness merge` if they are its shards" in text
+        assert folder.baseline.read_text() == before
+
+
+def test_a_run_is_one_part_whatever_its_own_header_says_of_parts(tmp_path: Path):
+    part = {key: HEADER[key] for key in ("commit", "edited", "sources", "date", "command", "roofline")}
+    path = tmp_path / "bench.jsonl"
+    baseline.save(run_of(record(), header=changed() | {"parts": [part, part | {"date": "2025"}]}), path, {}, [])
+    assert [each["date"] for each in read_bench(path)[0]["parts"]] == [HEADER["date"]]
+
+
+def test_a_run_that_goes_on_is_saved_again(folder: Folder):
+    """It has all that it had, so nothing of its first part is left that another header would be of."""
+    folder.holds(record(BENCHED), header=changed())
+    folder.gate("--save")
+    folder.holds(record(BENCHED), record(), header=changed(roofline=rates(4200, 4200, 4210, 4210)))
+    assert folder.gate("--save")[0] == Exit.CLEAN
+    header, records = read_bench(folder.baseline)
+    assert (len(header["parts"]), len(header["parts"][0]["roofline"]), len(records)) == (1, 4, 2)
+
+
+def test_what_could_not_be_read_again_is_not_written(tmp_path: Path):
+    path = tmp_path / "bench.jsonl"
+    baseline.save(run_of(record(BENCHED)), path, {}, [])
+    before = path.read_text()
+    run = run_of(record(roofline_gbps=4100.0, roofline_percent=51.22), header=later())
+    with pytest.raises(UsageError, match=r"could not be read again: .*/bench.jsonl is .*roofline_gbps is 4100.0, and"):
+        baseline.save(run, path, *read_bench(path))
+    assert path.read_text() == before and not list(tmp_path.glob(".*"))
+
+
+def test_an_older_run_does_not_replace_newer_times_but_may_add_some(folder: Folder):
+    folder.holds(record(BENCHED, us=80.0), header=later(floors_us={"events": 2.9}))
+    folder.gate("--save")
+    before = folder.baseline.read_text()
+    folder.holds(record(BENCHED, us=100.0), record(), header=changed())
+    code, text = folder.gate("--save")
+    assert code == Exit.USAGE and folder.baseline.read_text() == before
+    assert (
+        f"has newer times of 1 cases of this run, {BENCHED} for one, of 2026-02-02T00:00:00Z, and this run is of"
+        in text
+    )
+    assert f"{HEADER['date']}; save a newer run, or delete that file first" in text
+    folder.holds(record(), header=changed())
+    assert folder.gate("--save")[0] == Exit.CLEAN
+    header, records = read_bench(folder.baseline)
+    assert (header["date"], header["floors_us"]) == ("2026-02-02T00:00:00Z", {"events": 2.9})
+    assert [part["date"] for part in header["parts"]] == [HEADER["date"], "2026-02-02T00:00:00Z"]
+    assert [part["floors_us"] for part in header["parts"]] == [{"events": 1.5}, {"events": 2.9}]
+    assert {each["case_id"]: each["times"]["date"] for each in records} == {
+        BENCHED: "2026-02-02T00:00:00Z", CASE: HEADER["date"],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["times.md", "times", "times.json"])
+def test_a_baseline_is_no_file_that_its_table_would_replace(folder: Folder, name: str):
+    folder.baseline = folder.baseline.parent / name
+    folder.holds(record())
+    code, text = folder.gate("--save")
+    assert code == Exit.USAGE and not folder.baseline.exists()
+    assert f"{folder.baseline} must end in .jsonl, because its table is written beside it, as .md" in text

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
-from gate_runs import BENCHED, CASE, OTHER, changed, only, record, run_of
+from gate_runs import BENCHED, CASE, OTHER, Folder, changed, only, record, run_of
 
-from harness.gate import against_baseline, baseline
+from harness.errors import Exit
+from harness.gate import baseline, comparable
 from harness.records.run_folder import read_bench
 from harness.verdict import Performance
 
@@ -63,6 +65,48 @@ def test_events_that_take_longer_than_a_sample_are_no_events(now_us: float, then
     )
 
 
+@pytest.mark.parametrize("floors", [{}, {"events": 0.0}, {"eager": 2.1}], ids=["none", "zero", "another"])
+@pytest.mark.parametrize("whose", ["this run", "the baseline"])
+def test_without_a_time_of_events_no_eager_time_is_compared(floors: dict, whose: str):
+    """As 0 us it would be an allowance by which a slower kernel is as fast as before."""
+    lacks = changed(floors_us=floors)
+    now, then = (lacks if whose == name else changed() for name in ("this run", "the baseline"))
+    judgement = only(run_of(record(us=110.0, seed=1), header=now), record(us=100.0), header=then)
+    assert judgement.verdict is Performance.INVALID
+    assert judgement.reason == (
+        f"the header of {whose} has no time of two events with nothing between them ('events' in floors_us), which its "
+        "eager times hold; time its suites again"
+    )
+    graph = only(run_of(record(OTHER, us=110.0, seed=1), header=now), record(OTHER, us=100.0), header=then)
+    assert graph.verdict is Performance.SLOWER
+
+
+def test_a_baseline_whose_part_has_null_for_floors_is_one_sentence(folder: Folder):
+    folder.holds(record())
+    folder.gate("--save")
+    text = folder.baseline.read_text()
+    end = text.index("\n")
+    head = json.loads(text[:end])
+    head["parts"][0]["floors_us"] = None
+    folder.baseline.write_text(json.dumps(head) + text[end:])
+    folder.holds(record())
+    code, said = folder.gate()
+    assert code == Exit.USAGE and "parts.0.floors_us: Input should be a valid dictionary" in said
+
+
+def test_a_part_without_floors_takes_those_of_the_head_along_when_a_newer_run_replaces_it(tmp_path: Path):
+    """By the floors of the newer run its eager times would be compared with a wrong allowance."""
+    path = tmp_path / "bench.jsonl"
+    baseline.save(run_of(record(BENCHED, us=50.0), record(us=50.0)), path, {}, [])
+    header, stored = read_bench(path)
+    del header["parts"][0]["floors_us"]
+    later = changed(date="2026-02-02T00:00:00Z", floors_us={"events": 2.9})
+    baseline.save(run_of(record(us=50.0), header=later), path, header, stored)
+    header, _ = read_bench(path)
+    assert header["floors_us"] == {"events": 2.9}
+    assert [part["floors_us"] for part in header["parts"]] == [{"events": 1.5}, {"events": 2.9}]
+
+
 def test_a_baseline_of_several_runs_knows_the_events_of_each(tmp_path: Path):
     later = changed(date="2026-02-02T00:00:00Z", floors_us={"events": 2.9})
     path = tmp_path / "bench.jsonl"
@@ -72,5 +116,5 @@ def test_a_baseline_of_several_runs_knows_the_events_of_each(tmp_path: Path):
     assert {part["date"]: part["floors_us"] for part in header["parts"]} == {
         "2026-01-01T00:00:00Z": {"events": 1.5}, "2026-02-02T00:00:00Z": {"events": 2.9},
     }  # fmt: skip
-    events = {each["case_id"]: against_baseline.measured_by(each, header)["floors_us"]["events"] for each in stored}
+    events = {each["case_id"]: comparable.measured_by(each, header)["floors_us"]["events"] for each in stored}
     assert events == {BENCHED: 1.5, CASE: 2.9}

@@ -14,7 +14,7 @@ from harness.errors import Exit
 from harness.records.run_folder import latest_bench, read_bench
 
 
-def test_a_run_saved_as_baseline_is_the_same_as_itself(folder: Folder):
+def test_a_run_saved_as_baseline_is_what_the_next_is_compared_with(folder: Folder):
     folder.holds(record(), record(OTHER))
     assert folder.gate("--save")[0] == Exit.CLEAN
     header, records = read_bench(folder.baseline)
@@ -23,6 +23,9 @@ def test_a_run_saved_as_baseline_is_the_same_as_itself(folder: Folder):
     assert part == {key: HEADER[key] for key in part} and {"commit", "date", "roofline"} < part.keys()
     assert {each["times"]["commit"] for each in records} == {HEADER["commit"]}
     assert "pytest suites --bench" in folder.baseline.with_suffix(".md").read_text()
+    code, text = folder.gate()
+    assert code == Exit.NOISY and "2 INVALID" in text and "these are the baseline's own times; time the" in text
+    folder.holds(record(), record(OTHER))
     assert folder.gate() == (Exit.CLEAN, "2 SAME: exit 0 (clean)\n")
 
 
@@ -101,9 +104,24 @@ def test_a_recipe_that_neither_the_run_nor_its_baseline_has_is_refused(folder: F
     right = CASE.partition("/")[0]
     code, text = folder.gate("-R", right[:-1])
     assert code == Exit.USAGE and f"is of '{right[:-1]}'; did you mean '{right}'?" in text
+    folder.holds(record())
     assert folder.gate("-R", right)[0] == Exit.CLEAN
-    code, text = folder.gate("-R", right, "--save")
-    assert code == Exit.USAGE and "--save puts all times of a run into the baseline" in text
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["-R", "swizzle"], "-R"),
+        (["--once"], "--once"),
+        (["--effect", "0.2"], "--effect"),
+        (["--once", "-R", "swizzle"], "-R, --once"),
+    ],
+)
+def test_what_goes_with_judging_does_not_go_with_saving(folder: Folder, options: list[str], named: str):
+    folder.holds(record())
+    code, text = folder.gate("--save", *options)
+    assert code == Exit.USAGE and not folder.baseline.exists()
+    assert text == f"error: --save puts all times of a run into the baseline and judges none; leave out {named}\n"
 
 
 @pytest.mark.parametrize("effect", ["inf", "nan", "1e9", "0.51", "0", "-1"])

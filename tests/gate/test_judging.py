@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from gate_runs import CASE, HEADER, OTHER, changed, only, rates, record, run_of, without_time
+from gate_runs import CASE, HEADER, OTHER, changed, judged, only, rates, record, run_of, without_time
 
 from harness.errors import Exit
 from harness.files import ROOT
@@ -27,6 +27,27 @@ def test_a_change_is_judged_by_rank_and_size(us: float, verdict: Performance, co
     assert against_baseline.exit_code(run.records, [judgement]) is code
     assert judgement.change.ratio == pytest.approx(us / 100, abs=0.002)
     assert judgement.reason.startswith(f"time {judgement.change.ratio - 1:+.1%} (")
+
+
+def with_slow_calls(calls: int, seed: int = 1, **changes) -> dict:
+    """A case whose median is as ever, while so many of its 30 calls take three times as long."""
+    found = record(seed=seed, **changes)
+    times = found["times"]
+    times["samples_us"] = [
+        us * (3 if number % 4 == 0 and number < 4 * calls else 1) for number, us in enumerate(times["samples_us"])
+    ]
+    return found
+
+
+def test_a_kernel_that_is_slow_in_a_quarter_of_its_calls_is_not_the_same():
+    judgement = only(run_of(with_slow_calls(7)), record())
+    assert judgement.change.verdict(against_baseline.EFFECT) is Performance.SAME
+    assert (judgement.verdict, judgement.again) == (Performance.AMBIGUOUS, True)
+    assert judgement.reason.startswith("SAME, but its slowest fifth begins +199")
+    assert only(run_of(with_slow_calls(4)), record()).verdict is Performance.SAME  # as of other work on the host
+    assert only(run_of(record(seed=1)), with_slow_calls(7, seed=0)).verdict is Performance.SAME
+    # Of the same machine code it is the noise of a process.
+    assert only(run_of(with_slow_calls(7, code="code 0")), record()).verdict is Performance.SAME
 
 
 def test_a_change_between_the_two_proofs_is_ambiguous():
@@ -177,14 +198,14 @@ def test_a_case_without_a_time_is_not_measured(records: list[dict], reason: str)
 
 def test_wrong_bytes_weigh_more_than_any_time():
     run = run_of(without_time(verdict="MISMATCH", reason="bytes differ"), record(OTHER, us=200.0, seed=1))
-    judgements = against_baseline.judge(run, HEADER, [record(), record(OTHER)])
+    judgements = judged(run, record(), record(OTHER))
     assert [judgement.verdict for judgement in judgements] == [Performance.NOT_MEASURED, Performance.SLOWER]
     assert against_baseline.exit_code(run.records, judgements) is Exit.BYTES_DIFFER
 
 
 def test_slower_weighs_more_than_what_could_not_be_told():
     run = run_of(record(us=200.0, seed=1), record("new/default/16x16/normal/eager"))
-    judgements = against_baseline.judge(run, HEADER, [record(), record(OTHER)])
+    judgements = judged(run, record(), record(OTHER))
     assert {judgement.verdict for judgement in judgements} == {
         Performance.SLOWER, Performance.NO_BASELINE, Performance.NOT_MEASURED,
     }  # fmt: skip

@@ -103,6 +103,44 @@ def test_the_command_tells_and_fails(monkeypatch, capsys, tmp_path):
     ]
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["--percent", "3", "--draw", "5"],
+            "--draw is of gates without a slowdown, and --percent asks for others alone",
+        ),
+        (["--seed", "5"], "--seed is that of the draw; give --draw, too"),
+        (["--seed", "0"], "--seed is that of the draw; give --draw, too"),
+    ],
+)
+def test_a_draw_and_a_seed_that_would_do_nothing_are_refused(capsys, tmp_path, words: list[str], said: str):
+    from harness.cli import main
+
+    with pytest.raises(SystemExit) as stop:
+        main(["prove", "--into", str(tmp_path / "new"), *words])
+    assert stop.value.code == Exit.USAGE and not (tmp_path / "new").exists()
+    assert capsys.readouterr().err.startswith(f"error: {said}")
+
+
+@pytest.mark.parametrize(
+    ("words", "given"),
+    [
+        ([], ((0, 3, 10), 0, 0)),
+        (["--draw", "5"], ((0, 3, 10), 5, 0)),
+        (["--draw", "5", "--seed", "7", "--percent", "0", "--percent", "3"], ((0, 3), 5, 7)),
+    ],
+)
+def test_a_draw_and_a_seed_are_those_of_the_gates(monkeypatch, tmp_path, words: list[str], given: tuple):
+    from harness.cli import main
+
+    told = []
+    monkeypatch.setattr(self_test, "prove", lambda percents, *rest: told.append((percents, *rest)) or [])
+    with pytest.raises(SystemExit):
+        main(["prove", "--into", str(tmp_path / "new"), *words])
+    assert told == [(given[0], 20, tmp_path / "new", *given[1:])]
+
+
 def test_cases_are_drawn_anew_for_each_gate_and_again_for_the_same_seed():
     first, other = (self_test._cases(0, 60, seed) for seed in (7, 8))
     assert len(set(first)) == 60 and set(first) != set(other) and self_test._cases(0, 60, 7) == first

@@ -42,6 +42,15 @@ def test_shards_become_one_run(tmp_path: Path):
     assert merge(tmp_path / "all", into=tmp_path / "again") == Exit.CLEAN
 
 
+def test_a_folder_that_holds_a_run_is_refused_by_the_option_that_merge_has(tmp_path: Path, capsys):
+    one = shard(tmp_path, 1, IDS, count=1)
+    before = (write_run(tmp_path / "all", about(IDS, IDS), *map(passed, IDS)) / "journal.jsonl").read_bytes()
+    assert merge(one, into=tmp_path / "all") == Exit.USAGE
+    said = f"error: {tmp_path}/all already holds a run; merging makes a new one, so name another --into\n"
+    assert capsys.readouterr().err == said
+    assert (tmp_path / "all" / "journal.jsonl").read_bytes() == before
+
+
 def test_shards_of_a_set_become_the_set(tmp_path: Path):
     ids = [case.id for case in suite_of("swizzle").cases("smoke")]
     one, other = (shard(tmp_path, number, ids[number - 1 :: 2], ids, set="smoke") for number in (1, 2))
@@ -165,10 +174,44 @@ def test_what_no_run_of_this_tree_writes_is_not_merged(tmp_path: Path, refused, 
     assert said in refused(write_run(tmp_path / "a", about(ids, ids), record))
 
 
-@pytest.mark.parametrize("changes", [{"machine": {"gpu": "B200"}}, {"commit": "fffffff"}, {"method": "another"}])
-def test_times_of_other_machines_are_not_merged(tmp_path: Path, refused, changes: dict):
+@pytest.mark.parametrize("changes", [{"commit": "fffffff"}, {"method": "another"}])
+def test_times_that_were_measured_otherwise_are_not_merged(tmp_path: Path, refused, changes: dict):
     said = refused(timed_shard(tmp_path, 1, IDS[:2]), timed_shard(tmp_path, 2, IDS[2:], **changes))
     assert f"are of different {next(iter(changes))}" in said
+
+
+def test_times_of_other_machines_are_not_merged(tmp_path: Path, refused):
+    other = timed_shard(tmp_path, 2, IDS[2:], machine=HEADER["machine"] | {"gpu": "B200"})
+    said = refused(timed_shard(tmp_path, 1, IDS[:2]), other)
+    assert "are no shards of one run, because these differ: device" in said
+
+
+def test_times_of_hosts_whose_events_take_otherwise_are_not_merged(tmp_path: Path, refused):
+    """Of one number for both, the gate would allow too much for the eager times of one shard."""
+    one, other = (
+        timed_shard(tmp_path, n, ids, floors_us={"events": us})
+        for n, ids, us in ((1, IDS[:2], 2.976), (2, IDS[2:], 1.3))
+    )
+    said = refused(one, other)
+    assert f"events with nothing between them took 2.98 us in {one}, 1.30 us in {other}, and every eager time" in said
+    assert "time all shards on one host, where they differ by 0.1 us at most" in said
+
+
+def test_events_that_take_nearly_as_long_are_one_floor(tmp_path: Path):
+    one, other = (
+        timed_shard(tmp_path, n, ids, floors_us={"events": us}) for n, ids, us in ((1, IDS[:2], 1.3), (2, IDS[2:], 1.4))
+    )
+    assert merge(one, other, into=tmp_path / "all") == Exit.CLEAN
+    assert read_run(tmp_path / "all").header["floors_us"] == {"events": 1.3}
+
+
+def test_a_floor_that_one_shard_lacks_no_merged_run_has(tmp_path: Path):
+    one, other = (
+        timed_shard(tmp_path, n, ids, floors_us=floors)
+        for n, ids, floors in ((1, IDS[:2], {"events": 1.3}), (2, IDS[2:], {}))
+    )
+    assert merge(one, other, into=tmp_path / "all") == Exit.CLEAN
+    assert read_run(tmp_path / "all").header["floors_us"] == {}  # so that no eager time of it is compared
 
 
 def test_a_bench_that_did_not_end_is_not_merged(tmp_path: Path, refused):

@@ -76,6 +76,15 @@ def test_shards_that_were_begun_are_gone_on_with(bench, tmp_path):
     assert ["--resume" in call for call in bench("--resume")[1]] == [False, True]
 
 
+@pytest.mark.parametrize("words", [(), ("--resume",)])
+def test_a_folder_that_holds_a_whole_run_is_refused_before_anything_is_timed(bench, tmp_path, words):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "journal.jsonl").write_text("{}\n")
+    with pytest.raises(UsageError, match="already holds a run; that of several GPUs needs a new folder"):
+        bench(*words)
+    assert not (tmp_path / "run" / "gpu1").exists()
+
+
 @pytest.mark.parametrize("word", ["--shard=1/2", "--ahead", "-n"])
 def test_what_a_shard_has_of_its_own_is_refused(two, tmp_path, word):
     with pytest.raises(UsageError, match=f"{word} does not go with --gpus"):

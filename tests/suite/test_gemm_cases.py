@@ -11,9 +11,10 @@ from suite_files import assert_mistake, written
 from harness.bench.baseline import baseline_first, baseline_id, product_bytes, tflops
 from harness.contract.problem import Gemm
 from harness.device.emulator import EmulatorDevice
-from harness.errors import CompileError, NotCapable, UsageError
+from harness.errors import CompileError, ContractError, NotCapable, UsageError
 from harness.jit.geometry import Launch
 from harness.jit.signature import CallParameter
+from harness.oracles import gemm
 from harness.suite.launch_plan import Step, bind, numbers, plan
 from harness.suite.physics import bytes_moved
 from harness.suite.stages import Stage
@@ -66,12 +67,24 @@ def test_a_flag_may_be_a_fraction(tmp_path):
         ("16x16", "'16x16' is not a shape; one reads MxKxN, as in 64x512x128"),
         ("16x24x16", "K = 24 is not a positive multiple of 16; the nearest is 32"),
         ("16x16x8", "N = 8 is not a positive multiple of 16; the nearest is 16"),
+        ("2147483520x16x16", "M = 2147483520 is beyond 2147418112, and no kernel takes it"),
         ("0x16x16", "M = 0 is not a positive multiple of 1; the nearest is 1"),
     ],
 )
 def test_an_id_with_another_shape(tmp_path, shape, sentence):
     with pytest.raises(UsageError, match=sentence):
         written(tmp_path, TEXT).find(f"product/default/{shape}/normal/eager")
+
+
+def test_k_of_which_eight_lines_pass_32_bits():
+    most = find_case("gemm/default/1x1073676288x16/normal/eager")
+    with pytest.raises(UsageError, match="K = 1073741824 is beyond 1073676288, and no kernel of gemm takes it"):
+        find_case("gemm/epilogue=windows/1x1073741824x16/normal/eager")
+    with pytest.raises(
+        ContractError, match="gemm: K = 1073741824 is beyond 1073676288, and no kernel of gemm takes it"
+    ):
+        gemm.outputs(replace(most, problem=Gemm(1, 1 << 30, 16)))
+    assert find_case("gemm_ordered/default/1x2147418112x16/normal/eager").cols == 2147418112  # by its own kernel
 
 
 @pytest.mark.parametrize(

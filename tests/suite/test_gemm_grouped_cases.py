@@ -10,8 +10,11 @@ from suite_files import assert_mistake, written
 
 from harness.bench import baseline
 from harness.bench.baseline import baseline_id, product_bytes, tflops
+from harness.contract.group_shape import GroupedShape
+from harness.contract.problem import GroupedGemm
 from harness.errors import ContractError, UsageError
 from harness.jit.geometry import Launch
+from harness.oracles import gemm_grouped
 from harness.suite.gemm_operands import input_extents
 from harness.suite.launch_plan import numbers, plan
 from harness.suite.shapes import canonical
@@ -69,6 +72,13 @@ def test_other_spellings_of_a_shape():
         ("128+128x16x24", "N = 24 is not a positive multiple of 16; the nearest is 32"),
         ("128+0x16x0", "N = 0 is not a positive multiple of 16; the nearest is 16"),
         ("65*128x16x16", "tensor 64 is one too many"),
+        ("2147483648+128x16x16", "tensor 0: rows = 2147483648 is beyond 2147418112, and no kernel takes it"),
+        ("16x16x2147483648", "N = 2147483648 is beyond 2147418112, and no kernel takes it"),
+        (
+            "3*16x16x1073741824",
+            "N = 1073741824 of 3 products is 3221225472 lines of B, beyond 2147418112, and no kernel takes as many; "
+            "N of 3 products is at most 715806032",
+        ),
     ],
 )
 def test_an_id_with_another_shape(tmp_path, shape, sentence):
@@ -98,6 +108,35 @@ def test_a_file_must_hold_the_operands_of_every_group():
     assert find_case(f"gemm_grouped/default/0+128x128x48/{SAMPLE}/eager").problem.tensors == ((0, 128), (128, 128))
     with pytest.raises(UsageError, match="4096"):
         find_case(f"gemm_grouped/default/128+4096x128x48/{SAMPLE}/eager")
+
+
+WGRAD = "shape_representation=varying_last_dim,layout=nt"
+
+
+@pytest.mark.parametrize(
+    ("flags", "shape", "sentence"),
+    [
+        ("default", "16x1073741824x16", "tensor 0: K = 1073741824 is beyond 1073676288, and no kernel of gemm_grouped"),
+        (WGRAD, "16x16+1073741824x16", "tensor 1: K = 1073741824 is beyond 1073676288, and no kernel of gemm_grouped"),
+        (WGRAD, "128x128of137438953472x16", "the capacity along K = 1073741824 is beyond 1073676288, and no kernel of"),
+        ("epilogue=row_scaled", "3*16x16x1073741824", "N = 1073741824 of 3 products is 3221225472 lines of B, beyond"),
+    ],
+)  # fmt: skip
+def test_a_group_of_products_beyond_32_bits(flags, shape, sentence):
+    legal = find_case(f"gemm_grouped/{flags}/{'16x16' if flags == WGRAD else '3*16x16'}x16/normal/eager")
+    with pytest.raises(UsageError, match=sentence):
+        find_case(f"gemm_grouped/{flags}/{shape}/normal/eager")
+    sides, _, n = shape.rpartition("x")
+    group = GroupedShape.parse(sides)
+    rows, cols = group.logical(legal.flags.shape_representation)
+    problem = GroupedGemm(rows, cols, int(n), group.tensors, group.capacity, by_k=flags == WGRAD)
+    with pytest.raises(ContractError, match=f"gemm_grouped: {sentence}"):
+        gemm_grouped.outputs(replace(legal, problem=problem))
+
+
+def test_the_largest_groups_of_products_are_cases():
+    for flags, shape in (("default", "3*16x16x715806032"), (WGRAD, "2*16x1073676288x16")):
+        assert find_case(f"gemm_grouped/{flags}/{shape}/normal/eager").shape == shape
 
 
 # What a case is

@@ -7,6 +7,7 @@ from suite_files import assert_mistake, written
 
 from harness.errors import SuiteError, UsageError
 from harness.suite.stages import stages_of
+from harness.suite.suite import find_case
 
 TEXT = """\
 recipe: layer
@@ -248,6 +249,30 @@ def test_a_stage_of_another_that_does_not_fit_it_is_named(tmp_path, stage, old, 
 def test_extents_that_do_not_meet_are_named(tmp_path):
     told = refused(tmp_path, "extents: [N, K]", "extents: [K, N]")
     assert "stage y: gemm_ordered: operand B has the K 48; this GEMM reads 32" in told
+
+
+@pytest.mark.parametrize(
+    ("recipe", "shape", "sentence"),
+    [
+        ("forward", "16x1073741824x16", "forward: stage y: gemm: K = 1073741824 is beyond 1073676288"),
+        ("backward", "16x16x1073741824", "backward: stage dx: gemm: K = 1073741824 is beyond 1073676288"),
+        ("backward", "1073741824x16x16", "backward: stage dw: gemm: K = 1073741824 is beyond 1073676288"),
+        ("forward_grouped", "0+128x1073741824x16", "tensor 1 ends at cols = 2147483648 of the group"),
+        ("forward_grouped", "128x1073741824x16", "stage y: gemm_grouped: tensor 0: K = 1073741824 is beyond"),
+        ("forward_grouped", "2*128x16x1073741824", "N of 2 products is at most 1073709056"),
+        ("backward_grouped", "128x16x1073741824", "stage dx: gemm_grouped: tensor 0: K = 1073741824 is beyond"),
+        ("backward_grouped", "0+1073741824x16x16", "stage dw: gemm_grouped: tensor 1: K = 1073741824 is beyond"),
+        ("backward_grouped", "128of1073741824x16x16", "stage dw: gemm_grouped: the capacity along K = 1073741824 is"),
+    ],
+)
+def test_a_product_beyond_32_bits_is_named(recipe, shape, sentence):
+    with pytest.raises(UsageError, match=sentence):
+        find_case(f"{recipe}/default/{shape}/normal/eager")
+
+
+@pytest.mark.parametrize("shape", ["16x1073676288x16", "1073676288x16x16", "16x16x1073676288"])
+def test_the_largest_products_are_cases(shape):
+    assert find_case(f"backward/default/{shape}/normal/eager").shape == shape
 
 
 def test_mixed_recipes_are_refused(tmp_path):

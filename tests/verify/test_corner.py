@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 
 from harness.contract.field import Field
+from harness.contract.largest import LARGEST_EXTENT
+from harness.contract.problem import Dense, Gemm
 from harness.device import emulated_corner
 from harness.device.emulated_corner import corner, ends
 from harness.device.emulator import EmulatorDevice
 from harness.files import KERNELS
+from harness.jit.geometry import Launch, Schedule
 from harness.suite.corners import errors
 from harness.suite.schema import Corner
 from harness.suite.suite import find_case, suite_of
@@ -53,6 +56,22 @@ def test_a_row_offset_of_32_bits_is_found(changed, case_id):
     found = verify(find_case(case_id), device)
     assert found.verdict in (Verdict.MISMATCH, Verdict.OUT_OF_BOUNDS)
     assert "as the end of 268435584x256" in found.story
+
+
+@pytest.mark.parametrize("recipe", ["per_tensor", "dequantize", "gemm"])
+def test_the_largest_extents_have_corners(recipe):
+    largest = {shape for corner in suite_of(recipe).file.corners for shape in corner.tensors}
+    assert LARGEST_EXTENT in {extent for shape in largest for extent in shape}
+
+
+@pytest.mark.parametrize("tile_rows", [8, 16, 32, 64, 128, 256])
+def test_no_tile_of_a_legal_tensor_begins_beyond_31_bits(tile_rows):
+    """Nor does one behind the last row, of a last layer that has more tiles than are left."""
+    tiles = Launch(tile_rows=tile_rows, tile_cols=256, threads=256, blocks_per_sm=0, schedule=Schedule.TILES)
+    for less in range(0, 1 << 16, 128):
+        for problem in (Dense(LARGEST_EXTENT - less, 256), Gemm(LARGEST_EXTENT - less, 16, 16)):
+            _, down, layers = tiles.grid(problem, 132)
+            assert down * layers * tile_rows < 1 << 31
 
 
 def test_the_same_kernel_passes_where_nothing_is_beyond_32_bits(changed):
@@ -106,7 +125,9 @@ def test_memory_that_nobody_touches_does_not_exist():
         ("grouped", "128x256", "4096+256x256", "neither '128x256' behind one larger tensor"),
         ("grouped", "128x256", "128x256", "neither '128x256' behind one larger tensor"),
         ("grouped", "128x256", "4096+128x256", ""),
+        ("grouped", "128x256", "2147483648+128x256", "tensor 0: rows = 2147483648 is beyond 2147418112"),
         ("gemm", "128x64x16", [1024, 64, 16], ""),
+        ("gemm", "128x128x16", [128, 1073741824, 16], "K = 1073741824 is beyond 1073676288"),
         ("forward", "48x80x32", [1024, 80, 32], "a pipeline has no corners"),
     ],
 )

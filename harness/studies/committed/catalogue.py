@@ -31,6 +31,10 @@ class Table(BaseModel):
             raise ValueError("a table has commands, or is part_of another and names its recipes")
         return self
 
+    def files_of(self, gpu: str) -> dict[str, str]:
+        """Path below `results/` → what the commands leave in the table's folder, on this GPU."""
+        return {target.format(gpu=gpu): source.format(gpu=gpu) for target, source in self.files.items()}
+
 
 @cache
 def load() -> tuple[dict[str, Table], dict[str, str]]:

@@ -1,0 +1,137 @@
+"""Whether times of two runs can be compared at all, and what to allow for where their hosts differ.
+
+An eager time is taken between two events, and what those alone take is 1.3 us on some hosts and 2.9 us on others with
+the same GPU and driver (H200, 2026-11-27). Each run measures it, and eager times are compared as if it were the
+baseline's. A time of a graph holds no such constant: its events stand around many calls.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from statistics import median
+
+from harness.errors import UsageError
+from harness.records.records import Record
+from harness.records.run_folder import EVENTS, Header, now_here
+from harness.verdict import Judgement
+
+DRIFT = 0.05  # largest change of the copy roofline, within a run or between two, under which times are comparable
+
+_MACHINE_KEYS = ("gpu", "multiprocessors", "l2_bytes", "power_limit_w", "subject", "driver", "runtime", "nvrtc")
+_HEADER_KEYS = ("compile_flags", "clock", "method")
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A run beside the one that measured a part of the baseline.
+
+    refused: why they cannot be compared; then_us, now_us: what two events take with nothing between them, in each, and
+    0 where that was not measured
+    """
+
+    refused: str = ""
+    then_us: float = 0.0
+    now_us: float = 0.0
+
+    @property
+    def eager_refused(self) -> str:
+        """Why their eager times cannot be compared although others may be, or an empty string."""
+        for whose, events_us in (("the baseline", self.then_us), ("this run", self.now_us)):
+            if not events_us:
+                # Without this a run could hide in its header by how much it is slower.
+                return (
+                    f"the header of {whose} has no time of two events with nothing between them ('{EVENTS}' in "
+                    "floors_us), which its eager times hold; time its suites again"
+                )
+        return ""
+
+    @property
+    def shift_us(self) -> float:
+        """What to add to an eager time of this run, so that its events take what they took then."""
+        return self.then_us - self.now_us
+
+    def said(self, judgement: Judgement) -> Judgement:
+        """The judgement of an eager case, which says what was allowed for."""
+        if abs(self.shift_us) < 0.0005 or judgement.change is None:
+            return judgement
+        said = f"; two events took {self.then_us:.2f} us then and {self.now_us:.2f} now, which is allowed for"
+        return replace(judgement, reason=judgement.reason + said)
+
+
+def beside(new: Header, stored: Header) -> Beside:
+    """A run beside that which measured a part of the baseline, by the headers of both."""
+    why = _own(new, stored) or incomparable(new, stored)
+    return Beside(why, *(header["floors_us"].get(EVENTS, 0.0) for header in (stored, new)))
+
+
+def _own(new: Header, stored: Header) -> str:
+    """Says that a run is the one whose times the baseline has, or an empty string."""
+    commits = {new["commit"], (new | now_here(new))["commit"]}  # a saved run has the second
+    if stored["date"] == new["date"] and stored["commit"] in commits:
+        return "these are the baseline's own times; time the suites again"
+    return ""
+
+
+def part_of(record: Record) -> tuple[str | None, str | None]:
+    """Commit and date of the run that measured a record of a baseline."""
+    return record["times"].get("commit"), record["times"].get("date")
+
+
+def measured_by(record: Record, header: Header) -> Header:
+    """The header of a baseline as it was of the run that measured this record.
+
+    Raises UsageError if the baseline has no such run.
+    """
+    parts = {(part["commit"], part["date"]): part for part in header.get("parts", ())}
+    part = part_of(record)
+    if part in parts:
+        return header | parts[part]
+    if parts or part not in ((None, None), (header.get("commit"), header.get("date"))):
+        raise UsageError(
+            f"the baseline's {record['case_id']} is of commit {part[0]}, {part[1]}, and no run in its header is; "
+            "take the file as `harness gate --save` wrote it"
+        )
+    return header
+
+
+def incomparable(new: Header, stored: Header) -> str:
+    """The reason why times of two runs cannot be compared, or an empty string."""
+    others = differing(new, stored)
+    if others:
+        return f"not comparable with the baseline: {', '.join(others)}"
+    for name, header in (("this run", new), ("the baseline", stored)):
+        problem = unsteady(header)
+        if problem:
+            return f"{name} {problem}"
+    now, then = roofline(new), roofline(stored)
+    if abs(now / then - 1) > DRIFT:
+        return f"the copy roofline is {now / then - 1:+.1%} off the baseline's ({then:,.0f} then, {now:,.0f} GB/s now)"
+    return ""
+
+
+def differing(new: Header, stored: Header) -> list[str]:
+    """What two runs would have to share to be compared, and do not: `driver (13000 then, 12080 now)`."""
+    found = [
+        f"{key} ({stored['machine'].get(key)} then, {new['machine'].get(key)} now)"
+        for key in _MACHINE_KEYS
+        if new["machine"].get(key) != stored["machine"].get(key)
+    ]
+    return found + [
+        f"{key} ({stored[key]!r} then, {new[key]!r} now)" for key in _HEADER_KEYS if new[key] != stored[key]
+    ]
+
+
+def unsteady(header: Header) -> str:
+    """The reason why the times of one run are not comparable among themselves, or an empty string."""
+    entries = header["roofline"]
+    if not entries or entries[-1]["point"] != "end":
+        return "did not come to its end, so nothing shows that the machine held its copy roofline"
+    rates = [entry["gbps"] for entry in entries]
+    if max(rates) / min(rates) - 1 > DRIFT:
+        return f"saw its own copy roofline move from {min(rates):,.0f} to {max(rates):,.0f} GB/s"
+    return ""
+
+
+def roofline(header: Header) -> float:
+    """The copy roofline of a run, GB/s, over all its measurements."""
+    return median(entry["gbps"] for entry in header["roofline"])

@@ -1,0 +1,152 @@
+"""A folder of tables: what its `tables.json` says, also while several processes write it, and whether that still holds.
+
+`results/` is such a folder as well, whose files lie where the catalogue puts them.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness.errors import UsageError
+from harness.files import storage, write_text
+from harness.records.run_folder import commit, shown
+from harness.studies.committed.catalogue import load
+from harness.studies.committed.state import state
+
+FILE = "tables.json"
+
+
+@dataclass
+class Making:
+    """What a folder holds.
+
+    state, commit: of the sources; gpu: folder name of the GPU, empty until one is there
+    made: by name of a table, when it was whole, in how many seconds, and the digests of its files by their path below
+        the folder; tables of before there were digests have none
+    """
+
+    folder: Path
+    state: str
+    commit: str
+    gpu: str = ""
+    made: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    @property
+    def left(self) -> list[str]:
+        return [name for name in load()[0] if name not in self.made]
+
+    def save(self, made: Mapping[str, dict[str, Any]] | None = None) -> None:
+        """Write `tables.json`, with these tables and all that other processes wrote into it since."""
+        with held(self.folder / FILE):
+            self.take()
+            self.made |= made or {}
+            write_text(self.folder / FILE, self.text())
+
+    def take(self) -> None:
+        """Know what other processes have made. Raises UsageError if they began anew, of another state or GPU."""
+        there = read(self.folder)
+        if there is None:
+            return
+        if there.state != self.state:
+            raise UsageError(
+                f"{self.folder} became one of state {there.state[:12]} while tables of {self.state[:12]} were made in "
+                "it; name another --into"
+            )
+        if there.gpu and self.gpu and there.gpu != self.gpu:
+            raise UsageError(f"the parts are of {there.gpu}, and this GPU is {self.gpu}; name another --into")
+        self.gpu, self.made = self.gpu or there.gpu, there.made
+
+    def text(self) -> str:
+        about = {"state": self.state, "commit": self.commit, "gpu": self.gpu, "tables": self.made}
+        return json.dumps(about, indent=1) + "\n"
+
+    def altered(self, among_parts: bool) -> dict[str, list[str]]:
+        """By name of a table, what is wrong with its files; a table whose files are as they were made is not there.
+
+        among_parts: whether each table's files are in a folder of its own, or where the catalogue puts them
+        """
+        found: dict[str, list[str]] = {}
+        for name, entry in self.made.items():
+            files = load()[0][name].files_of(self.gpu)
+            there = [f"{name}/{source}" for source in files.values()] if among_parts else list(files)
+            for path, known in (dict.fromkeys(there, "") | entry.get("files", {})).items():
+                if why := problem(self.folder / path, known):
+                    found.setdefault(name, []).append(f"{shown(self.folder / path)} {why}")
+        return found
+
+
+def begin(folder: Path) -> Making:
+    """What the folder holds, or a new making in it. Raises UsageError if it is of another state than this tree."""
+    here, found = state(), read(folder)
+    if found is None:
+        folder.mkdir(parents=True, exist_ok=True)
+        return Making(folder, here, commit())
+    if found.state != here:
+        raise UsageError(
+            f"{folder} holds {len(found.made)} tables of state {found.state[:12]} (commit {found.commit[:12]}), and "
+            f"this tree is of {here[:12]}; tables of two states are not mixed: check that out, or name another --into"
+        )
+    return found
+
+
+def read(folder: Path) -> Making | None:
+    """What `tables.json` of a folder says, None without one. Raises UsageError if it is damaged."""
+    path = folder / FILE
+    if not path.exists():
+        return None
+    try:
+        about = json.loads(path.read_text(encoding="utf-8"))
+        found = Making(folder, about["state"], about["commit"], about["gpu"], about["tables"])
+        whole = all(isinstance(each, str) for each in (found.state, found.commit, found.gpu)) and all(
+            isinstance(digest, str) for entry in found.made.values() for digest in dict(entry).get("files", {}).values()
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):
+        whole = False
+    if not whole:
+        raise UsageError(f"{path} is not what `harness tables` writes; delete it and begin anew")
+    unknown = [name for name in found.made if name not in load()[0]]
+    if unknown:
+        raise UsageError(
+            f"{path} names the table '{unknown[0]}', which harness/studies/committed/catalogue.yaml has not; take it "
+            "out there, or make the tables anew"
+        )
+    return found
+
+
+@contextmanager
+def held(path: Path, refusal: str = "") -> Iterator[None]:
+    """Hold the lock beside a path, and wait for it. With a refusal, raise that as a UsageError instead of waiting."""
+    lock = path.with_name(f"{path.name}.lock")
+    with storage(lock):
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        file = lock.open("ab")
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (fcntl.LOCK_NB if refusal else 0))
+        except BlockingIOError:
+            raise UsageError(refusal) from None
+        except OSError:
+            pass  # a file system without locks
+        yield
+
+
+def digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def problem(path: Path, known: str) -> str:
+    """What is wrong with a file of which this digest is known, empty if nothing is. known: empty for any content"""
+    try:
+        same = digest(path.read_bytes()) == known or not known
+    except FileNotFoundError:
+        return "is missing"
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    return "" if same else "is not what it was when its table was made"
