@@ -16,7 +16,7 @@ from harness.gate import against_baseline, decision, revision_run, screen, secon
 from harness.gate import baseline as baseline_file
 from harness.gate.report import GateResult, from_lines, from_run, write_gate
 from harness.records.claims import LARGEST_EFFECT
-from harness.records.possible import require_possible
+from harness.records.possible import require_possible, require_possible_here
 from harness.records.run_folder import RUNS, latest_bench, read_bench, read_bench_or_gate, read_run, shown
 from harness.runner.process import gpu_count
 from harness.suite.schema import nearest
@@ -69,9 +69,10 @@ def command(
     why = against_baseline.stale(newest, whole=not save)
     if why:
         raise UsageError(f"{newest.path} {why}")
-    require_possible(newest.path, newest.records, bool(newest.header))
+    require_possible(newest.path, newest.records, bool(newest.header), newest.header.get("machine"))
     path = baseline or baseline_file.path_of(newest.header)
     header, stored = read_bench(path) if path.exists() else ({}, [])
+    require_possible_here(path, header, stored)
     if save:
         for written in baseline_file.save(newest, path, header, stored):
             click.echo(written)
@@ -136,8 +137,9 @@ def _against_revision(
         revision_run.rewrite(path, done)
     judgements = [revision_run.judgement(comparison) for comparison in done]
     records = [comparison.verified.to_record() for comparison in done if comparison.verified]
-    code = against_baseline.exit_code(records, judgements)
-    _tell(path.parent, from_lines(*read_bench_or_gate(path), records), code)
+    gated = from_lines(*read_bench_or_gate(path), records)
+    code = gated.at_best(against_baseline.exit_code(records, judgements))
+    _tell(path.parent, gated, code)
     return code
 
 

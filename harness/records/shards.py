@@ -47,7 +47,7 @@ def require_of_this_tree(whole: RunFiles) -> None:
     shards = ", ".join(whole.about["merged"])
     if whole.about["sources"] != seal.sources_digest():
         raise UsageError(f"{shards}: of other sources than this tree; merge them where they were run")
-    require_possible(shards, whole.records, whole.about["timed"])
+    require_possible(shards, whole.records, whole.about["timed"], whole.header.get("machine"))
     require_whole_set(shards, whole.records, whole.about["set"])
 
 

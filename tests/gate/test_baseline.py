@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,18 @@ def test_a_baseline_that_is_not_one_is_one_sentence(folder: Folder):
     code, text = folder.gate()
     assert code == Exit.USAGE
     assert f"{folder.baseline} is not what a run writes" in text
+
+
+def test_a_baseline_of_this_tree_with_records_that_no_run_writes_is_refused(folder: Folder):
+    folder.holds(record(), record(BENCHED))
+    folder.gate("--save")
+    header, records = read_bench(folder.baseline)
+    records[1]["bytes_compared"] = 1
+    folder.baseline.write_text("".join(json.dumps(line) + "\n" for line in (header, *records)))
+    folder.holds(record(), record(BENCHED))
+    code, text = folder.gate()
+    assert code == Exit.USAGE
+    assert f"{folder.baseline} is not what a run writes: {records[1]['case_id']}: " in text
 
 
 def test_save_refuses_before_it_writes():
