@@ -5,8 +5,8 @@ machine whose memory is slower today changes one and not the other, which is AMB
 need a rank test that rejects "no change" and medians at least `effect` apart; SAME needs the interval of the ratio
 within `effect`; anything between is AMBIGUOUS. SLOWER and FASTER need it in cycles, too, if both runs know their clock,
 and a product that takes as long as before at a higher clock is AMBIGUOUS if its cycles are SLOWER: then the power limit
-was what its time hid behind. Nor is it SAME if its slowest fifth begins more than twice what counts later, which of
-the same machine code 70 of 40,181 did that were SAME otherwise (the last ten baselines beside each other, 2026-11-27).
+was what its time hid behind. Other machine code is not SAME if its slowest fifth begins later by more than twice what
+counts.
 
 During a large product the clock has two speeds, because the power limit throttles it, and the median time belongs to
 neither. Cycles are steadier: two runs whose times differed by up to 10 % differed by 1.4 % in cycles at most (20 cases
@@ -26,8 +26,9 @@ from collections.abc import Mapping, Sequence
 from harness.bench import statistics
 from harness.errors import SEVERITY, Exit
 from harness.gate import decision
-from harness.gate.comparable import Beside, beside, measured_by, part_of
+from harness.gate.comparable import Beside, beside, measured_by
 from harness.records.claims import LARGEST_EFFECT
+from harness.records.parts import part_of
 from harness.records.records import Record
 from harness.records.run_folder import Header, RunFiles, commit, now_here, same_sources
 from harness.records.seal import sources_digest
@@ -51,7 +52,7 @@ def judge(
     def beside_its_run(record: Record | None) -> Beside:
         if record is None or not run.timed:
             return Beside()
-        part = part_of(record)
+        part = part_of(record["times"])
         if part not in known:
             known[part] = beside(run.header, measured_by(record, header))
         return known[part]

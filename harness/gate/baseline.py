@@ -13,8 +13,10 @@ from pathlib import Path
 
 from harness.errors import UsageError
 from harness.files import RESULTS, write_text
-from harness.gate.comparable import differing, measured_by, part_of, unsteady
-from harness.records.records import Record, times_lines
+from harness.gate.comparable import differing, measured_by, unsteady
+from harness.records.lines import times_lines
+from harness.records.parts import part_of
+from harness.records.records import Record
 from harness.records.run_folder import BENCH, Header, RunFiles, gpu_folder, now_here, read_bench, shown
 from harness.report.tables import write_bench
 from harness.suite.suite import load_suites
@@ -117,9 +119,9 @@ def _merged(path: Path, header: Header, kept: Sequence[Record], head: Header) ->
     Raises UsageError if commit and date do not tell the run from one that the baseline keeps.
     """
     ours = _part(head)
-    own = _key(ours)
-    by_key = {_key(part): part for part in _parts(header)}
-    used = {part_of(record): record["case_id"] for record in kept}
+    own = part_of(ours)
+    by_key = {part_of(part): part for part in _parts(header)}
+    used = {part_of(record["times"]): record["case_id"] for record in kept}
     if own in used and by_key[own] != ours:
         raise UsageError(
             f"not saved: {path} has times of another run of commit {own[0]} that began in the same second, {own[1]}, "
@@ -148,7 +150,7 @@ def _dated(record: Record, header: Header) -> Record:
 
 def _date(record: Record, header: Header) -> str:
     """When a record of a baseline was measured."""
-    return part_of(record)[1] or header["date"]
+    return part_of(record["times"])[1] or header["date"]
 
 
 def _parts(header: Header) -> list[Header]:
@@ -165,7 +167,3 @@ def _parts(header: Header) -> list[Header]:
 def _part(header: Header) -> Header:
     """What a baseline has of the run with this header."""
     return {key: header[key] for key in _OF_A_PART}
-
-
-def _key(part: Header) -> tuple[str, str]:
-    return part["commit"], part["date"]

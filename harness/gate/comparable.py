@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from harness.errors import UsageError
+from harness.records.parts import part_of, parts_of
 from harness.records.records import Record
 from harness.records.run_folder import EVENTS, Header, now_here
 from harness.verdict import Judgement
@@ -72,21 +73,15 @@ def _own(new: Header, stored: Header) -> str:
     return ""
 
 
-def part_of(record: Record) -> tuple[str | None, str | None]:
-    """Commit and date of the run that measured a record of a baseline."""
-    return record["times"].get("commit"), record["times"].get("date")
-
-
 def measured_by(record: Record, header: Header) -> Header:
     """The header of a baseline as it was of the run that measured this record.
 
     Raises UsageError if the baseline has no such run.
     """
-    parts = {(part["commit"], part["date"]): part for part in header.get("parts", ())}
-    part = part_of(record)
+    parts, part = parts_of(header), part_of(record["times"])
     if part in parts:
         return header | parts[part]
-    if parts or part not in ((None, None), (header.get("commit"), header.get("date"))):
+    if parts or part not in ((None, None), part_of(header)):
         raise UsageError(
             f"the baseline's {record['case_id']} is of commit {part[0]}, {part[1]}, and no run in its header is; "
             "take the file as `harness gate --save` wrote it"

@@ -10,7 +10,8 @@ from pathlib import Path
 from harness.errors import UsageError
 from harness.files import storage
 from harness.records import seal
-from harness.records.records import Record, journal_lines
+from harness.records.lines import journal_lines
+from harness.records.records import Record
 
 FILE = "journal.jsonl"
 _INSTEAD = "add --resume to go on with it, or name another --run-dir"

@@ -13,6 +13,7 @@ from harness.device.emulator import EmulatorDevice
 from harness.errors import HarnessError, UsageError
 from harness.files import SUITES, is_file
 from harness.jit.compile import instantiation
+from harness.records.parts import part_of, parts_of
 from harness.records.possible_times import problems_of_times
 from harness.records.records import Record
 from harness.records.seal import sources_digest
@@ -47,11 +48,10 @@ def require_possible_here(
     header: of the times, whose parts may be of several trees; about: the first line of the journal, if there is one
     """
     now = sources_digest()
-    parts = {(part["commit"], part["date"]): part for part in header.get("parts", ())}
+    parts = parts_of(header)
 
     def here(record: Record) -> bool:
-        times = record.get("times") or {}
-        part = parts.get((times.get("commit"), times.get("date")), header)
+        part = parts.get(part_of(record.get("times") or {}), header)
         return (about or part).get("sources") in (now, now[:16]) and not _of_the_user(record, header, about or {})
 
     require_possible(where, filter(here, records), bool(header), header.get("machine"))

@@ -14,7 +14,8 @@ from harness.files import INSTALLED, RESULTS, ROOT, storage
 from harness.jit.compile import FLAGS
 from harness.records import journal
 from harness.records.claims import unmeasured
-from harness.records.records import Record, TimesHeader, is_gate, journal_lines, one, times_lines
+from harness.records.lines import is_gate, journal_lines, one, times_lines
+from harness.records.records import Record, TimesHeader
 from harness.records.seal import sources_digest
 from harness.text import one_line, printable
 

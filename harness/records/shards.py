@@ -15,7 +15,7 @@ from harness.records.run_folder import EVENTS, Header, RunFiles
 _SHARED = ("sources", "device", "selection", "set", "timed")
 _NEEDED = (*_SHARED, "cases", "selected", "sealed", "shard")
 _SHARED_BY_TIMES = ("commit", "edited", "sources", "machine", "compile_flags", "method", "clock")
-_EVENTS_APART_US = 0.1  # like hosts are 0.1 apart at most, unlike ones 1.7 (H200, 2026-11-27)
+_EVENTS_APART_US = 0.1  # like hosts are less apart, and unlike ones 1.7 (H200, `harness bench`, results/NOTES.md)
 
 
 def join(runs: Sequence[RunFiles], into: Path) -> RunFiles:
@@ -139,7 +139,7 @@ def _times_header(runs: Sequence[RunFiles]) -> Header:
 def _require_alike_events(runs: Sequence[RunFiles]) -> None:
     """Raise UsageError if two events take longer in one run than in another, because one header cannot say both."""
     took = {str(run.path): run.header["floors_us"][EVENTS] for run in runs if EVENTS in run.header["floors_us"]}
-    # Of three decimals each, of which a difference of floats would make one more.
+    # Rounded as the floors are: a difference of floats is a little more or less.
     if took and round(max(took.values()) - min(took.values()), 3) > _EVENTS_APART_US:
         each = ", ".join(f"{us:.2f} us in {path}" for path, us in took.items())
         raise UsageError(

@@ -22,7 +22,8 @@ from harness.contract.case import Case
 from harness.device.device import Device
 from harness.errors import HarnessError, StorageError, UsageError
 from harness.files import PACKAGE, refused_storage, storage_error, write_text
-from harness.records.records import Finished, Record, one
+from harness.records.lines import one
+from harness.records.records import Finished, Record
 from harness.verdict import Result, Verdict
 from harness.verify.verify import blank, failed, reproduce
 
