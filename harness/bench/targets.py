@@ -113,13 +113,15 @@ def load(path: Path = PATH) -> Targets:
 
 
 def reached(targets: Targets, header: Header, records: Sequence[Record]) -> Iterator[TargetResult]:
-    """Every case of every line in a run. Raises UsageError for a run without the floor of two kernels."""
+    """Every case of every line in a run. Raises UsageError without the floors that a line of launches needs."""
     by_id = {record["case_id"]: record for record in records}
     floors = header["floors_us"]
     # Unlike the time of a graph, the floor holds what the events around it take, which differs between hosts.
+    missing = [name for name in (TWO_KERNELS, EVENTS) if not floors.get(name)]
     floor = floors.get(TWO_KERNELS, 0.0) - floors.get(EVENTS, 0.0)
-    if floor <= 0 and any(line.launches for line in targets.lines):
-        raise UsageError(f"the run has no floor of {TWO_KERNELS!r}; make its times again with `make roofline`")
+    if (missing or floor <= 0) and any(line.launches for line in targets.lines):
+        name = missing[0] if missing else TWO_KERNELS
+        raise UsageError(f"the run has no floor of {name!r}; make its times again with `make roofline`")
     for line in targets.lines:
         for case_id in targets.case_ids(line):
             yield _result(line, case_id, by_id.get(case_id), floor)

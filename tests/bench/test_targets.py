@@ -54,9 +54,11 @@ def test_a_case_without_a_time_never_holds():
     assert not small.holds and small.reached == "no time: it was not run"
 
 
-def test_a_run_without_that_floor_is_refused():
-    with pytest.raises(UsageError, match="no floor of 'two kernels'"):
-        list(reached(targets(), HEADER, []))
+@pytest.mark.parametrize("name", FLOORS["floors_us"])
+def test_a_run_without_a_floor_is_refused(name: str):
+    floors = {"floors_us": {key: us for key, us in FLOORS["floors_us"].items() if key != name}}
+    with pytest.raises(UsageError, match=f"no floor of '{name}'"):
+        list(reached(targets(), HEADER | floors, []))
 
 
 @pytest.mark.parametrize(
