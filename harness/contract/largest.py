@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-# Kernels take extents as int. So is the first row of a CTA's tile where rows of tiles go on along z: the last layer may
-# reach beyond the last tile, by fewer tiles than there are layers, and all layers but one have 65535 tiles, or nearly.
-# That is 2^15 rows and a few tiles at most, and it must be below 2^31 as well.
+# Kernels take extents as int, and the first row of each CTA's tile is an int too. Rows of tiles go on along z, where
+# the last layer may reach beyond the last tile, by fewer tiles than there are layers: 2^15 rows and a few tiles at
+# most, which must have numbers below 2^31 as well.
 LARGEST_EXTENT = (1 << 31) - (1 << 16)
 
 # Kernels of these recipes keep the distance between eight lines of an operand, 4 * K bytes, in 32 bits.

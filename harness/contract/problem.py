@@ -57,6 +57,10 @@ class Problem:
     def on_host(self) -> Problem:
         return self
 
+    def too_large_for(self, recipe: str) -> str | None:
+        """What the kernels of a recipe cannot take, in a sentence, although each extent is legal by itself."""
+        return None
+
     @property
     def host_shape(self) -> str:
         return str(self)
@@ -122,7 +126,6 @@ class Gemm(Problem):
         return self.m * self.k * self.n
 
     def too_large_for(self, recipe: str) -> str | None:
-        """What the kernels of a recipe cannot take, in a sentence, of extents that are legal one by one."""
         return k_error(recipe, self.k)
 
     @property

@@ -92,19 +92,14 @@ def shape_error(file: SuiteFile, shape: Shape, flags: Mapping[str, FlagValue]) -
     try:
         if not is_grouped(file):
             wrong = extents_error(_dense(file, shape), file.multiple_of, not file.pipeline, file.no_rows)
-            return wrong or _product_error(file, shape, flags)
+            return wrong or problem(file, shape, flags).too_large_for(file.recipe)
         group, n = _group(file, shape)
         multiple = tensor_multiple(file, file_of(str(flags[RECIPE])))
         group.require(str(flags[REPRESENTATION]), multiple, varying_multiple(file, flags), wgrad=file.gemm)
     except (ContractError, UsageError) as error:
         return str(error)
-    return (_extent_error("N", n, multiple) if file.gemm else None) or _product_error(file, shape, flags)
-
-
-def _product_error(file: SuiteFile, shape: Shape, flags: Mapping[str, FlagValue]) -> str | None:
-    """What is too large though no extent is by itself."""
-    found = problem(file, shape, flags)
-    return found.too_large_for(file.recipe) if isinstance(found, Gemm) else None
+    wrong = _extent_error("N", n, multiple) if file.gemm else None
+    return wrong or problem(file, shape, flags).too_large_for(file.recipe)
 
 
 def tensor_multiple(file: SuiteFile, recipe: SuiteFile) -> int:

@@ -184,7 +184,7 @@ def test_fewer_bytes_in_less_time(tmp_path: Path, capsys: pytest.CaptureFixture[
     machine = GPU | {"l2_bytes": "62914560"}
     short = _scaled(2.5)
     must_be_red(_reported(tmp_path, capsys, short, machine=machine), "us cannot be: 33,554,432 bytes take 3.8")
-    # Of another tree it is not known what its cases moved.
+    # Nobody knows here what the cases of another tree moved.
     assert _reported(tmp_path, capsys, short, machine=machine, sources="feed").returncode == 0
 
 

@@ -46,7 +46,7 @@ def test_a_kernel_that_is_slow_in_a_quarter_of_its_calls_is_not_the_same():
     assert judgement.reason.startswith("SAME, but its slowest fifth begins +199")
     assert only(run_of(with_slow_calls(4)), record()).verdict is Performance.SAME  # as of other work on the host
     assert only(run_of(record(seed=1)), with_slow_calls(7, seed=0)).verdict is Performance.SAME
-    # Of the same machine code it is the noise of a process.
+    # Where the machine code is the same, it is the noise of a process.
     assert only(run_of(with_slow_calls(7, code="code 0")), record()).verdict is Performance.SAME
 
 

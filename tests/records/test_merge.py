@@ -187,7 +187,7 @@ def test_times_of_other_machines_are_not_merged(tmp_path: Path, refused):
 
 
 def test_times_of_hosts_whose_events_take_otherwise_are_not_merged(tmp_path: Path, refused):
-    """Of one number for both, the gate would allow too much for the eager times of one shard."""
+    """With one number for both, the gate would allow too much for the eager times of one shard."""
     one, other = (
         timed_shard(tmp_path, n, ids, floors_us={"events": us})
         for n, ids, us in ((1, IDS[:2], 2.976), (2, IDS[2:], 1.3))

@@ -23,7 +23,7 @@ def install(making: Making, results: Path = RESULTS) -> list[Path]:
     if state() != making.state:
         raise UsageError("the sources changed since the tables were made; begin anew in another --into")
     _require_whole(making, results)
-    # Whoever is interrupted from here on leaves files of two states, and nothing that calls them one.
+    # If this is interrupted from here on, files of two states are left, and no tables.json that calls them one.
     with storage(results / FILE):
         (results / FILE).unlink(missing_ok=True)
     written, put = [], Making(results, making.state, making.commit, making.gpu)
