@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -14,9 +12,9 @@ from typing import Protocol
 from harness.contract.case import Case
 from harness.errors import HarnessError
 from harness.jit.compile import key_of
-from harness.suite.ending import serve_parent
 from harness.suite.instantiations import Job
 from harness.suite.launch_plan import Step, plan
+from harness.suite.side_by_side import process_pool
 
 
 class Side(Protocol):
@@ -53,9 +51,9 @@ def compile_changed(cases: Iterable[Case], head: Side, base: Side, processes: in
     jobs = {key: job for side in sides for key, job in side.items() if not all(key in each for each in sides)}
     count = min(processes or os.cpu_count() or 1, len(jobs))
     if count > 1:
-        # Not forked, because this process has a GPU in use.
-        with ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), serve_parent) as pool:
-            list(pool.map(_compile, jobs.values()))
+        with process_pool(count, "spawn") as pool:
+            for task in [pool.submit(_compile, job) for job in jobs.values()]:
+                task.result()
     return list(jobs)
 
 

@@ -7,16 +7,16 @@ torch's on the GPU, and with NumPy's by digest, while every core works on its ow
 from __future__ import annotations
 
 import hashlib
-import multiprocessing
 import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from harness.contract.case import Case
 from harness.contract.problem import Dense
+from harness.suite.side_by_side import process_pool
 from harness.suite.suite import suite_of
 from harness.verify.expected import oracle_of
 
@@ -49,9 +49,8 @@ def prove(device, progress: Callable[[int], None]) -> Iterator[CastMismatch]:
     device: a CudaDevice; progress: called with the count of patterns done so far
     """
     case = replace(suite_of("casts").cases("smoke")[0], problem=Dense(CHUNK // COLS, COLS), mode="eager")
-    context = multiprocessing.get_context("spawn")  # a forked process would inherit a CUDA context it cannot use
     cores = max(1, (os.cpu_count() or 1) - 1)
-    with ProcessPoolExecutor(cores, mp_context=context) as pool, ThreadPoolExecutor(cores) as hashers:
+    with process_pool(cores, "spawn") as pool, ThreadPoolExecutor(cores) as hashers:
         numpy_digests = {start: pool.submit(_numpy_digests, start) for start in range(0, PATTERNS, RANGE)}
         kernel_digests: dict[int, Future[dict[str, str]]] = {}
         program = None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
 from rich.progress import track
@@ -18,10 +19,22 @@ Work = TypeVar("Work")
 
 def side_by_side(function: Callable[[Work], Found], work: Sequence[Work], processes: int) -> list[Found]:
     """`function` of every piece of work, in their order. What is interrupted ends at once."""
-    with ProcessPoolExecutor(processes, initializer=serve_parent) as pool:
+    with process_pool(processes) as pool:
+        tasks = [pool.submit(function, each) for each in work]
+        return [task.result() for task in track(tasks, "compiling", disable=not console().is_terminal)]
+
+
+@contextmanager
+def process_pool(processes: int, start_method: str | None = None) -> Iterator[ProcessPoolExecutor]:
+    """Processes that end at once when what uses them is interrupted or fails.
+
+    Give them work by `submit`: `map` cancels what has not begun, a cancelled future takes no exception, and so a pool
+    whose processes were killed prints a traceback of its own.
+    start_method: of `multiprocessing`; "spawn" where this process has a GPU in use, which a forked one cannot use
+    """
+    with ProcessPoolExecutor(processes, multiprocessing.get_context(start_method), serve_parent) as pool:
         try:
-            done = pool.map(function, work)
-            return list(track(done, "compiling", len(work), disable=not console().is_terminal))
+            yield pool
         except BaseException:
             for process in multiprocessing.active_children():
                 process.kill()

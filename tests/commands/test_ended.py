@@ -13,10 +13,14 @@ import pytest
 
 from harness.errors import Exit
 
-# Each piece of work takes longer than a test waits.
+# Each piece of work takes longer than a test waits. More of them than a pool hands out at once: some have not begun.
 POOLS = {
     "side by side": "from harness.suite.side_by_side import side_by_side\n"
-    "side_by_side(time.sleep, [5, 5, 300, 300], 2)",
+    "side_by_side(time.sleep, [5, 5, *[300] * 18], 2)",
+    "spawned processes": "from harness.suite.side_by_side import process_pool\n"
+    "with process_pool(2, 'spawn') as pool:\n"
+    "    tasks = [pool.submit(time.sleep, 300) for _ in range(20)]\n"
+    "    [task.result() for task in tasks]",
     "a pool": "import multiprocessing; from harness.suite.ending import serve_parent\n"
     "with multiprocessing.get_context('fork').Pool(2, serve_parent) as pool: pool.map(time.sleep, [300, 300])",
 }  # fmt: skip
@@ -64,7 +68,7 @@ def test_a_pool_ends_with_its_command(work: str, ending: signal.Signals):
     deadline = time.monotonic() + 5
     while any(map(is_there, workers)) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert len(workers) == 2 and not any(map(is_there, workers))
+    assert len(workers) >= 2 and not any(map(is_there, workers))  # a third one where processes are spawned: the tracker
 
 
 def test_ctrl_c_is_noticed_behind_a_compilation():
