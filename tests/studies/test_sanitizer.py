@@ -264,5 +264,5 @@ def test_what_is_left_open_is_not_clean() -> None:
 def test_synccheck_is_told_how_many_barriers_a_block_has(tmp_path: Path) -> None:
     """By itself it detects too few at times, and the launch of a right kernel fails."""
     words = wrapped("compute-sanitizer", "synccheck", tmp_path / "log", 0, ["k"])
-    assert words[words.index("--num-cuda-barriers") + 1] == "64"
+    assert words[words.index("--num-cuda-barriers") + 1] == "65536"
     assert "--num-cuda-barriers" not in wrapped("compute-sanitizer", "memcheck", tmp_path / "log", 0, ["k"])

@@ -21,8 +21,8 @@ FIRST_PORT, PORTS = 49152, 64  # for each process, so that parallel ones do not 
 _OPTIONS = {
     "memcheck": ("--padding", "256", "--report-api-errors", "no"),
     "initcheck": ("--check-api-memory-access", "no"),  # memory may come from kernels that are not patched
-    # Barriers of a block that it tracks. What it detects by itself is at times too few, and then a launch fails.
-    "synccheck": ("--num-cuda-barriers", "64"),
+    # How many mbarriers it tracks. A launch fails when there are more; its own choice, and 64, were at times too few.
+    "synccheck": ("--num-cuda-barriers", "65536"),
 }
 _SUMMARY = re.compile(r"(?:ERROR SUMMARY: (\d+) errors?|RACECHECK SUMMARY: (\d+) hazards? displayed)")
 _PREFIX = "========= "
