@@ -21,9 +21,9 @@ with `ld.global.nc` of what the launch writes, and around `wgmma`, whose registe
 commit or its wait is waited for (`races.tensor_shadow`), or with a launch that may not have ended (`stream`);
 `mbarrier` for one that is not initialised, whose bytes or arrivals do not add up, or that is written over;
 `tensor_memory` for columns that are never freed, freed twice or asked for too late, and for descriptors that the manual
-does not have; `divergent_barrier` and `inactive_shuffle` for lanes
-that wait for lanes that never arrive, wrong masks, and `mma`, `ldmatrix` or `wgmma` without all lanes; `deadlock` for
-no end within the budget, or a wait for a phase that never comes.
+does not have; `divergent_barrier` and `inactive_shuffle` for lanes that wait for lanes that never arrive, barriers that
+a block does not have, wrong masks, and `mma`, `ldmatrix` or `wgmma` without all lanes; `deadlock` for no end within the
+budget, or a wait for a phase that never comes.
 
 `launch` may be `lenient`: then it bears three races that Triton's compiler puts into right programs.
 

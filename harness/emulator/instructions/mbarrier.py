@@ -162,7 +162,7 @@ def copies_arrive(emitter: Emitter, instruction: Instruction) -> None:
             found = proxy.mbarrier(instruction, lane, address)
             clock = proxy.mbarriers.release(found, lane) if proxy.order else None
             if counts:
-                proxy.mbarriers.arrive(instruction, lane, found, 1, clock)
+                proxy.mbarriers.arrive(instruction, lane, found, 1, clock, by_thread=False)
             elif clock is not None:
                 found.gathered = larger(found.gathered, clock)
 
@@ -199,10 +199,13 @@ def _wait(emitter: Emitter, instruction: Instruction) -> None:
         proxy = batch.asynchronous
         done = np.zeros(batch.shape, bool)
         for lanes, found, complete in proxy.waits(instruction, wait, mask):
-            done.reshape(-1)[lanes] = complete
             found.waited = instruction
-            if complete and acquires:
-                proxy.learn(found, lanes)
+            if not complete:
+                continue
+            told = lanes[~proxy.too_early(instruction, found, lanes)]
+            done.reshape(-1)[told] = True
+            if acquires and len(told):
+                proxy.learn(found, told)
         batch.assign(result, done, mask)
 
     emitter.emit(step, (wait.slot, wait.state), (result,))

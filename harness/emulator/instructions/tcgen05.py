@@ -108,7 +108,8 @@ def _commit(emitter: Emitter, instruction: Instruction) -> None:
         proxy, shadow = batch.asynchronous, batch.tensor_memory.shadow
         for lane, address in each_lane(batch, mask, where.of(batch)):
             found = proxy.mbarrier(instruction, lane, address)
-            proxy.mbarriers.arrive(instruction, lane, found, 1, shadow.commit(lane) if shadow else None)
+            clock = shadow.commit(lane) if shadow else None
+            proxy.mbarriers.arrive(instruction, lane, found, 1, clock, by_thread=False)
 
     emitter.emit(step, (where.slot,), ())
 

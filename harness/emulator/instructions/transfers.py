@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from harness.emulator.instructions.emitter import Emitter
@@ -171,12 +173,14 @@ class Transfers:
                 what = "copies with a tensor map in global bytes"
                 proxy.globals.start(other, tensor[0], np.array([tensor[1]]), 128, lane, what)
             if buffer is not None:
-                other = proxy.copy(instruction, lane, "writes", queue.done, queue.committed, wait)
-                if not self.reduction:
-                    proxy.globals.start(other, buffer, offsets, width, lane)
+                kind = "updates" if self.reduction else "writes"
+                other = proxy.copy(instruction, lane, kind, queue.done, queue.committed, wait)
+                proxy.globals.start(other, buffer, offsets, width, lane)
         if buffer is None:
             return
-        self._record(batch, self.writes, buffer, offsets, width, lane)
+        record = partial(self._record, batch, self.writes, buffer, offsets, width, lane)
+        record()
+        queue.stored.append((queue.committed, record))
         batch.launch.traffic.global_bytes_written += len(offsets) * width
         memory = batch.addressing.shared
         content = memory.data[block * memory.stride + start + shared[:, None] + np.arange(width)]

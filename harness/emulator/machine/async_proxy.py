@@ -35,6 +35,7 @@ class Queue:
         self.committed = 0
         self.read, self.done = (order.counter(), order.counter()) if order else (0, 0)
         self.copies: list[tuple[int, int]] = []  # group, number of a copy that reads shared memory
+        self.stored: list[tuple[int, Callable[[], None]]] = []  # group, what records a copy's writes to global memory
 
 
 class AsyncProxy:
@@ -52,6 +53,7 @@ class AsyncProxy:
         self.cluster_barriers: dict[int, ClusterBarrier] = {}
         self.on_wait: Callable[[np.ndarray], None] = lambda lanes: None
         self.queues: dict[int, Queue] = {}
+        self._looked: dict[int, np.ndarray] = {}  # by instruction that waits, the lanes that have been there
         self.by_mbarrier: list[tuple[Mbarrier, int]] = []  # copies that write shared memory
         launch = batch.launch
         self.globals = (
@@ -140,6 +142,19 @@ class AsyncProxy:
             complete = found.phase % 2 != int(at[2]) % 2 if wait.by_parity else found.phase > int(at[2])
             yield chosen, found, complete
 
+    def too_early(self, instruction: Instruction, found: Mbarrier, lanes: np.ndarray) -> np.ndarray:
+        """Which of these lanes, flat, that look at a complete phase, are told that it is not complete yet.
+
+        A GPU may say so of any phase that a thread does not know to be complete. In a drawn order the first look of
+        each lane at an instruction is such a one, which shows whether the kernel looks again.
+        """
+        if self.batch.launch.schedule.seed is None:
+            return np.zeros(len(lanes), bool)
+        looked = self._looked.setdefault(id(instruction), np.zeros(self.batch.shape, bool)).reshape(-1)
+        early = ~looked[lanes] & self.mbarriers.may_be_late(found, lanes)
+        looked[lanes] = True
+        return early
+
     def learn(self, found: Mbarrier, lanes: np.ndarray) -> None:
         """These lanes, flat and of one block, waited for a phase that is complete."""
         if self.order:
@@ -220,6 +235,13 @@ class AsyncProxy:
             cluster, row = self.order.row(*divmod(lane, self.batch.threads))
             for counter in [queue.read] if read else [queue.read, queue.done]:
                 self.order.reach(cluster, np.array([row]), counter, max(0, queue.committed - keep))
+            if not read:
+                # To other blocks, what a copy wrote is as if its thread had written it now: a fence and a flag before
+                # this wait tell them nothing of it.
+                for group, record in queue.stored:
+                    if group < queue.committed - keep:
+                        record()
+                queue.stored = [each for each in queue.stored if each[0] >= queue.committed - keep]
 
     # ---- copies in flight -------------------------------------------------------------------------------------------
 

@@ -16,7 +16,9 @@ from harness.emulator.arithmetic import warp
 from harness.emulator.machine.basic_blocks import WHOLE_WARP, Barrier, Code
 from harness.emulator.machine.batch import Batch
 from harness.emulator.ptx.syntax import Instruction
-from harness.emulator.registers import U32, WARPGROUP
+from harness.emulator.registers import U32, WARP, WARPGROUP
+
+BARRIERS = 16  # of a block, as PTX states for `barrier`
 
 
 class Barriers:
@@ -78,17 +80,34 @@ class Barriers:
 
     def park(self, number: int, lanes: np.ndarray) -> None:
         """Park lanes at the barrier that ends a block."""
+        self._require_valid(number, lanes)
         others = self.parked.get(number)
         self.parked[number] = lanes if others is None else others | lanes
 
-    def arrive(self, barrier: Barrier, lanes: np.ndarray) -> None:
-        """`bar.arrive`: count lanes at a barrier without parking them."""
+    def arrive(self, number: int, lanes: np.ndarray) -> None:
+        """`bar.arrive`, which ends a block: count lanes at a barrier without parking them."""
+        self._require_valid(number, lanes)
+        barrier = self.blocks[number].terminator
         numbers = self.batch.full(self.batch.registers[barrier.number])
         for which in np.unique(numbers[lanes]).tolist():
             arriving = lanes & (numbers == which)
             warps = arriving.reshape(self.batch.blocks, -1, 32).any(axis=2)
             self.arrived[which] = self.arrived.get(which, 0) + 32 * warps.sum(axis=1)
             self.batch.arrive(which, arriving)
+
+    def _require_valid(self, number: int, lanes: np.ndarray) -> None:
+        """Raise Fault for a barrier, or a count of threads, that no GPU has."""
+        barrier = self.blocks[number].terminator
+        if barrier.count is None:
+            return
+        names, counts = (self.batch.full(self.batch.registers[slot]) for slot in (barrier.number, barrier.count))
+        wrong = lanes & ((names >= BARRIERS) | (counts % WARP != 0))
+        if wrong.any():
+            lane = int(np.argmax(wrong))
+            name, count = int(names.flat[lane]), int(counts.flat[lane])
+            sentence = f"meets at barrier {name} with {count} threads: a block has barriers 0 to {BARRIERS - 1}, "
+            sentence += f"for a multiple of {WARP} threads"
+            self.batch.fault("divergent_barrier", self._instruction(number), lane, sentence)
 
     def complete(self, barrier: Barrier, lanes: np.ndarray, blocks: np.ndarray | None) -> None:
         """All threads of a barrier of the whole block arrived. blocks: (blocks,) bool, None for all"""

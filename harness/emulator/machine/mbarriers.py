@@ -34,6 +34,7 @@ class Mbarrier:
 
     phase: how many are complete; counter: of the phases, in the clock; made: by whom and when (cluster, row, epoch)
     gathered, released: what arrivals of this phase, and of all before, let one know; warps: the same, of warps
+    brought: whether copies counted in the phase before
     last: what completed the phase before; remote: by row of another block, when, where and by which lane it arrived
     """
 
@@ -55,6 +56,7 @@ class Mbarrier:
     waited: Instruction | None = None
     warps: Bits | None = None
     last: str = ""
+    brought: bool = False
     remote: dict[int, tuple[int, Instruction, int]] = field(default_factory=dict)
 
 
@@ -152,13 +154,19 @@ class Mbarriers:
         self.progress += 1
 
     def arrive(
-        self, instruction: Instruction, lane: int, found: Mbarrier, count: int, clock: Bits | None, drops: bool = False
-    ) -> int:
-        """Arrivals of one thread; returns the phase that they count in. clock: what they release, None for nothing"""
+        self, instruction: Instruction, lane: int, found: Mbarrier, count: int, clock: Bits | None, drops: bool = False,
+        by_thread: bool = True,
+    ) -> int:  # fmt: skip
+        """Arrivals of one thread; returns the phase that they count in.
+
+        clock: what they release, None for nothing; by_thread: whether the thread itself arrives, now
+        """
         if not 1 <= count <= found.pending:
             sentence = f"arrives {count} times at {self._name(found)}, where {found.pending} arrivals lack"
             earlier = f": {_list(found.arrivals)}" if found.arrivals else ""
             self._fault(instruction, lane, sentence + earlier)
+        if by_thread and found.brought and self.order:
+            self._require_waited(found, instruction, lane)
         phase = found.phase
         found.arrivals.append(Event(instruction, count))
         if self.order and lane // self.lanes.threads != found.block:
@@ -170,6 +178,19 @@ class Mbarriers:
         found.expected -= count if drops else 0
         self._advance(instruction, lane, found)
         return phase
+
+    def _require_waited(self, found: Mbarrier, instruction: Instruction, lane: int) -> None:
+        """Raise Fault if a thread does not know that the phase before is over: its copies may still be on their way.
+
+        Then the arrival counts in that phase, which it is one too many for.
+        """
+        cluster, row = self.order.row(*divmod(lane, self.lanes.threads))
+        if self.order.clock[cluster, row, found.counter] < found.phase:
+            sentence = (
+                f"arrives at {self._name(found)}, whose phase {found.phase - 1} has copies that may not be complete:"
+            )
+            sentence += " no wait for that phase lets this thread know"
+            self._fault(instruction, lane, sentence)
 
     def copied(self, instruction: Instruction, lane: int, found: Mbarrier, amount: int) -> None:
         """A copy of so many bytes that counts in the current phase is complete."""
@@ -188,6 +209,8 @@ class Mbarriers:
         if found.gathered is not None:
             found.released = larger(found.released, found.gathered)
         found.phase, found.pending, found.gathered = found.phase + 1, found.expected, None
+        # A thread that counts bytes itself, by complete_tx, is done with that.
+        found.brought = any(not each.instruction.mnemonic.startswith("mbarrier") for each in found.copies)
         found.last = f"phase {found.phase - 1} was completed at {instruction.location.in_full()}"
         found.arrivals, found.expects, found.copies = [], [], []
 
@@ -199,6 +222,21 @@ class Mbarriers:
             found.warps = warps if found.warps is None else np.maximum(found.warps, warps)
         cluster, row = self.order.row(block, thread)
         return self.order.publish(cluster, np.array([row]))
+
+    def may_be_late(self, found: Mbarrier, lanes: np.ndarray) -> np.ndarray:
+        """Which of these lanes, flat, a GPU may tell that the phase before is not complete yet.
+
+        Not those that know of each arrival in it, if it had no copies: their own arrival, for one, is certain.
+        """
+        if not self.order or found.brought:
+            return np.ones(len(lanes), bool)
+        if found.released is None:
+            return np.zeros(len(lanes), bool)
+        cluster, rows = self.order.row(*np.divmod(lanes, self.lanes.threads))
+        count = self.order.rows
+        late = self.order.clock[cluster, rows, :count] < found.released[:count]
+        late[np.arange(len(rows)), rows] = False
+        return late.any(axis=1)
 
     def learn(self, found: Mbarrier, cluster: int, rows: np.ndarray) -> None:
         """These rows waited for a phase that is complete."""

@@ -209,7 +209,7 @@ class Scheduler:
         elif terminator.waits:
             self.barriers.park(number, self.batch.under(mask))
         else:
-            self.barriers.arrive(terminator, self.batch.under(mask))
+            self.barriers.arrive(number, self.batch.under(mask))
             self._enter(terminator.target, mask)
 
     def _release(self) -> bool:

@@ -2,7 +2,7 @@
 
 A copy to global memory may write until the thread that issued it has waited for its group, one from there may read
 until its mbarrier phase is complete, and a tensor map may be read as long as the copy that uses it is in flight. What
-threads write, a copy sees behind a proxy fence.
+threads write, a copy sees behind a proxy fence. Reductions and atomics may update the same bytes at once.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from harness.emulator.memory import Access, Buffer
-from harness.emulator.ptx.syntax import Instruction
 from harness.emulator.races.async_order import AsyncOrder
-from harness.emulator.races.async_shadow import AsyncShadow, Fault
+from harness.emulator.races.async_shadow import AsyncShadow, Copy, Fault
 from harness.emulator.races.met_cells import MetCells
 
 
@@ -51,18 +50,32 @@ class AsyncGlobal:
             numbers = copies[cells]
             for each in np.unique(numbers).tolist() if numbers.any() else ():
                 for which in np.flatnonzero((numbers == each).any(axis=1)).tolist() if each else ():
-                    if not self._complete(each, int(cluster[which]), int(row[which])):
-                        what = f"{access.kind} {access.bytes} global bytes {self.shadow.unfinished(each)}"
+                    late = self._incomplete(each, access.kind, int(cluster[which]), int(row[which]))
+                    if late:
+                        what = f"{access.kind} {access.bytes} global bytes {self.shadow.unfinished(late)}"
                         self.fault("race", access.instruction, int(lanes[which]), what)
         if access.kind != "reads":
             found.writer[cells], found.cluster[cells] = (row + 1)[:, None], cluster[:, None]
             found.epoch[cells], found.access[cells] = self.order.now[cluster][:, None], access.number
-            found.writes[cells], found.reads[cells] = 0, 0
+            found.reads[cells] = 0
+            if access.kind == "writes":
+                found.writes[cells] = 0
+
+    def _incomplete(self, number: int, kind: str, cluster: int, row: int) -> int:
+        """The first copy that conflicts with an access of this kind and that a thread does not know to be complete.
+
+        Looks at a copy and at those whose place it took; 0 if there is none.
+        """
+        for each in (number, *self.shadow.copies[number].also):
+            both_update = kind == self.shadow.copies[each].kind == "updates"
+            if not both_update and not self._complete(each, cluster, row):
+                return each
+        return 0
 
     def _complete(self, number: int, cluster: int, row: int) -> bool:
         """Whether a thread knows that a copy is complete; of another cluster's, whether its own thread does."""
         copy = self.shadow.copies[number]
-        return self.shadow.complete(number, cluster, row if cluster == copy.cluster else copy.row)
+        return self.shadow.complete(number, copy.cluster, row if cluster == copy.cluster else copy.row)
 
     # ---- copies -----------------------------------------------------------------------------------------------------
 
@@ -71,26 +84,39 @@ class AsyncGlobal:
         copy, found = self.shadow.copies[number], self._of(buffer)
         cells = self._places(found, offsets, size, adds=True).reshape(-1)
         what = what or f"copies {'from' if copy.kind == 'reads' else 'to'} global bytes"
-        self._require_fence(copy.instruction, copy.cluster, copy.row, found, cells, lane, what)
-        for copies in (found.writes, *([found.reads] if copy.kind == "writes" else [])):
+        self._require_fence(copy, found, cells, lane, what)
+        for copies in (found.writes, *([found.reads] if copy.kind != "reads" else [])):
             numbers = copies[cells]
             for each in np.unique(numbers[numbers != 0]).tolist():
-                if each != number and not self._complete(each, copy.cluster, copy.row):
-                    self.fault("race", copy.instruction, lane, f"{what} {self.shadow.unfinished(each)}")
+                late = each != number and self._incomplete(each, copy.kind, copy.cluster, copy.row)
+                if late:
+                    self.fault("race", copy.instruction, lane, f"{what} {self.shadow.unfinished(late)}")
         if copy.kind == "writes":
             found.writer[cells], found.writes[cells], found.reads[cells] = 0, number, 0
             return
-        reads = found.reads[cells]
-        copy.also += [other for other in np.unique(reads[reads != 0]).tolist() if other != number]
-        found.reads[cells] = number
+        mine = found.reads if copy.kind == "reads" else found.writes
+        self._take_place(number, mine[cells])
+        mine[cells] = number
 
-    def _require_fence(
-        self, instruction: Instruction, cluster: int, row: int, found: MetCells, cells: np.ndarray, lane: int, what: str
-    ) -> None:
+    def _take_place(self, number: int, replaced: np.ndarray) -> None:
+        """A copy that may run beside others stands for them, too, where it is not known that they are complete."""
+        copy = self.shadow.copies[number]
+        for other in np.unique(replaced[(replaced != 0) & (replaced != number)]).tolist():
+            for each in (other, *self.shadow.copies[other].also):
+                # A thread that knows this one to be complete knows the same of earlier ones of its counter.
+                own = self.shadow.copies[each].counter == copy.counter
+                if not own and each not in copy.also and not self._complete(each, copy.cluster, copy.row):
+                    copy.also.append(each)
+
+    def _require_fence(self, copy: Copy, found: MetCells, cells: np.ndarray, lane: int, what: str) -> None:
         cells = cells[found.writer[cells] != 0]
+        if copy.kind == "updates":
+            accesses, which = np.unique(found.access[cells], return_inverse=True)
+            atomic = [self.shadow.accesses[each].kind == "updates" for each in accesses.tolist()]
+            cells = cells[~np.array(atomic, bool)[which]]
         if not cells.size:
             return
-        clock, rows = self.order.clock, self.order.rows
+        clock, rows, cluster, row = self.order.clock, self.order.rows, copy.cluster, copy.row
         writer, of = found.writer[cells].astype(np.int64) - 1, found.cluster[cells].astype(np.int64)
         fenced = clock[of, writer, 2 * rows + writer] > found.epoch[cells]
         fenced |= np.where(of == cluster, clock[cluster, row, 2 * rows + writer] > found.epoch[cells],
@@ -100,4 +126,4 @@ class AsyncGlobal:
             at = self.shadow.accesses[int(found.access[cells[first]])].instruction.location.in_full()
             who = self.shadow.name(int(of[first]), int(writer[first]))
             sentence = f"{what} that {who} wrote at {at} with no fence.proxy.async between"
-            self.fault("race", instruction, lane, sentence)
+            self.fault("race", copy.instruction, lane, sentence)

@@ -273,7 +273,7 @@ class AsyncShadow(SharedShadow):
     def unfinished(self, number: int) -> str:
         """Why what a copy does is not over."""
         copy = self.copies[number]
-        verb = "still read" if copy.kind == "reads" else "still write"
+        verb = {"reads": "still read", "writes": "still write", "updates": "still update"}[copy.kind]
         who = self.name(copy.cluster, copy.row)
         return f"that the copy of {who} at {copy.instruction.location.in_full()} may {verb}: {copy.wait}"
 

@@ -19,9 +19,9 @@ struct Launch {
 };
 
 // tile_cols of a CTA that takes whole rows, so that the grid has one column of CTAs
-constexpr int kWholeRow = 1 << 30;
+constexpr int kWholeRow = 0x7FFFFFFF;
 // tile_rows of a CTA that takes whole columns
-constexpr int kWholeColumn = 1 << 30;
+constexpr int kWholeColumn = 0x7FFFFFFF;
 
 // A CTA for each Tile
 template <typename Tile>
