@@ -74,7 +74,7 @@ def of_case(times: dict[str, Any], case_id: str) -> dict[str, Any]:
     ((nbytes, *_), *_) = moved(find_case(case_id))
     gbps = nbytes / times["median_us"] / 1e3
     return times | {
-        "bytes": nbytes, "gbps": max(round(gbps, 1), 0.05),
+        "bytes": nbytes, "gbps": round(gbps, 1),
         "roofline_percent": round(100 * gbps / times["roofline_gbps"], 2),
     }  # fmt: skip
 

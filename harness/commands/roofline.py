@@ -34,6 +34,9 @@ def command(run_dir: Path | None, times: Path | None, energy: bool, into: Path |
         raise UsageError("--times reads a file and times nothing; leave out --run-dir and --energy")
     if times:
         header, records = read_bench(times)
+        gpu = header["machine"].get("gpu")
+        if gpu != targets.gpu:
+            raise UsageError(f"{times} holds times of {gpu}, and the figures to reach are of {targets.gpu}")
     else:
         folder = run_dir or new_folder("roofline-")
         status = _time(targets, folder, energy)

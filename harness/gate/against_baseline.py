@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from harness.bench import statistics
 from harness.errors import SEVERITY, Exit
 from harness.gate import decision
-from harness.gate.comparable import Beside, beside, measured_by
+from harness.gate.comparable import OWN_TIMES, Beside, beside, measured_by
 from harness.records.claims import LARGEST_EFFECT
 from harness.records.parts import part_of
 from harness.records.records import Record
@@ -103,6 +103,8 @@ def _judge(case_id: str, new: Record | None, stored: Record | None, runs: Beside
         return Judgement(case_id, Performance.NO_BASELINE, "the baseline has no such case", now["median_us"])
     then = stored["times"]
     medians = now["median_us"], then["median_us"]
+    if now["samples_us"] == then["samples_us"]:
+        return Judgement(case_id, Performance.INVALID, OWN_TIMES, *medians)
     why = runs.refused or _unusable("the baseline", then)
     if why:
         return Judgement(case_id, Performance.INVALID, why, *medians)
@@ -110,13 +112,16 @@ def _judge(case_id: str, new: Record | None, stored: Record | None, runs: Beside
         return Judgement(case_id, Performance.INVALID, why, *medians, again=True)
     if not case_id.endswith("/eager"):
         return _judge_times(case_id, now, then, medians, effect)
-    if runs.eager_refused:
-        return Judgement(case_id, Performance.INVALID, runs.eager_refused, *medians)
     for whose, times, events_us in (("the baseline", then, runs.then_us), ("this run", now, runs.now_us)):
         if min(times["samples_us"]) < SHORTEST * events_us:
             why = f"in {whose} two events with nothing between them took {events_us:.2f} us, longer than a sample"
             return Judgement(case_id, Performance.INVALID, why, *medians)
+    if runs.eager_refused:
+        return Judgement(case_id, Performance.INVALID, runs.eager_refused, *medians)
     shift = runs.shift_us
+    if min(now["samples_us"]) + shift <= 0:
+        why = f"a sample is shorter than what its events take more than the baseline's ({-shift:.2f} us)"
+        return Judgement(case_id, Performance.INVALID, why, *medians, again=True)
     as_then = {"samples_us": [us + shift for us in now["samples_us"]], "median_us": now["median_us"] + shift}
     return runs.said(_judge_times(case_id, now | as_then, then, medians, effect))
 
@@ -133,6 +138,10 @@ def _judge_times(case_id: str, now: Mapping, then: Mapping, medians: tuple[float
     if hidden := _hidden(change, now, then, effect):
         return Judgement(case_id, Performance.AMBIGUOUS, hidden, *medians, change)
     verdict, reason = _compare(change, now, then, effect)
+    late = _late_tail(now["samples_us"], then["samples_us"], _least_change(then, effect))
+    if late and verdict is Performance.SAME and now["code"] != then["code"]:
+        # No second process is asked, which would miss as easily what happens in some calls.
+        return Judgement(case_id, Performance.AMBIGUOUS, f"{late}: {reason}", *medians, change)
     return Judgement(case_id, verdict, reason, *medians, change, again=verdict is Performance.AMBIGUOUS)
 
 
@@ -165,10 +174,13 @@ def _compare(change: Change, now: Mapping, then: Mapping, effect: float) -> tupl
         if hidden or changed and in_cycles is not in_time:
             clocks = f"{then['mhz']:,.0f} MHz then, {now['mhz']:,.0f} now"
             return Performance.AMBIGUOUS, f"{in_time} by time but {in_cycles} by cycles ({clocks}): {summary}"
-    tail = statistics.slowest_fifth(now["samples_us"], then["samples_us"])
-    if in_time is Performance.SAME and tail > decision.TAIL * least:
-        return Performance.AMBIGUOUS, f"SAME, but its slowest fifth begins {tail:+.1%} later: {summary}"
     return in_time, summary
+
+
+def _late_tail(now: Sequence[float], then: Sequence[float], least: float) -> str:
+    """Says that what seems SAME is slower in some of its calls, or an empty string."""
+    tail = statistics.slowest_fifth(now, then)
+    return f"SAME, but its slowest fifth begins {tail:+.1%} later" if tail > decision.TAIL * least else ""
 
 
 def _unusable(name: str, times: Mapping) -> str:
@@ -195,10 +207,13 @@ def _judge_cycles(
     elif not all(times.get("samples_mhz") and min(times["samples_mhz"]) > 0 for times in (now, then)):
         reason += ", and one of both has no clocks"
     else:
-        change = statistics.change(_cycles(now), _cycles(then))
-        least = _least_change(then, effect) * (DOUBTED if now["code"] == then["code"] else 1)
+        change, unchanged = statistics.change(_cycles(now), _cycles(then)), now["code"] == then["code"]
+        least = _least_change(then, effect) * (DOUBTED if unchanged else 1)
         if change.verdict(least) is Performance.SAME:
             verdict, reason = Performance.SAME, f"{clocks}, so by cycles: {change}"
+            doubt = _hidden(change, now, then, effect) or _late_tail(_cycles(now), _cycles(then), least)
+            if doubt and not unchanged:
+                verdict, reason = Performance.AMBIGUOUS, f"{doubt}; {clocks}, so by cycles: {change}"
         else:
             reason += f"; cycles {change}"
     again = verdict is Performance.INVALID

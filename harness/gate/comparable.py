@@ -16,6 +16,8 @@ from harness.records.records import Record
 from harness.records.run_folder import EVENTS, Header, now_here
 from harness.verdict import Judgement
 
+OWN_TIMES = "these are the baseline's own times; time the suites again"
+EVENTS_APART_US = 2.5  # most that is allowed for; measured hosts take 1.3 to 2.9 us
 DRIFT = 0.05  # largest change of the copy roofline, within a run or between two, under which times are comparable
 
 _MACHINE_KEYS = ("gpu", "multiprocessors", "l2_bytes", "power_limit_w", "subject", "driver", "runtime", "nvrtc")
@@ -44,6 +46,12 @@ class Beside:
                     f"the header of {whose} has no time of two events with nothing between them ('{EVENTS}' in "
                     "floors_us), which its eager times hold; time its suites again"
                 )
+        if abs(self.shift_us) > EVENTS_APART_US:
+            return (
+                f"two events with nothing between them took {self.then_us:.2f} us in the baseline and "
+                f"{self.now_us:.2f} in this run, more than {EVENTS_APART_US} us apart, which hosts are not; time its "
+                "suites again"
+            )
         return ""
 
     @property
@@ -69,7 +77,7 @@ def _own(new: Header, stored: Header) -> str:
     """Says that a run is the one whose times the baseline has, or an empty string."""
     commits = {new["commit"], (new | now_here(new))["commit"]}  # a saved run has the second
     if stored["date"] == new["date"] and stored["commit"] in commits:
-        return "these are the baseline's own times; time the suites again"
+        return OWN_TIMES
     return ""
 
 

@@ -162,6 +162,8 @@ def _problems_of_times(times: Any) -> Iterator[str]:
     elif times.second_us is not None:
         coarse += _LAST_DIGIT / times.second_us
         quotients.append(("second_ratio", times.second_us / times.median_us, 0.00006))
+    if len({each is None for each in (times.energy_uj, times.energy_error_uj, times.celsius)}) > 1:
+        yield "energy_uj, energy_error_uj and celsius go together"
     for name, value, last_digit in quotients:
         if abs(getattr(times, name) - value) > coarse * value + last_digit:
             yield f"{name} is {getattr(times, name)}, and follows from the samples as {value:.4g}"

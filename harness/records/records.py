@@ -83,7 +83,7 @@ class Times(_Line):
     dropped: Count | None = None
     launches: Count | None = None
     bytes: Count
-    gbps: Positive
+    gbps: NotNegative
     roofline_gbps: Positive
     roofline_percent: NotNegative
     baseline: str

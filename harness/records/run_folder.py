@@ -96,11 +96,17 @@ def read_bench_or_gate(path: Path) -> tuple[Header, list[Record]]:
 
 def latest_bench(runs: Path) -> Path:
     """The run folder whose times are newest. Raises UsageError if no run there has any."""
-    # By what the header says, because copying a folder or a checkout gives its files another time.
-    found = sorted(runs.glob(f"*/{BENCH_HEADER}"), key=lambda path: (one(path, _read(path), TimesHeader)["date"], path))
+    found = list(runs.glob(f"*/{BENCH_HEADER}"))
     if not found:
         raise UsageError(f"no run in {runs} has times; make some with `harness bench`, or name the run's folder")
-    return found[-1].parent
+
+    def age(path: Path) -> tuple[str, int, Path]:
+        # By what the header says, because copying a folder or a checkout gives its files another time. A run merged of
+        # shards is as new as the newest of them, and has the rooflines of all.
+        header = one(path, _read(path), TimesHeader)
+        return header["date"], len(header["roofline"]), path
+
+    return max(found, key=age).parent
 
 
 def new_header(command: str, machine: dict[str, str], method: str, clock: str) -> Header:

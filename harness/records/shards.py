@@ -113,7 +113,7 @@ def _every_case_once(runs: Sequence[RunFiles]) -> list[Record]:
 
 
 def _times_header(runs: Sequence[RunFiles]) -> Header:
-    """How all of the times were measured, with every copy roofline, and the lowest floors.
+    """How all of the times were measured, with every copy roofline, the lowest floors, and the date of the newest.
 
     Raises UsageError for times of unlike runs.
     """
@@ -129,7 +129,7 @@ def _times_header(runs: Sequence[RunFiles]) -> Header:
     names = set.intersection(*(set(header["floors_us"]) for header in headers))
     return headers[0] | {
         "command": "; ".join(header["command"] for header in headers),
-        "date": min(header["date"] for header in headers),
+        "date": max(header["date"] for header in headers),
         "roofline": [rate for header in headers for rate in header["roofline"]],
         "floors_us": {name: min(header["floors_us"][name] for header in headers) for name in sorted(names)},
         "note": "; ".join(dict.fromkeys(header["note"] for header in headers if header.get("note"))),

@@ -118,3 +118,21 @@ def test_a_baseline_of_several_runs_knows_the_events_of_each(tmp_path: Path):
     }  # fmt: skip
     events = {each["case_id"]: comparable.measured_by(each, header)["floors_us"]["events"] for each in stored}
     assert events == {BENCHED: 1.5, CASE: 2.9}
+
+
+@pytest.mark.parametrize(("now_us", "judged"), [(3.9, Performance.SAME), (4.5, Performance.INVALID)])
+def test_events_are_allowed_for_as_far_as_hosts_differ(now_us: float, judged: Performance):
+    """A run whose host was late when it measured its events could else hide a slower kernel behind them."""
+    slower = record(us=100.0 + now_us - 1.5, seed=1)
+    judgement = only(run_of(slower, header=changed(floors_us={"events": now_us})), record(us=100.0))
+    assert judgement.verdict is judged
+    if judged is Performance.INVALID:
+        assert "took 1.50 us in the baseline and 4.50 in this run, more than 2.5 us apart" in judgement.reason
+
+
+def test_a_sample_that_would_be_no_time_without_its_events_is_invalid():
+    """Where events take longer than then, that is taken off; a sample may be a little shorter than they are."""
+    now, then = (changed(floors_us={"events": us}) for us in (2.5, 0.1))
+    judgement = only(run_of(record(us=2.1, seed=1), header=now), record(us=2.0), header=then)
+    assert judgement.verdict is Performance.INVALID
+    assert judgement.reason.startswith("a sample is shorter than what its events take more")

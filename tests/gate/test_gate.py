@@ -25,14 +25,14 @@ def test_a_run_saved_as_baseline_is_what_the_next_is_compared_with(folder: Folde
     assert "pytest suites --bench" in folder.baseline.with_suffix(".md").read_text()
     code, text = folder.gate()
     assert code == Exit.NOISY and "2 INVALID" in text and "these are the baseline's own times; time the" in text
-    folder.holds(record(), record(OTHER))
+    folder.holds(record(noise=0.0021), record(OTHER, noise=0.0021))
     assert folder.gate() == (Exit.CLEAN, "2 SAME: exit 0 (clean)\n")
 
 
 def test_the_command_tells_what_is_not_the_same_and_why(folder: Folder):
     folder.holds(record(), record(OTHER))
     folder.gate("--save")
-    folder.holds(record(us=120.0, seed=1), record(OTHER))
+    folder.holds(record(us=120.0, seed=1), record(OTHER, noise=0.0021))
     code, text = folder.gate("--once")
     assert code == Exit.SLOWER
     assert "SLOWER" in text and CASE in text and "time +20." in text
@@ -104,7 +104,7 @@ def test_a_recipe_that_neither_the_run_nor_its_baseline_has_is_refused(folder: F
     right = CASE.partition("/")[0]
     code, text = folder.gate("-R", right[:-1])
     assert code == Exit.USAGE and f"is of '{right[:-1]}'; did you mean '{right}'?" in text
-    folder.holds(record())
+    folder.holds(record(noise=0.0021))
     assert folder.gate("-R", right)[0] == Exit.CLEAN
 
 

@@ -107,7 +107,7 @@ def read(folder: Path) -> Making | None:
         whole = all(isinstance(each, str) for each in (found.state, found.commit, found.gpu)) and all(
             isinstance(digest, str) for entry in found.made.values() for digest in dict(entry).get("files", {}).values()
         )
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         whole = False
     if not whole:
         raise UsageError(f"{path} is not what `harness tables` writes; delete it and begin anew")
@@ -147,6 +147,6 @@ def problem(path: Path, known: str) -> str:
         same = digest(path.read_bytes()) == known or not known
     except FileNotFoundError:
         return "is missing"
-    except OSError as error:
-        return f"cannot be read: {error.strerror}"
+    except (OSError, ValueError) as error:
+        return f"cannot be read: {getattr(error, 'strerror', None) or error}"
     return "" if same else "is not what it was when its table was made"
