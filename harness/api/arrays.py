@@ -63,7 +63,10 @@ class OfTorch:
         self.gpu = device.index if device.type == "cuda" else None
 
     def host(self, array: Any) -> np.ndarray:
-        return from_torch(array)
+        try:
+            return from_torch(array)
+        except TypeError:  # NumPy has no such dtype
+            raise UsageError(f"there is a {array.dtype} tensor; pass its bytes, .view(torch.uint8)") from None
 
     def like(self, array: np.ndarray) -> Any:
         return to_torch(array).to(self.device)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,14 +41,14 @@ def find_case(case_id: str) -> Case:
     return suites.find_case(case_id)
 
 
-def find_cases(recipe: str, set_name: str = "smoke", contains: str = "", **flags: FlagValue) -> tuple[Case, ...]:
+def find_cases(recipe: str, /, set_name: str = "smoke", contains: str = "", **flags: FlagValue) -> tuple[Case, ...]:
     """The cases of a recipe's set whose id contains a text and whose flags have these values, small ones first.
 
     Raises UsageError for a recipe, set, flag or value that does not exist.
     """
     require_text(recipe=recipe, set_name=set_name, contains=contains)
     suite = suites.suite_of(recipe)
-    wanted = {name: suite.flag(name, spell(value)) for name, value in flags.items()}
+    wanted = _flags(suite, flags)
     return tuple(
         case
         for case in suite.cases(set_name)
@@ -57,7 +57,7 @@ def find_cases(recipe: str, set_name: str = "smoke", contains: str = "", **flags
 
 
 def make_case(
-    recipe: str, shape: str | Sequence[int], input: str = "normal", mode: str = "eager", **flags: FlagValue
+    recipe: str, /, shape: str | Sequence[int], input: str = "normal", mode: str = "eager", **flags: FlagValue
 ) -> Case:
     """One case by its parts.
 
@@ -70,12 +70,21 @@ def make_case(
     """
     require_text(recipe=recipe, input=input, mode=mode)
     suite = suites.suite_of(recipe)
-    chosen = {name: suite.flag(name, spell(value)) for name, value in flags.items()}
+    chosen = _flags(suite, flags)
     changed = [f"{name}={spell(value)}" for name, value in chosen.items() if suite.defaults[name] != value]
     if input.startswith(tensor_file.PREFIX):
         input = tensor_file.resolved(input, Path.cwd())
     spelled = shape if isinstance(shape, str) else "x".join(map(_extent, _extents(shape)))
     return suite.find(f"{recipe}/{','.join(changed) or 'default'}/{spelled}/{input}/{mode}")
+
+
+def _flags(suite: suites.Suite, flags: Mapping[str, FlagValue]) -> dict[str, FlagValue]:
+    if "recipe" in flags and "recipe" not in suite.defaults:
+        raise UsageError(
+            f"recipe={flags['recipe']!r} is no flag of {suite.recipe}, but of groups alone; give the recipe itself by "
+            "position, before any keyword"
+        )
+    return {name: suite.flag(name, spell(value)) for name, value in flags.items()}
 
 
 def _extents(shape: Any) -> Iterable[Any]:

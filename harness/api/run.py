@@ -27,8 +27,8 @@ _POISON = 0xA5
 
 
 def make_inputs(case: Case | str) -> dict[str, np.ndarray]:
-    """The arrays that the case's kernels read, by parameter; the same ones every time. Raises InputError."""
-    return dict(expected.make_inputs(case_of(case)))
+    """The arrays that the case's kernels read, by parameter; the same bytes every time. Raises InputError."""
+    return {name: array.copy() for name, array in expected.make_inputs(case_of(case)).items()}
 
 
 def output_fields(case: Case | str) -> dict[str, Field]:
@@ -135,8 +135,10 @@ def _fields_of(name: str, arrays: Mapping[str, Any], fields: Mapping[str, Field]
         if field_name not in arrays:
             raise UsageError(f"{name} lacks the field '{field_name}'; it has {', '.join(arrays) or 'none'}")
         value = arrays[field_name]
+        if isinstance(value, Interval) and name == "actual":
+            raise UsageError(f"actual['{field_name}'] is an interval, which has no bytes; give it as expect")
         value = value if isinstance(value, Interval) else require_plain(f"{name}['{field_name}']", value)
-        if (value.dtype.name, tuple(value.shape)) != (np.dtype(field.dtype).name, field.shape):
+        if (value.dtype, tuple(value.shape)) != (np.dtype(field.dtype), field.shape):
             raise UsageError(
                 f"{name}['{field_name}'] is {value.dtype} {tuple(value.shape)}; it must be {field.dtype} {field.shape}"
             )

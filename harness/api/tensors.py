@@ -49,7 +49,7 @@ class Quantized:
 
 
 def quantize(
-    x: Any, recipe: str = "per_tensor", *, shape: str = "", seed: int = 0, offset: int = 0, dtype: str | None = None,
+    x: Any, recipe: str = "per_tensor", /, *, shape: str = "", seed: int = 0, offset: int = 0, dtype: str | None = None,
     **flags: FlagValue,
 ) -> Quantized:  # fmt: skip
     """Quantize a tensor by a recipe.
@@ -98,7 +98,7 @@ def dequantize(quantized: Quantized, dtype: str = "bf16", side: str = "rowwise")
         raise UsageError(f"there is no {side} copy in this tensor; it has {' and '.join(there)}")
     made_by = make_case(quantized.recipe, quantized.shape, _INPUT, **quantized.flags)
     if made_by.is_group:
-        raise UsageError("a group is dequantized tensor by tensor: quantize each tensor by the group's own recipe")
+        raise UsageError("a group is not dequantized as a whole; quantize and dequantize its tensors one by one")
     fields = oracle_of(quantized.recipe).outputs(made_by)
     arrays, library = _copy_of(quantized, side, fields)
     swizzled = fields[f"{side}_scale_inv"].swizzled

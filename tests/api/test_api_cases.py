@@ -52,3 +52,13 @@ def test_a_mistake_is_one_sentence(ask, sentence):
 
 def test_recipes_are_those_of_the_suites():
     assert "per_tensor" in harness.list_recipes() and "forward" in harness.list_recipes()
+
+
+def test_the_recipe_of_a_groups_tensors_is_a_flag_of_that_name():
+    case = harness.make_case("grouped", "128+128x128", recipe="row_scaled")
+    assert case.flags["recipe"] == "row_scaled"
+    assert all(found.flags["recipe"] == "row_scaled" for found in harness.find_cases("grouped", recipe="row_scaled"))
+    with pytest.raises(
+        UsageError, match="recipe='x' is no flag of per_token, but of groups alone; give the recipe itself"
+    ):
+        harness.make_case("per_token", (16, 16), recipe="x")

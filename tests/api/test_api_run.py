@@ -119,6 +119,37 @@ def test_a_mistake_is_one_sentence(ask, kind, sentence):
     assert "\n" not in str(caught.value)
 
 
+PRODUCT = "gemm/default/1x16x16/normal/eager"
+
+
+def swapped() -> dict:
+    written = harness.ask_oracle(QUANTIZER)
+    return {name: array.astype(array.dtype.newbyteorder(">")) for name, array in written.items()}
+
+
+def as_float8() -> dict:
+    import torch
+
+    written = harness.ask_oracle(QUANTIZER)
+    scales = torch.from_numpy(written["rowwise_scale_inv"]).view(torch.float8_e4m3fn)
+    return written | {"rowwise_scale_inv": scales}
+
+
+@pytest.mark.parametrize(
+    ("case", "actual", "sentence"),
+    [
+        (QUANTIZER, swapped, "actual['rowwise_amax'] is >f4 (1,); it must be float32 (1,)"),
+        (QUANTIZER, as_float8, "there is a torch.float8_e4m3fn tensor; pass its bytes, .view(torch.uint8)"),
+        (PRODUCT, lambda: harness.ask_oracle(PRODUCT), "actual['output'] is an interval, which has no bytes; give it"),
+    ],
+    ids=["bytes in the other order", "a dtype that NumPy lacks", "an interval"],
+)
+def test_arrays_that_are_not_the_fields_are_refused(case, actual, sentence):
+    with pytest.raises(UsageError) as told:
+        harness.compare_outputs(case, actual())
+    assert sentence in str(told.value)
+
+
 def test_a_gpu_that_is_not_there_is_told():
     try:
         import cupy
@@ -127,3 +158,11 @@ def test_a_gpu_that_is_not_there_is_told():
     except Exception:
         with pytest.raises(DeviceUnavailable, match="device 'cuda'"):
             harness.run_kernel(ID, "cuda")
+
+
+def test_inputs_that_are_written_over_change_no_answer():
+    inputs = harness.make_inputs(QUANTIZER)
+    inputs["input"][...] = 1
+    wrong = harness.ask_oracle(QUANTIZER, "numpy", inputs)
+    assert harness.compare_outputs(QUANTIZER, wrong).startswith("MISMATCH")
+    assert harness.verify_case(QUANTIZER, "emulator").verdict is harness.Verdict.PASS

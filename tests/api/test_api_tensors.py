@@ -101,6 +101,14 @@ def changed(change) -> harness.Quantized:
     return replace(made, fields={**made.fields, "rowwise_data": change(made["rowwise_data"])})
 
 
+def test_the_recipe_of_a_group_may_be_named_and_a_group_is_not_dequantized_as_a_whole():
+    x = np.ones((256, 128), np.float32).astype(ml_dtypes.bfloat16)
+    made = harness.quantize(x, "grouped", shape="128+128x128", recipe="row_scaled")
+    assert made.flags["recipe"] == "row_scaled"
+    with pytest.raises(UsageError, match="a group is not dequantized as a whole; quantize and dequantize its tensors"):
+        harness.dequantize(made)
+
+
 def test_a_view_has_the_signs_that_it_shows():
     x = as_torch(X).float()
     negative = torch._neg_view(x)

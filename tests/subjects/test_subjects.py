@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -31,12 +32,13 @@ from harness.subjects.audit.bench import SubjectBench
 from harness.subjects.audit.fresh_data import moved_along
 from harness.subjects.audit.tools import work
 from harness.subjects.audit.verify import audit
+from harness.subjects.convention import Convention
 from harness.subjects.device import with_subject
 from harness.subjects.handover import tensor
 from harness.subjects.subject import Subject, load
 from harness.suite.suite import find_case
 from harness.verdict import Result, Verdict
-from harness.verify.expected import expect_on, make_inputs
+from harness.verify.expected import expect_on, fields_of, make_inputs, oracle_of
 
 CASE = "swizzle/default/256x256/normal/eager"
 MINE = """
@@ -257,6 +259,53 @@ def test_nothing_written_is_no_convention(conventions):
     assert judged(lambda *_: None, conventions=frozenset({"odd"})).offence == "skips_work"
 
 
+SPECIALS = "per_tensor/default/48x80/specials_nan/eager"
+PADDED = "per_tensor/default/48x80/normal/eager"
+ALL = frozenset(Convention)
+
+
+def answering(case_id: str, change=lambda name, out: None):
+    """A subject that writes what the oracle says, and then changes each field."""
+
+    def quantize(case, inputs, outputs) -> None:
+        for name, answer in oracle_of(case.recipe).numpy_oracle(case, dict(inputs)).items():
+            outputs[name][...] = answer
+            change(name, outputs[name])
+
+    return quantize
+
+
+def drawn(name: str, out) -> None:
+    if name.endswith("_data"):
+        out[...] = np.frombuffer(os.urandom(out.nbytes), np.uint8).reshape(out.shape)
+
+
+def other_nan(name: str, out) -> None:
+    if name.endswith("_amax"):
+        out[...] = np.float32(np.nan)
+
+
+def test_a_convention_allows_another_value_and_the_same_each_time():
+    assert judged(answering(SPECIALS), SPECIALS, conventions=ALL).verdict is Verdict.PASS
+    assert judged(answering(SPECIALS, other_nan), SPECIALS, conventions=ALL).verdict.right
+    assert judged(answering(SPECIALS, drawn), SPECIALS, conventions=ALL).verdict is Verdict.NONDETERMINISTIC
+    assert judged(lambda *_: None, SPECIALS, conventions=ALL).verdict is Verdict.UNWRITTEN
+
+
+def test_padding_that_is_left_is_that_convention_alone():
+    fields = fields_of(find_case(PADDED))
+
+    def quantize(case, inputs, outputs) -> None:
+        for name, answer in oracle_of(case.recipe).numpy_oracle(case, dict(inputs)).items():
+            corner = tuple(map(slice, fields[name].valid or answer.shape))
+            outputs[name][corner] = answer[corner]
+
+    assert fields["rowwise_scale_inv"].valid != fields["rowwise_scale_inv"].shape
+    left = judged(quantize, PADDED, conventions=frozenset({"padding"}))
+    assert (left.verdict, left.reason.startswith("padding: ")) == (Verdict.CONVENTION, True)
+    assert judged(quantize, PADDED, conventions=ALL - {"padding"}).verdict is Verdict.UNWRITTEN
+
+
 # Timing
 
 
@@ -322,7 +371,7 @@ def test_random_bits_of_its_own_are_timed_if_they_are_declared(gpu, conventions,
             work(inputs["scale_inv"], outputs["swizzled_scale_inv"])
             outputs["swizzled_scale_inv"] ^= len(calls) % 7
 
-    result = timed(gpu, random_bits, conventions=frozenset({"random"}))
+    result = timed(gpu, random_bits, conventions=frozenset({"random bits"}))
     assert result.verdict == verdict
     if stops:
         assert result.offence == "not_in_timing"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -85,7 +85,7 @@ def trace(
     elif steps is not None:
         tables = _encoding(spot, steps, side, inputs)
     elif alone.is_gemm:
-        tables = [_product(spot, alone, inputs), _element(spot, at)]
+        tables = [_product(spot, alone, inputs), _elements(spot, [at])]
     else:
         tables = _entries(spot)
     place = f"block {spot.block} of line {spot.line}, from input {list(at)}"
@@ -192,22 +192,28 @@ def _decoding(spot: _Spot, steps: DecodeSteps, inputs: Mapping[str, np.ndarray])
 
 
 def _entries(spot: _Spot) -> list[Section]:
-    """The one entry the element belongs to, for a recipe whose steps are not known here."""
+    """The entries that the element's block belongs to, for a recipe whose steps are not known here."""
     field = spot.fields[spot.name]
     if len(field.shape) == 1:
-        return [_element(spot, (min(spot.line, field.shape[0] - 1),))]
-    return [_element(spot, (spot.line, spot.span.start // field.block[1]))]
+        return [_elements(spot, [(min(spot.line, field.shape[0] - 1),)])]
+    length = (field.valid or field.shape)[1]
+    width = field.block[0 if field.transposed else 1]
+    columns = sorted({min(place // width, length - 1) for place in range(spot.span.start, spot.span.stop)})
+    return [_elements(spot, [(spot.line, column) for column in columns])]
 
 
-def _element(spot: _Spot, index: tuple[int, ...]) -> Section:
+def _elements(spot: _Spot, places: Sequence[tuple[int, ...]]) -> Section:
+    """Entries of the field, by their compact indices."""
     arrays = spot.ask(spot.name)
-    texts = {who: _spelled(array, index) for who, array in arrays.items()}
     interval = next((value for value in arrays.values() if isinstance(value, Interval)), None)
-    kernel, inside = arrays.get("kernel"), ()
-    if interval is not None and kernel is not None and order(interval.nearest(kernel))[index] == order(kernel)[index]:
-        inside = ("kernel",)
-    row = Row((spot.name, str(list(index))), next(iter(texts.values())), texts, inside)
-    return Section(("entry", "compact index"), [row])
+    kernel, rows = arrays.get("kernel"), []
+    for index in places:
+        texts, inside = {who: _spelled(array, index) for who, array in arrays.items()}, ()
+        nearest = None if interval is None or kernel is None else order(interval.nearest(kernel))[index]
+        if nearest is not None and nearest == order(kernel)[index]:
+            inside = ("kernel",)
+        rows.append(Row((spot.name, str(list(index))), next(iter(texts.values())), texts, inside))
+    return Section(("entry", "compact index"), rows)
 
 
 def _spelled(value: Demand, index: tuple[int, ...]) -> str:

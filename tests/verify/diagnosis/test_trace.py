@@ -10,7 +10,9 @@ from harness.contract.case import Case, Flags
 from harness.contract.problem import Dense
 from harness.errors import UsageError
 from harness.oracles import dequantize, nvfp4, per_tensor, swizzle
+from harness.suite.suite import find_case
 from harness.verify.diagnosis.trace import trace
+from harness.verify.expected import make_inputs, oracle_of
 
 FLAGS = {
     "dtype": "bf16",
@@ -140,3 +142,15 @@ def test_lines_fit_a_terminal():
     case = Case("per_tensor", Flags({**FLAGS, "rht": True, "rounding": "sr", "dtype": "bf16"}), Dense(48, 80))
     lines = traced(case, "columnwise_data", (0, 0)).splitlines()
     assert all(len(line) <= 120 or case.id in line for line in lines) and len(lines) <= 40
+
+
+@pytest.mark.parametrize("entry", [32, 39])
+def test_a_recipe_without_steps_shows_every_entry_of_the_block(entry: int):
+    """Else a block would agree whose entry was not looked at."""
+    case = find_case("casts/default/48x80/normal/eager")
+    inputs = make_inputs(case)
+    kernel = {name: array.copy() for name, array in oracle_of("casts").numpy_oracle(case, dict(inputs)).items()}
+    assert "all agree on this block" in trace(case, "e2m1_data", (3, 70), kernel, inputs)
+    kernel["e2m1_data"][3, entry] ^= 1
+    text = trace(case, "e2m1_data", (3, 70), kernel, inputs)
+    assert "[3, 39]" in text and f"kernel at e2m1_data [3, {entry}]" in text
