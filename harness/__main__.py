@@ -1,13 +1,23 @@
 """The console script `harness`, as `python -m harness` is."""
 
 import signal
+import sys
 
 # While modules are loaded nothing is there to be ended well: Ctrl-C ends the process, without a traceback of imports.
 _INTERRUPT = signal.getsignal(signal.SIGINT)
 if _INTERRUPT is signal.default_int_handler:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-from harness.cli import main  # noqa: E402
+try:
+    from harness.cli import main
+except ModuleNotFoundError as error:
+    if (error.name or "").partition(".")[0] == "harness":
+        raise
+    print(
+        f"error: {sys.executable} lacks {error.name}; install the harness into it, or use one that has it",
+        file=sys.stderr,
+    )
+    sys.exit(64)
 
 signal.signal(signal.SIGINT, _INTERRUPT)
 

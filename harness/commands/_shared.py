@@ -15,7 +15,7 @@ from click.core import ParameterSource
 
 from harness.device.select import NAMES
 from harness.errors import UsageError
-from harness.files import require_place
+from harness.files import INSTALLED, require_place
 from harness.suite.own_recipes import use_recipe_dir
 
 
@@ -48,6 +48,12 @@ class WrittenPath(NamedPath):
         folder = super().convert(value, parameter, context)
         require_place(folder / "file")
         return folder
+
+
+def require_checkout(command: str) -> None:
+    """Raise UsageError in an installed wheel, whose files are pip's."""
+    if INSTALLED:
+        raise UsageError(f"`harness {command}` is for a checkout, and this is an installed wheel")
 
 
 PATH = NamedPath()

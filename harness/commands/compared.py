@@ -3,6 +3,7 @@ from __future__ import annotations
 import click
 
 from harness.check import compared
+from harness.commands import _shared
 from harness.records.run_folder import shown
 from harness.suite.suite import load_suites
 
@@ -13,4 +14,5 @@ def command() -> None:
 
     `harness check` holds the tree to the file, suites/compared.csv, and a run of a whole set holds itself to it.
     """
+    _shared.require_checkout("compared")
     click.echo(shown(compared.write(compared.counts(load_suites()))))

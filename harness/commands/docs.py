@@ -5,8 +5,9 @@ from pathlib import Path
 
 import click
 
-from harness.errors import Exit, UsageError
-from harness.files import INSTALLED, write_text
+from harness.commands import _shared
+from harness.errors import Exit
+from harness.files import write_text
 from harness.records.run_folder import shown
 
 
@@ -23,8 +24,7 @@ def command(check: bool, run: bool) -> int:
     from harness.studies.docs.installed import FromNothing
     from harness.studies.docs.transcript import WRITTEN, of_this_checkout, told_again
 
-    if INSTALLED:
-        raise UsageError("`harness docs` writes the pages of a checkout, and this is an installed wheel")
+    _shared.require_checkout("docs")
     changed = []
     for page in pages.all_pages():
         text = page.read_text(encoding="utf-8")

@@ -10,8 +10,11 @@ from harness.suite.schema import json_schema
 
 
 @click.command()
-@click.argument("path", type=_shared.FILE, default=SUITES / "schema.json")
-def command(path: Path) -> None:
-    """Write the JSON Schema of suites, with which editors complete and check them."""
+@click.argument("path", type=_shared.FILE, required=False)
+def command(path: Path | None) -> None:
+    """Write the JSON Schema of suites, with which editors complete and check them (suites/schema.json)."""
+    if path is None:
+        _shared.require_checkout("schema")
+        path = SUITES / "schema.json"
     write_text(path, json_schema())
     click.echo(path)

@@ -7,6 +7,7 @@ import click
 from rich.table import Table
 
 from harness import text
+from harness.commands import _shared
 from harness.files import ROOT
 
 # Most lines of a file before its commit should say why; the first pattern that fits a file counts.
@@ -23,6 +24,7 @@ BUDGETS = {
 @click.command()
 def command() -> None:
     """Show how many lines the files have, and which are over their budget."""
+    _shared.require_checkout("size")
     table = Table("files", "count", "lines", "median", "longest", "budget")
     for column in table.columns[1:]:
         column.justify = "right"

@@ -9,7 +9,7 @@ import click
 
 from harness.commands import _shared
 from harness.errors import Exit, UsageError
-from harness.files import INSTALLED, RESULTS
+from harness.files import RESULTS
 from harness.records.run_folder import RUNS, gpu_folder, shown
 
 if TYPE_CHECKING:
@@ -35,8 +35,7 @@ def command(into: Path, seconds: float, names: tuple[str, ...], listed: bool) ->
     from harness.studies.committed import catalogue, parts
     from harness.studies.committed.state import state
 
-    if INSTALLED:
-        raise UsageError("`harness tables` makes the tables of a checkout, and this is an installed wheel")
+    _shared.require_checkout("tables")
     tables, _ = catalogue.load()
     unknown = [name for name in names if name not in tables]
     if unknown:

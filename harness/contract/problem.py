@@ -237,7 +237,7 @@ class GroupedGemm(_Group, Gemm):
             error = k_error(recipe, k)
             if error:
                 return f"tensor {number}: {error}"
-        if self.by_k and self.capacity is not None:  # one tensor may have all of it, which the host does not know
+        if self.capacity is not None:  # by K, one tensor may have all of it, which the host does not know
             error = k_error(recipe, self.k, "the capacity along K")
             if error:
                 return error

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from harness.errors import UsageError
-from harness.records.parts import part_of, parts_of
+from harness.records.parts import part_of, run_of
 from harness.records.records import Record
 from harness.records.run_folder import EVENTS, Header, now_here
 from harness.verdict import Judgement
@@ -86,15 +86,13 @@ def measured_by(record: Record, header: Header) -> Header:
 
     Raises UsageError if the baseline has no such run.
     """
-    parts, part = parts_of(header), part_of(record["times"])
-    if part in parts:
-        return header | parts[part]
-    if parts or part not in ((None, None), part_of(header)):
+    run, part = run_of(record["times"], header), part_of(record["times"])
+    if run is None:
         raise UsageError(
             f"the baseline's {record['case_id']} is of commit {part[0]}, {part[1]}, and no run in its header is; "
             "take the file as `harness gate --save` wrote it"
         )
-    return header
+    return run
 
 
 def incomparable(new: Header, stored: Header) -> str:

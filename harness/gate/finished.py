@@ -16,7 +16,7 @@ from harness.records.run_folder import Header
 from harness.records.seal import sources_digest
 from harness.suite.suite import find_case
 
-MOST_MOVED = 2.0  # times that the copy roofline of a gate may change; one of both sides in turns bears 15 %, or more
+MOST_MOVED = 2.0  # times by which the copy roofline may change in a gate, whose sides are timed in turns
 Line = Mapping[str, Any]
 
 

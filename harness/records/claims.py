@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from harness.errors import HarnessError
-from harness.records.parts import part_of, parts_of
+from harness.records.parts import part_of, run_of
 from harness.suite.stages import terms
 from harness.suite.suite import find_case
 from harness.verdict import Performance, Verdict
@@ -239,14 +239,10 @@ def _unlike_samples(line: Any) -> Iterator[str]:
 
 def unmeasured(times: Mapping[str, Any], header: Mapping[str, Any]) -> str:
     """Why the times are not of this header's runs, or an empty string."""
-    parts, part = parts_of(header), part_of(times)
-    if part not in (part_of(header), *parts) and (parts or part != (None, None)):
+    run, part = run_of(times, header), part_of(times)
+    if run is None:
         return f"its times are of commit {part[0]}, {part[1]}, and no run in its header is; take the file as it was"
-    return _unmeasured_roofline(times, header)
-
-
-def _unmeasured_roofline(times: Mapping[str, Any], header: Mapping[str, Any]) -> str:
-    rates = [rate["gbps"] for part in (header, *parts_of(header).values()) for rate in part["roofline"]]
+    rates = [rate["gbps"] for rate in run["roofline"]]
     if times["roofline_gbps"] in rates:
         return ""
     return (

@@ -51,7 +51,14 @@ def _render(results: Sequence[Result], refused: Counter[str], seconds: float, wi
         *_listed("wrong", "case", "others, which verify.md has", by_case, 0, rows),
         *(_cut(f"the first: {_cause(result)}", width) for result in wrong[:1]),
         *_listed("cases", _CONVENTIONS, "by others", _by(declared), width, rows),
-        *_listed("excluded", "because the device cannot run it", "for other reasons", _by(incapable), width, rows),
+        *_listed(
+            "excluded",
+            "because the device or the subject cannot run it",
+            "for other reasons",
+            _by(incapable),
+            width,
+            rows,
+        ),
     )
     console = text.console(width=width, color_system=None)
     with console.capture() as capture:

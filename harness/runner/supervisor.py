@@ -154,7 +154,9 @@ def _judged(request: Request, run_dir: Path, sealed: seal.Seal, code: int) -> Ex
     ended_by = _known(code) if _known(code) in _EXPLAINED else Exit.CLEAN
     judged, why = outcome(selection.by_id, selection.total, results, ended_by)
     if sentence and not ended_by:
-        judged, why = worst([Exit.BYTES_DIFFER, judged]), sentence
+        # Without a journal no kernel ran, as with pytest's --version or --fixtures.
+        begun = (run_dir / journal.FILE).exists() or code
+        judged, why = worst([Exit.BYTES_DIFFER, judged]) if begun else Exit.USAGE, sentence
     if code < 0:
         why = f"{signal.Signals(-code).name} ended the run{'; ' + why if why else ''}"
     if why:

@@ -36,6 +36,11 @@ def test_a_call_moves_what_any_choice_of_launches_moves():
     assert (nbytes, read, written) == (2 * 1024 * 128, 1024 * 128, 1024 * 128)
 
 
+def test_both_choices_of_launches_are_known():
+    """A device takes one launch or three for it; a file does not say which, and the bytes differ."""
+    assert len({nbytes for nbytes, *_ in moved(find_case("per_token/default/1024x2048/normal/graph"))}) == 2
+
+
 def test_without_the_machine_bounds_are_wider():
     case = find_case("per_tensor/default/8192x8192/normal/graph")
     wide = [us for us in range(1, 200) if list(too_short(case, "sm_90a", us, 4200.0, {}))]

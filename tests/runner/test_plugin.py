@@ -96,7 +96,11 @@ def test_an_excluded_case_is_skipped_with_its_reason_and_counted(run: Runs):
     result = run("suites", "-rs")
     assert result.ret == Exit.CLEAN
     result.stdout.fnmatch_lines(
-        ["*excluded*because the device cannot run it*", "*a reason*", "SKIPPED * suites/toy.yaml:*: a reason"],
+        [
+            "*excluded*because the device or the subject cannot run it*",
+            "*a reason*",
+            "SKIPPED * suites/toy.yaml:*: a reason",
+        ],
         consecutive=False,
     )
     assert {record["verdict"] for record in run.journal()} == {"PASS", "EXCLUDED"}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from harness.contract.field import Field
-from harness.contract.largest import LARGEST_EXTENT
+from harness.contract.largest import LARGEST_EXTENT, lines_error
 from harness.contract.problem import Dense, Gemm
 from harness.device import emulated_corner
 from harness.device.emulated_corner import corner, ends
@@ -135,3 +135,8 @@ def test_a_corner_is_the_end_of_something_larger(recipe, shape, larger, sentence
     found = list(errors(suite_of(recipe).file, Corner(shape=shape, tensors=[larger])))
     assert [number for number, _ in found] == [0]
     assert sentence in (found[0][1] or "") and bool(sentence) == bool(found[0][1])
+
+
+def test_lines_of_b_of_all_groups_reach_as_far_as_an_extent():
+    assert lines_error(2, LARGEST_EXTENT // 2) is None
+    assert lines_error(2, LARGEST_EXTENT // 2 + 16).endswith(f"N of 2 products is at most {LARGEST_EXTENT // 2}")

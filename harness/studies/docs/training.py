@@ -51,9 +51,10 @@ def recipes(root: str) -> str:
         "forward x", "backward x", "loses in y / dx / dw", "refused",
     ]  # fmt: skip
     said = (
-        f"Steps of {_SHOWN} in CUDA graphs, `x` times as fast as production in the same run; losses are the L2 norm of "
-        f"the error over that of the product, on {_NORMAL} tensors; refused: combinations in the last table. Bytes of "
-        f"tensors are those of [verify.md]({root}results/tables/{GPU}/verify.md), with its commit."
+        f"Steps of {_SHOWN} in CUDA graphs, of the run of [steps.md]({root}results/tables/{GPU}/steps.md), `x` times "
+        "as fast as production there; losses are the L2 norm of the error over that of the product, on "
+        f"{_NORMAL} tensors; refused: combinations in the last table. Bytes of tensors are those of "
+        f"[verify.md]({root}results/tables/{GPU}/verify.md), with its commit."
     )
     return f"{said}\n\n{table(columns, rows)}"
 
