@@ -24,17 +24,17 @@ from harness.suite.suite import find_case
 from harness.verdict import Result, Verdict
 
 CASE = IDS[0]
-FAST, SLOW = ([base + i / 10 for i in range(12)] for base in (20.0, 40.0))
+FAST, THEN, SLOW = ([base + i / 10 for i in range(12)] for base in (20.0, 20.001, 40.0))
 
 
 @pytest.fixture
 def gate(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    """Judges a run by a baseline, of the same times unless they are others."""
+    """Judges a run by a baseline, of as much time unless something else is asked for."""
 
     def header(**changes: Any) -> dict[str, Any]:
         return HEADER | {"sources": sources()[:16], "commit": commit(), "machine": GPU} | changes
 
-    def gate(*options: str, times: list[float] = FAST, base: list[float] = FAST, then: str = "2025", **changes: Any):
+    def gate(*options: str, times: list[float] = FAST, base: list[float] = THEN, then: str = "2025", **changes: Any):
         baseline = tmp_path / "bench.jsonl"
         baseline.write_text(
             "".join(json.dumps(line) + "\n" for line in (header() | {"date": then}, passed(CASE, base)))
@@ -47,7 +47,7 @@ def gate(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
 
 
 def test_the_gate_that_is_deceived_here_is_green_by_itself(gate):
-    """No way to green: the same times of the same tree are SAME."""
+    """No way to green: as much time of the same tree is SAME."""
     assert gate().returncode == 0
 
 
