@@ -25,7 +25,8 @@ def command(
 ) -> None:
     """Run every kernel of the suites and compare every byte with two oracles.
 
-    Options that are not listed here, such as --subject, --shard or -k, go to pytest as they are.
+    Options that are not listed here go to pytest as they are. Ours, which `pytest --help` explains under NVFP4 suites:
+    --subject NAME, --run-dir DIR, --resume, --shard I/N, --case-timeout SECONDS; of pytest's, -k TEXT, -x and -v.
     """
     if jobs is None and not cluster:
         jobs = "0" if cases else "auto"

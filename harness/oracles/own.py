@@ -36,9 +36,9 @@ class OwnOracle:
                 arguments = arguments[0], _copies(arguments[1])
             try:
                 answer = function(*arguments, **named)
-            except HarnessError:
+            except (HarnessError, KeyboardInterrupt):
                 raise
-            except (Exception, SystemExit) as error:
+            except BaseException as error:  # SystemExit, and what pytest's skip and fail raise, are none of Exception
                 _refuse(self._path, error, self._line(function))
             found = wrong(name, answer, self.outputs(arguments[0]) if name in HELD_TO_OUTPUTS else {})
             if found:
@@ -69,11 +69,11 @@ def _loaded(path: Path, content: bytes) -> OwnOracle:
     sys.modules[name] = module
     try:
         exec(compile(content, str(path), "exec"), module.__dict__)
-    except HarnessError:
+    except (HarnessError, KeyboardInterrupt):
         raise
     except SyntaxError as error:
         raise OracleError(f"{path.name}{not_python(error)}") from None
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         _refuse(path, error)
     return OwnOracle(path, module)
 

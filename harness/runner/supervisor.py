@@ -40,6 +40,10 @@ def supervise(words: Sequence[str], folder: Path, rootdir: Path, runs: Path) -> 
     folder: where the words were typed; rootdir: pytest's; runs: where a run without --run-dir gets its folder
     """
     try:
+        if sys.flags.optimize:
+            raise UsageError(
+                "python runs with -O or PYTHONOPTIMIZE, under which pytest asserts nothing; leave that out"
+            )
         request = Request.of(words, folder, rootdir)
         run_dir = _run_dir(request, folder, runs)
     except HarnessError as error:

@@ -216,6 +216,12 @@ SEEN_BEFORE = {
         "raise SystemExit(0)\n\n",
         "toy.py:52: the oracle raised SystemExit: 0",
     ),
+    "oracle that skips": (
+        ".py",
+        "import torch\n\n",
+        "import pytest\n    pytest.skip('later')\n\n",
+        "toy.py:53: the oracle raised Skipped: later: `pytest.skip('later')`",
+    ),
     "oracle that leaves at once": (
         ".py",
         "import numpy as np",

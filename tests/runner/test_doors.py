@@ -63,3 +63,15 @@ def test_make_prints_the_code_that_it_hides():
     code, printed = ended(words)
     assert code == 2  # make's own
     assert "selected, 0 compared, 0 excluded; exit 64 (usage)" in printed
+
+
+def test_without_assertions_nothing_runs(monkeypatch):
+    monkeypatch.setenv("PYTHONOPTIMIZE", "1")
+    code, printed = ended(HARNESS)
+    assert (code, printed.count("\n")) == (Exit.USAGE, 1), printed
+    assert printed.startswith("error: python runs with -O or PYTHONOPTIMIZE, under which pytest asserts nothing")
+
+
+def test_what_compares_nothing_is_no_wrong_kernel(tmp_path):
+    code, printed = ended([*HARNESS, "--version", "--run-dir", str(tmp_path / "run")])
+    assert code == Exit.USAGE and "error: nothing was compared" in printed and " 0 compared" in printed
