@@ -158,7 +158,7 @@ def _judged(request: Request, run_dir: Path, sealed: seal.Seal, code: int) -> Ex
     ended_by = _known(code) if _known(code) in _EXPLAINED else Exit.CLEAN
     judged, why = outcome(selection.by_id, selection.total, results, ended_by)
     if sentence and not ended_by:
-        # Without a journal no kernel ran, as with pytest's --version or --fixtures.
+        # Without a journal no kernel ran, as with pytest's --version.
         begun = (run_dir / journal.FILE).exists() or code
         judged, why = worst([Exit.BYTES_DIFFER, judged]) if begun else Exit.USAGE, sentence
     if code < 0:

@@ -180,7 +180,8 @@ class Transfers:
             return
         record = partial(self._record, batch, self.writes, buffer, offsets, width, lane)
         record()
-        queue.stored.append((queue.committed, record))
+        if proxy.order:
+            queue.stored.append((queue.committed, record))
         batch.launch.traffic.global_bytes_written += len(offsets) * width
         memory = batch.addressing.shared
         content = memory.data[block * memory.stride + start + shared[:, None] + np.arange(width)]
