@@ -24,6 +24,7 @@ from harness.runner.cluster.loop import loop
 from harness.runner.order import Stealing, spread
 from harness.runner.process import PROCESS, Process, chosen, gpu_count, is_worker, suite_files
 from harness.runner.supervisor import supervised, told
+from harness.suite.ending import end_by_signals
 from harness.suite.schema import nearest
 
 _SETTLED = pytest.StashKey[bool]()
@@ -48,12 +49,16 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, Any, Any]:
     except pytest.UsageError as error:
         print(f"error: {error}", file=sys.stderr)
         return told(getattr(error, "exit_code", Exit.USAGE))
+    except KeyboardInterrupt:  # behind the loop over cases; within it pytest takes it
+        return told(Exit.INTERRUPTED)
     process = config.stash.get(PROCESS, None)
     if process is None or process.run is None:
         return status or Exit.USAGE  # --help or --collect-only, which compare nothing
     code, sentence = process.run.outcome(status)
     if sentence and not supervised():
         print(f"error: {sentence}", file=sys.stderr)
+    if supervised():
+        end_by_signals(told(code))
     return told(code)
 
 

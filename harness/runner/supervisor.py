@@ -119,15 +119,17 @@ class _Child:
 
     def wait(self) -> int:
         """Its exit code; minus the number of the signal that ended it."""
-        told = False
+        told = interrupted = False
         while (code := self.process.poll()) is None:
             received = signal.sigwaitinfo(_SIGNALS)
+            interrupted |= received.si_signo in ENDING
             # What the terminal sends goes to both processes, and such a signal has no sender.
             if received.si_signo == signal.SIGCHLD or (received.si_signo == signal.SIGINT and not received.si_pid):
                 continue
             self.process.send_signal(signal.SIGKILL if told else received.si_signo)
             told = received.si_signo != signal.SIGINT
-        return code
+        # What was interrupted may leave a file open, or a finalizer undone, which pytest calls an error of its own.
+        return Exit.INTERRUPTED if interrupted and code == Exit.BYTES_DIFFER else code
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None):
         if self.process.poll() is None:

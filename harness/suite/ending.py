@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import _weakrefset
 import ctypes
+import os
 import signal
 import threading
 import time
+import weakref
 from types import FrameType
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _AT_ONCE = 1.0  # seconds in which a signal that comes again is the same one, sent to a group and handed down, too
+_LATER = 0.02  # seconds, until a finalizer has ended
+_WEAK = (weakref.__file__, _weakrefset.__file__)
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)
 
@@ -23,6 +28,11 @@ def interrupt_by_signals() -> None:
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         nonlocal last
+        if _in_finalizer(frame):  # where Python ignores what is raised, and the interrupt would be lost
+            again = threading.Timer(_LATER, os.kill, (os.getpid(), number))
+            again.daemon = True
+            again.start()
+            return
         before, last = last, time.monotonic()
         if last - before >= _AT_ONCE:
             raise KeyboardInterrupt
@@ -31,6 +41,25 @@ def interrupt_by_signals() -> None:
         for number in ENDING:
             if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, interrupt)
+
+
+def _in_finalizer(frame: FrameType | None) -> bool:
+    """Whether a frame is of a `__del__`, or of what weak references call, or below one."""
+    while frame is not None:
+        if frame.f_code.co_name == "__del__" or frame.f_code.co_filename in _WEAK:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def end_by_signals(code: int) -> None:
+    """Have the signals that end a process end it with this code: its work is done, and only its own end is left."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(code)
+
+    for number in ENDING:
+        signal.signal(number, end)
 
 
 def end_with_parent() -> None:

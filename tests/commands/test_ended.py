@@ -82,3 +82,22 @@ def test_ctrl_c_is_noticed_behind_a_compilation():
     process.send_signal(signal.SIGINT)
     _, printed = process.communicate(timeout=20)
     assert printed.rstrip().endswith(b"KeyboardInterrupt")
+
+
+def test_an_interrupt_within_a_finalizer_is_not_lost():
+    """Python ignores what a `__del__` raises; Dask's futures have one, and a run went on that had been interrupted."""
+    work = """
+class Slow:
+    def __del__(self):
+        print('.', flush=True)
+        until = time.monotonic() + 0.5
+        while time.monotonic() < until: pass
+slow = Slow()
+del slow
+time.sleep(60)"""
+    code = "import time; from harness.suite.ending import interrupt_by_signals; interrupt_by_signals()" + work
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    _, printed = process.communicate(timeout=20)
+    assert printed.rstrip().endswith("KeyboardInterrupt") and "Exception ignored" not in printed

@@ -141,8 +141,8 @@ def test_a_run_that_was_ended_goes_on(address: str, tmp_path: Path):
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as begun:
         wait_for(tmp_path / "run" / "journal.jsonl", 3)
         begun.send_signal(signal.SIGINT)
-        begun.communicate()
-    assert begun.returncode == Exit.INTERRUPTED
+        printed, _ = begun.communicate()
+    assert begun.returncode == Exit.INTERRUPTED, printed.decode()
     resumed = verify(tmp_path / "run", *words, "--resume")
     assert resumed.returncode == Exit.CLEAN, resumed.stdout + resumed.stderr
     assert told(tmp_path / "run")

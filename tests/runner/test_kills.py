@@ -105,3 +105,19 @@ def test_sigterm_tells_how_to_go_on(run: Runs, processes: tuple[str, ...]):
     assert process.returncode == Exit.INTERRUPTED, printed
     assert "cases are done; go on with" in printed and "--resume" in printed
     assert "without a result" in printed.splitlines()[-1]
+
+
+@pytest.mark.parametrize("hook", ["pytest_sessionfinish", "pytest_unconfigure"])
+def test_an_interrupt_behind_the_last_case_is_one(run: Runs, hook: str):
+    """It is no wrong kernel, as an exception that nothing catches would say."""
+    Path("slow_end.py").write_text(
+        f"import time, pathlib\ndef {hook}():\n    pathlib.Path('ending').touch()\n    time.sleep(60)\n"
+    )
+    process = start("-p", "slow_end")
+    deadline = time.monotonic() + 60
+    while not Path("ending").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    printed, _ = process.communicate(timeout=60)
+    assert process.returncode == Exit.INTERRUPTED, printed
+    assert len(by_id("out")) == SMOKE
