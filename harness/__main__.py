@@ -8,6 +8,8 @@ _INTERRUPT = signal.getsignal(signal.SIGINT)
 if _INTERRUPT is signal.default_int_handler:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
+from harness.errors import Exit  # noqa: E402
+
 try:
     from harness.cli import main
 except ModuleNotFoundError as error:
@@ -17,7 +19,7 @@ except ModuleNotFoundError as error:
         f"error: {sys.executable} lacks {error.name}; install the harness into it, or use one that has it",
         file=sys.stderr,
     )
-    sys.exit(64)
+    sys.exit(Exit.USAGE)
 
 signal.signal(signal.SIGINT, _INTERRUPT)
 

@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from harness.bench import statistics
 from harness.errors import SEVERITY, Exit
 from harness.gate import decision
-from harness.gate.comparable import OWN_TIMES, Beside, beside, measured_by
+from harness.gate.comparable import Beside, beside, measured_by
 from harness.records.claims import LARGEST_EFFECT
 from harness.records.parts import part_of
 from harness.records.records import Record
@@ -104,7 +104,8 @@ def _judge(case_id: str, new: Record | None, stored: Record | None, runs: Beside
     then = stored["times"]
     medians = now["median_us"], then["median_us"]
     if now["samples_us"] == then["samples_us"]:
-        return Judgement(case_id, Performance.INVALID, OWN_TIMES, *medians)
+        why = "these are the baseline's own times; time the suites again"
+        return Judgement(case_id, Performance.INVALID, why, *medians)
     why = runs.refused or _unusable("the baseline", then)
     if why:
         return Judgement(case_id, Performance.INVALID, why, *medians)

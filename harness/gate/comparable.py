@@ -13,10 +13,9 @@ from statistics import median
 from harness.errors import UsageError
 from harness.records.parts import part_of, run_of
 from harness.records.records import Record
-from harness.records.run_folder import EVENTS, Header, now_here
+from harness.records.run_folder import EVENTS, Header
 from harness.verdict import Judgement
 
-OWN_TIMES = "these are the baseline's own times; time the suites again"
 EVENTS_APART_US = 2.5  # most that is allowed for; measured hosts take 1.3 to 2.9 us
 DRIFT = 0.05  # largest change of the copy roofline, within a run or between two, under which times are comparable
 
@@ -69,16 +68,7 @@ class Beside:
 
 def beside(new: Header, stored: Header) -> Beside:
     """A run beside that which measured a part of the baseline, by the headers of both."""
-    why = _own(new, stored) or incomparable(new, stored)
-    return Beside(why, *(header["floors_us"].get(EVENTS, 0.0) for header in (stored, new)))
-
-
-def _own(new: Header, stored: Header) -> str:
-    """Says that a run is the one whose times the baseline has, or an empty string."""
-    commits = {new["commit"], (new | now_here(new))["commit"]}  # a saved run has the second
-    if stored["date"] == new["date"] and stored["commit"] in commits:
-        return OWN_TIMES
-    return ""
+    return Beside(incomparable(new, stored), *(header["floors_us"].get(EVENTS, 0.0) for header in (stored, new)))
 
 
 def measured_by(record: Record, header: Header) -> Header:

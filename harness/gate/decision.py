@@ -18,7 +18,7 @@ from harness.verdict import Change, Performance
 CHANGED = (Performance.SLOWER, Performance.FASTER)  # what a second process must find, too
 EFFECT = 0.01  # least change of a median that counts
 FLOORS = 3.0  # and the least in units of the noise between two timings of the head
-TAIL = 2.0  # effects by which the slowest fifth may begin later; 0.8 % at most in 415 clean cases of drawn gates
+TAIL = 2.0  # effects by which the slowest fifth may begin later; 0.8 % in 415 clean cases (`harness prove --percent 0`)
 MOST_DROPPED = 0.5  # share of the samples
 
 

@@ -24,7 +24,6 @@ from harness.runner.cluster.loop import loop
 from harness.runner.order import Stealing, spread
 from harness.runner.process import PROCESS, Process, chosen, gpu_count, is_worker, suite_files
 from harness.runner.supervisor import supervised, told
-from harness.suite.ending import end_by_signals
 from harness.suite.schema import nearest
 
 _SETTLED = pytest.StashKey[bool]()
@@ -57,8 +56,6 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, Any, Any]:
     code, sentence = process.run.outcome(status)
     if sentence and not supervised():
         print(f"error: {sentence}", file=sys.stderr)
-    if supervised():
-        end_by_signals(told(code))
     return told(code)
 
 

@@ -52,16 +52,6 @@ def _in_finalizer(frame: FrameType | None) -> bool:
     return False
 
 
-def end_by_signals(code: int) -> None:
-    """Have the signals that end a process end it with this code: its work is done, and only its own end is left."""
-
-    def end(number: int, frame: FrameType | None) -> None:
-        raise SystemExit(code)
-
-    for number in ENDING:
-        signal.signal(number, end)
-
-
 def end_with_parent() -> None:
     """In a process that has just begun: be killed when the process that began it ends, however that ends."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import shlex
 import signal
 import subprocess
@@ -310,3 +311,17 @@ def test_a_command_says_itself_as_it_may_be_typed_again(words: tuple[str, ...]):
     assert said[:2] == ["harness", words[0]]
     with command.make_context(words[0], said[2:]) as again, command.make_context(words[0], list(words[1:])) as first:
         assert again.params == first.params
+
+
+def test_a_python_that_lacks_a_package_is_told(tmp_path: Path):
+    """As with `make verify VENV=` and another python3 than the environment's."""
+    (tmp_path / "click.py").write_text("raise ModuleNotFoundError(name='click')\n")
+    path = os.pathsep.join([str(tmp_path), str(ROOT)])
+    done = subprocess.run(
+        [sys.executable, "-m", "harness", "list"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (Exit.USAGE, 1)
+    assert " lacks click; install the harness into it, or use one that has it" in done.stderr

@@ -274,7 +274,7 @@ def test_a_case_whose_clock_had_two_speeds_is_judged_by_its_cycles(slow: int):
 
 
 def test_cycles_of_a_clock_of_two_speeds_are_doubted_as_times_are():
-    """Of a short product, and of one that is slow in a quarter of its calls, whose machine code changed."""
+    """A short product and one that is slow in a quarter of its calls are no more SAME by cycles than by times."""
     short, stored = throttled(12, 1), clocked()
     for each in (short, stored):
         each["times"]["samples_us"] = [us / 10 for us in each["times"]["samples_us"]]

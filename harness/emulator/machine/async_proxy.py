@@ -143,7 +143,7 @@ class AsyncProxy:
             yield chosen, found, complete
 
     def too_early(self, instruction: Instruction, found: Mbarrier, lanes: np.ndarray) -> np.ndarray:
-        """Which of these lanes, flat, that look at a complete phase, are told that it is not complete yet.
+        """Choose the lanes, flat, that look at a complete phase and are told that it is not complete yet.
 
         A GPU may say so of any phase that a thread does not know to be complete. In a drawn order the first look of
         each lane at an instruction is such a one, which shows whether the kernel looks again.

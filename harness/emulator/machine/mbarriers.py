@@ -224,7 +224,7 @@ class Mbarriers:
         return self.order.publish(cluster, np.array([row]))
 
     def may_be_late(self, found: Mbarrier, lanes: np.ndarray) -> np.ndarray:
-        """Which of these lanes, flat, a GPU may tell that the phase before is not complete yet.
+        """Choose the lanes, flat, that a GPU may tell that the phase before is not complete yet.
 
         Not those that know of each arrival in it, if it had no copies: their own arrival, for one, is certain.
         """
