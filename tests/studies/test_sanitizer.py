@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,8 +17,8 @@ from harness.emulator.launch import Module, launch
 from harness.emulator.memory import Buffer
 from harness.errors import DeviceUnavailable, Exit
 from harness.jit.compile import ARCHES, compile_kernel, ptx_of
-from harness.studies.sanitizer import compute_sanitizer, left_out, planted, plugin
-from harness.studies.sanitizer.compute_sanitizer import TOOLS, read_log, wrapped
+from harness.studies.sanitizer import compute_sanitizer, left_out, planted, plugin, run
+from harness.studies.sanitizer.compute_sanitizer import TOOLS, Log, read_log, wrapped
 from harness.studies.sanitizer.run import ToolResult, exit_code, page, run_planted
 from harness.suite.launch_plan import Step, plan
 from harness.suite.suite import find_case, load_suites
@@ -101,6 +102,55 @@ def test_errors_are_red_and_say_where(sanitize) -> None:
     assert code is Exit.BYTES_DIFFER
     assert row(text, "racecheck")[3] == "3"
     assert "    3 x Invalid __global__ write at k+0x1 in a.cu:8" in text
+
+
+# Two launches of a case that the tool could not follow, which its summary counts as errors; then a full table.
+LOST = (
+    "========= Internal Sanitizer Error: The Sanitizer encountered an error while launching k and didn't track the "
+    "launch. (Unable to allocate enough memory)\n"
+) * 2 + "========= ERROR SUMMARY: 2 errors\n"
+FULL = "========= Warning: overflow of tracked cuda::barrier structures\n========= ERROR SUMMARY: 0 errors\n"
+
+
+@pytest.mark.parametrize("said", [LOST, FULL])
+def test_cases_of_a_process_in_which_the_tool_broke_down_run_again(sanitize, said: str) -> None:
+    once = f"(found if {{'again', 'planted'}} & {{*log.parts}} else {said!r})"
+    code, text = sanitize("--tool", "synccheck", "-k", "16x16", "--jobs", "1", said=once)
+    assert code is Exit.CLEAN
+    assert row(text, "synccheck")[1:8] == ["2 of 2", "0", "0", "0", "yes", "0", "2"]
+    assert "synccheck ran 2 cases a second time, in half as many processes, because it broke down" in text
+    assert "## synccheck" not in text
+
+
+def test_a_process_that_never_had_its_cases_is_not_clean(tmp_path) -> None:
+    """The tool finds no error in a pytest that could not begin."""
+    done = ToolResult("memcheck", planted=True, cases=3, done=3)
+    run._add(done, run.Process(tmp_path, Log(0, Counter()), None, []))
+    assert exit_code([done]) is Exit.NOISY
+
+
+def test_what_the_second_run_finds_counts(sanitize) -> None:
+    once = f"(found if {{'again', 'planted'}} & {{*log.parts}} else {FULL!r})"
+    code, text = sanitize("--tool", "synccheck", "-k", "16x16", "--jobs", "2", said=once, errors=1)
+    assert code is Exit.BYTES_DIFFER
+    assert row(text, "synccheck")[3] == "1"
+
+
+def test_a_tool_that_breaks_down_twice_is_not_clean_and_no_wrong_kernel(sanitize) -> None:
+    always = f"(found if 'planted' in log.parts else {LOST!r})"
+    code, text = sanitize("--tool", "synccheck", "-k", "16x16", "--jobs", "1", said=always)
+    assert code is Exit.NOISY
+    assert row(text, "synccheck")[1:4] == ["2 of 2", "0", "0"]
+    assert "synccheck broke down again, in 1 process," in text
+
+
+def test_an_error_beside_a_lost_launch_stays_an_error(tmp_path) -> None:
+    log = tmp_path / "log"
+    lost = "========= Internal Sanitizer Error: k was not tracked\n"
+    wrong = "========= Barrier error detected. Divergent thread(s) in warp\n=========     at k+0x1 in a.cu:8\n"
+    for said, errors in ((lost + wrong, 2), (lost + wrong, 1), (wrong, 1), (lost, 1)):
+        log.write_text(f"{said}========= ERROR SUMMARY: {errors} errors\n")
+        assert read_log(log).errors == (wrong in said), said
 
 
 def test_a_tool_that_does_not_see_its_planted_error_is_told_apart(stand_in, tmp_path) -> None:
@@ -251,6 +301,8 @@ def test_what_is_left_open_is_not_clean() -> None:
     assert exit_code([done, ToolResult("racecheck", planted=True)]) is Exit.NOISY
     assert exit_code([replace(done, planted=False)]) is Exit.NOISY
     assert exit_code([replace(done, silent=1)]) is Exit.NOISY
+    assert exit_code([replace(done, again=3)]) is Exit.CLEAN
+    assert exit_code([replace(done, again=3, broken=1)]) is Exit.NOISY
     assert exit_code([replace(done, done=2)]) is Exit.NOISY
     assert exit_code([replace(done, done=2, left_out={"a": "why"})]) is Exit.CLEAN
     assert exit_code([replace(done, done=2, left_out={"a": ""})]) is Exit.NOISY
@@ -261,8 +313,8 @@ def test_what_is_left_open_is_not_clean() -> None:
     assert "## memcheck" not in page("c", "v", {"device": {"gpu": "g", "driver": "d", "nvrtc": "n"}}, "abc", [done])
 
 
-def test_synccheck_is_told_how_many_barriers_a_block_has(tmp_path: Path) -> None:
-    """By itself it detects too few at times, and the launch of a right kernel fails."""
+def test_synccheck_is_told_how_many_barriers_to_track(tmp_path: Path) -> None:
+    """By itself it tracks too few at times, and the launch of a right kernel fails."""
     words = wrapped("compute-sanitizer", "synccheck", tmp_path / "log", 0, ["k"])
-    assert words[words.index("--num-cuda-barriers") + 1] == "65536"
+    assert words[words.index("--num-cuda-barriers") + 1] == "1024"
     assert "--num-cuda-barriers" not in wrapped("compute-sanitizer", "memcheck", tmp_path / "log", 0, ["k"])

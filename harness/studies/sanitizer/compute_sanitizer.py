@@ -6,7 +6,7 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
 
@@ -21,24 +21,30 @@ FIRST_PORT, PORTS = 49152, 64  # for each process, so that parallel ones do not 
 _OPTIONS = {
     "memcheck": ("--padding", "256", "--report-api-errors", "no"),
     "initcheck": ("--check-api-memory-access", "no"),  # memory may come from kernels that are not patched
-    # How many mbarriers it tracks. A launch fails when there are more; its own choice, and 64, were at times too few.
-    "synccheck": ("--num-cuda-barriers", "65536"),
+    # How many mbarriers it tracks. Its own choice, and 64, were at times too few for a process of many kernels, and a
+    # launch failed; 65,536 used up a GPU's memory, and took several times as long.
+    "synccheck": ("--num-cuda-barriers", "1024"),
 }
 _SUMMARY = re.compile(r"(?:ERROR SUMMARY: (\d+) errors?|RACECHECK SUMMARY: (\d+) hazards? displayed)")
 _PREFIX = "========= "
 # The last is said of every process that leaves cases out; what a process did not do, or did wrong, its journal tells.
 _NO_FINDING = ("COMPUTE-SANITIZER", "ERROR SUMMARY", "RACECHECK SUMMARY", "Target application returned an error")
+_LOST_LAUNCH = "Internal Sanitizer Error"  # a launch that was not tracked, for want of memory
+_TABLE_FULL = "overflow of tracked"
 
 
 @dataclass(frozen=True)
 class Log:
     """The log of one process.
 
-    errors: None without a summary; findings: the first line and the location of each report, all locations of a race
+    errors: in kernels, None without a summary
+    findings: the first line and the location of each report, all locations of a race
+    breakdowns: what the tool says of itself, that it lost sight of a launch or that its table was full
     """
 
     errors: int | None
     findings: Counter[str]
+    breakdowns: Counter[str] = field(default_factory=Counter)
 
 
 def executable(named: Path | None = None) -> str:
@@ -83,10 +89,17 @@ def read_log(path: Path) -> Log:
     summaries = [int(found) for pair in _SUMMARY.findall(text) for found in pair if found]
     lines = [line.removeprefix(_PREFIX) for line in text.splitlines() if line.startswith(_PREFIX)]
     findings: Counter[str] = Counter()
+    breakdowns: Counter[str] = Counter()
     for number, line in enumerate(lines):
         if line and not line.startswith((" ", *_NO_FINDING)):
             below = [text.strip() for text in takewhile(lambda text: text.startswith(" "), lines[number + 1 :])]
             # A race has one line for each of the other accesses.
             where = below[:1] + [text for text in below[1:] if text.startswith("and ")]
-            findings[" ".join([line, *where])] += 1
-    return Log(sum(summaries) if summaries else None, findings)
+            own = line.startswith(_LOST_LAUNCH) or _TABLE_FULL in line
+            (breakdowns if own else findings)[" ".join([line, *where])] += 1
+    if not summaries:
+        return Log(None, findings, breakdowns)
+    # The summary counts lost launches as errors.
+    lost = sum(count for line, count in breakdowns.items() if line.startswith(_LOST_LAUNCH))
+    errors = sum(summaries)
+    return Log(max(errors - lost, findings.total()) if lost else errors, findings, breakdowns)

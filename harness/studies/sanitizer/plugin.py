@@ -1,7 +1,7 @@
 """A pytest plugin for runs under compute-sanitizer: allocations of exact sizes, cases left out, and a deadline.
 
 `-p harness.studies.sanitizer.plugin --tool TOOL --stop-at SECONDS`, in seconds since 1970. Writes `sanitizer.json` to
-the run's folder: the number of cases to run, and those left out.
+the run's folder: the cases to run, and those left out.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish(session: pytest.Session) -> None:
     folder = session.config.option.run_dir
     if folder is not None and folder.exists():
-        note = {"cases": len(session.items), "left_out": session.config.stash[LEFT_OUT]}
+        note = {"cases": [item.case.id for item in session.items], "left_out": session.config.stash[LEFT_OUT]}
         (folder / FILE).write_text(json.dumps(note))
 
 

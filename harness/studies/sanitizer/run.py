@@ -35,7 +35,10 @@ class ToolResult:
 
     planted: whether the tool saw its planted error
     cases: how many there were; left_out: case id → reason why the tool does not run it, which may be empty
-    done: how many ran; failed: those whose verdict is not PASS; silent: processes without a summary
+    done: how many ran; failed: those whose verdict is not PASS
+    silent: processes without a summary, or that never had their cases
+    again: how many ran a second time, because the tool broke down in their process, and what it said of that
+    broken: processes in which it broke down that second time
     """
 
     tool: str
@@ -46,6 +49,9 @@ class ToolResult:
     failed: list[str] = field(default_factory=list)
     errors: int = 0
     silent: int = 0
+    again: int = 0
+    breakdowns: Counter[str] = field(default_factory=Counter)
+    broken: int = 0
     seconds: float = 0.0
     findings: Counter[str] = field(default_factory=Counter)
 
@@ -56,9 +62,10 @@ class ToolResult:
 
     @property
     def complete(self) -> bool:
-        """Whether it saw its planted error and ran every case that is not left out for a reason."""
+        """Whether it saw its planted error, ran every case that is not left out for a reason and did not break down."""
         explained = all(self.left_out.values())
-        return self.planted and not self.silent and explained and self.done > 0 and self.missing == 0
+        heard = self.planted and not self.silent and not self.broken
+        return heard and explained and self.done > 0 and self.missing == 0
 
 
 def run_planted(sanitizer: str, tools: Sequence[str], folder: Path) -> dict[str, bool]:
@@ -83,12 +90,56 @@ def run_planted(sanitizer: str, tools: Sequence[str], folder: Path) -> dict[str,
     return seen
 
 
+@dataclass(frozen=True)
+class Process:
+    """A process that ran cases under a tool. cases: the ids it had to run, None if it never knew them"""
+
+    run: Path
+    log: Log
+    cases: list[str] | None
+    left_out: list[str]
+
+    @property
+    def broke_down(self) -> bool:
+        """Whether the tool broke down, so that nothing it said here counts, and it is known what to run again."""
+        return bool(self.log.breakdowns and self.cases)
+
+
 def check(
     sanitizer: str, tool: str, planted: bool, suites: Sequence[str], options: Sequence[str], jobs: int, seconds: float,
     folder: Path,
 ) -> ToolResult:  # fmt: skip
-    """Run the cases under one tool. options: of pytest; seconds: after which no case begins"""
+    """Run the cases under one tool. options: of pytest; seconds: after which no case begins
+
+    The cases of processes in which the tool itself broke down run once more, in half as many processes, which need half
+    the memory, and again for so many seconds.
+    """
     began = time.monotonic()
+    found = ToolResult(tool, planted)
+    processes = _run_cases(sanitizer, tool, suites, options, jobs, seconds, folder)
+    lost = [process for process in processes if process.broke_down]
+    again = [case_id for process in lost for case_id in process.cases]
+    kept = [process for process in processes if process not in lost]
+    if again:
+        words = [*options, *(word for case_id in again for word in ("--case", case_id))]
+        jobs = max(1, min(jobs // 2, len(again)))
+        second = _run_cases(sanitizer, tool, suites, words, jobs, seconds, folder / "again")
+        found.broken = sum(process.broke_down for process in second)
+        kept += second
+    found.again = len(again)
+    found.breakdowns = sum((process.log.breakdowns for process in lost), Counter())
+    left_out = [case_id for process in processes for case_id in process.left_out]
+    found.left_out = {case_id: reason(tool, find_case(case_id)) for case_id in left_out}
+    found.cases = len(left_out)
+    for process in kept:
+        _add(found, process)
+    found.seconds = time.monotonic() - began
+    return found
+
+
+def _run_cases(
+    sanitizer: str, tool: str, suites: Sequence[str], options: Sequence[str], jobs: int, seconds: float, folder: Path
+) -> list[Process]:
     folder.mkdir(parents=True, exist_ok=True)
     commands = {}
     for number in range(jobs):
@@ -100,22 +151,20 @@ def check(
             *("--shard", f"{number + 1}/{jobs}", "--run-dir", str(folder / name), "-q", *options),
         ]
     _run_parallel(commands, folder, seconds + GRACE)
-    found = ToolResult(tool, planted)
+    processes = []
     for name in commands:
-        _add(found, folder / name, read_log(folder / f"{name}.log"))
-    found.seconds = time.monotonic() - began
-    return found
+        run, log = folder / name, read_log(folder / f"{name}.log")
+        note = json.loads((run / NOTE).read_text()) if (run / NOTE).exists() else {}
+        processes.append(Process(run, log, note.get("cases"), note.get("left_out", [])))
+    return processes
 
 
-def _add(found: ToolResult, run: Path, log: Log) -> None:
-    note = json.loads((run / NOTE).read_text()) if (run / NOTE).exists() else {}
-    left_out = {case_id: reason(found.tool, find_case(case_id)) for case_id in note.get("left_out", ())}
-    found.left_out |= left_out
-    found.cases += note.get("cases", 0) + len(left_out)
-    found.silent += log.errors is None and note.get("cases") != 0
-    found.errors += log.errors or 0
-    found.findings += log.findings
-    for record in read_run(run).records if (run / JOURNAL).exists() else ():
+def _add(found: ToolResult, process: Process) -> None:
+    found.cases += len(process.cases or ())
+    found.silent += process.cases is None or (process.log.errors is None and process.cases != [])
+    found.errors += process.log.errors or 0
+    found.findings += process.log.findings
+    for record in read_run(process.run).records if (process.run / JOURNAL).exists() else ():
         found.done += 1
         if record["verdict"] not in (Verdict.PASS, Verdict.EXCLUDED):
             found.failed.append(f"{record['verdict']} {record['case_id']}: {record['reason']}")
@@ -169,6 +218,7 @@ def table(found: Iterable[ToolResult]) -> pd.DataFrame:
             "failed cases": len(each.failed),
             "sees a planted error": "yes" if each.planted else "no",
             "processes without a summary": each.silent,
+            "run again": each.again,
             "seconds": round(each.seconds),
         }
         for each in found
@@ -194,7 +244,7 @@ def page(command: str, version: str, header: Header, commit: str, found: Sequenc
     if any(each.missing for each in found):
         text.append("Cases that are missing were not begun before the tool's time was over.")
     for each in found:
-        text += _left_out_text(each)
+        text += [*_left_out_text(each), *_breakdown_text(each)]
     for each in found:
         lines = [f"{count} x {line}" for line, count in each.findings.most_common(20)] + each.failed[:20]
         if lines:
@@ -208,3 +258,17 @@ def _left_out_text(found: ToolResult) -> Iterator[str]:
         count = f"{len(ids)} case{'s' * (len(ids) != 1)}"
         unexplained = f"{found.tool} left out {count} without a reason: {', '.join(ids)}."
         yield f"{found.tool} leaves out {count}, because {why}." if why else unexplained
+
+
+def _breakdown_text(found: ToolResult) -> Iterator[str]:
+    if found.again:
+        (line, _), *_ = found.breakdowns.most_common(1)
+        yield (
+            f"{found.tool} ran {found.again} cases a second time, in half as many processes, because it broke down "
+            f'in those that had them; it said {found.breakdowns.total()} times such as "{line}".'
+        )
+    if found.broken:
+        yield (
+            f"{found.tool} broke down again, in {found.broken} process{'es' * (found.broken != 1)}, so not all of "
+            "their launches were checked; with nothing else on the GPU, and fewer --jobs, it has more memory."
+        )
