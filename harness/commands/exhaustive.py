@@ -16,7 +16,7 @@ from harness.studies import approximations, exhaustive_casts
 
 @click.command()
 @click.option("--approximate", is_flag=True, help="measure ex2.approx and its kin instead, for the emulator's tables")
-@click.option("--only", default="", metavar="TEXT", help="of these, those with this in their name; nothing is written")
+@click.option("--only", default="", metavar="TEXT", help="only instructions with TEXT in their name; writes no table")
 @_shared.out("write the table there, not where the emulator looks")
 def command(approximate: bool, only: str, out: Path | None) -> int:
     """Prove both scalar casts over all 2^32 float32 patterns, on a GPU.

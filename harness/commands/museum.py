@@ -22,7 +22,7 @@ from harness.studies.sanitizer.compute_sanitizer import executable
 @click.option("-k", "expression", default="", metavar="TEXT", help="only exhibits with this in their name or thread")
 @click.option("-v", "verbose", is_flag=True, help="print what each fault says, too")
 @click.option("--sanitizer", "named", metavar="[PATH]", is_flag=False, flag_value="", default=None,
-              help="show beside it what compute-sanitizer, which is looked for, says on a GPU")  # fmt: skip
+              help="also show what compute-sanitizer, at PATH or searched for, says on a GPU")  # fmt: skip
 @click.option(
     "--jobs",
     type=click.IntRange(1),

@@ -3,6 +3,6 @@
 `against_baseline` compares a run with the stored times that `baseline` keeps, where `comparable` says that they can be.
 For `harness gate --base`, `checkout` fetches the other revision, `revision_bench` times one case of both in the random
 order of `interleave`, `decision` derives the verdict, and `revision_run` goes through the cases. `report` writes both
-kinds; `self_test` plants slowdowns. May import `contract/`, `suite/`, `device/`, `verify/`, `bench/`, `report/` and the
-records and headers of `runner/`; only commands and `studies/peers` import it.
+kinds; `self_test` plants slowdowns. May import `contract/`, `suite/`, `jit/`, `device/`, `verify/`, `records/`,
+`bench/` and `report/`; only `commands/`, `studies/peers` and `studies/fuzz` import it.
 """

@@ -1,4 +1,4 @@
-// Keeps a stream busy, so that what does not wait for its turn on it can be told from what does.
+// Keeps a stream busy, to detect work that was not queued on that stream: such work does not wait for this kernel.
 using u64 = unsigned long long;
 
 struct Launch {

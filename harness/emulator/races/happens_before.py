@@ -1,8 +1,8 @@
 """The order that fences and strong accesses make between threads, of one block or of several.
 
-What a thread did, or knew, before a fence is published when it, or a thread behind a barrier, next updates an address
-by a strong access. Who accesses that address so later acquires it, and knows it when it, or a thread behind a barrier,
-has fenced. A store that depends on what was acquired needs no fence.
+Release: what a thread did or knew before a fence is published when that thread, or one behind a common barrier, next
+updates an address by a strong access. Acquire: a thread that then accesses the address knows this once it, or a thread
+behind a common barrier, has fenced. A store that depends on what was acquired needs no fence.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ __device__ __forceinline__ u32 mul_f16x2(u32 a, u32 b) {
   return product;
 }
 
-// Two block scales in f16, times 2^7 for what codes lack: dequant_4 places them in units of 2^-14.
+// Two block scales in f16, times 2^7. dequant_4 decodes a code to code * 2^-14, so a product is in units of kF16Unit.
 struct ScalesF16x2 {
   u32 pair;
 

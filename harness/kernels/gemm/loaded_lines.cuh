@@ -33,8 +33,8 @@ struct LoadedLines {
     load(0);
   }
 
-  // Loads the next stage. Beyond K, codes of a stage before stay and scales are zero: of a whole block here, of the odd
-  // half of a pair by the padding that operands have.
+  // Loads the next stage. Beyond K, registers keep old codes, and scales of zero cancel them: set here if both blocks
+  // of the pair are beyond K, read from the operand's zero padding if only the odd one is.
   // odd: the stage's number modulo 2, known to the compiler
   __device__ void load(int odd) {
 #pragma unroll

@@ -106,15 +106,15 @@ struct MainloopWgmma {
         });
         lines.load(1 - i);
         shared.ready[turn.slot].wait(turn.parity);
-        // For all wgmmas: ptxas takes the registers of one that is still under way for others (CUDA 13.0).
+        // Waits for all wgmmas: ptxas (CUDA 13.0) reuses the registers of a wgmma that is still in flight.
         wgmma_wait();
         if (stage + i > 0) shared.read[slot_before].arrive();
         wgmma_fence();
         const u64 from = descriptor + turn.slot * u32(sizeof(Decoded) >> 4);
 #pragma unroll
         for (int step = 0; step < kSteps; ++step) {
-          // The first wgmma of all writes its sums and adds to none: with zeros to add to, the compiler would run all
-          // wgmmas one after the other.
+          // The very first wgmma overwrites `sum` instead of accumulating: if `sum` were zeroed first, the compiler
+          // would serialize all wgmmas.
           wgmma_128(sum, m16[i][step], from + step * (2 * kToNextK >> 4), step > 0 || stage + i > 0);
         }
         wgmma_commit_group();

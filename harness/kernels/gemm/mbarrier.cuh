@@ -7,12 +7,12 @@
 
 __device__ __forceinline__ u32 smem_address(const void* memory) { return u32(__cvta_generic_to_shared(memory)); }
 
-// A barrier in shared memory whose phase ends when so many have arrived, and all bytes that `copy` announced
+// A barrier in shared memory. A phase ends after `arrivals` arrivals and all bytes that `copy` expects.
 struct Mbarrier {
   u64 state;
 
-  // One thread calls this. Others may use the barrier once they have synchronised with it, and copies, which count as one
-  // arrival, behind a fence_proxy_async. arrivals: in each phase
+  // One thread calls this. Other threads may use the barrier once they have synchronised with it; a copy may use the
+  // barrier after a fence_proxy_async. arrivals: in each phase, of warps and of copies, each copy counting as one
   __device__ void init(u32 arrivals = 1) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(smem_address(&state)), "r"(arrivals) : "memory");
   }

@@ -16,7 +16,7 @@ __device__ __forceinline__ void cp_async(void* target, const void* source, bool 
                : "memory");
 }
 
-// As cp_async<16>, past the L1, and the 256 bytes around it go to the L2.
+// As cp_async<16>, but bypasses the L1 and prefetches the surrounding 256 bytes into the L2.
 __device__ __forceinline__ void cp_async_16(void* target, const void* source, bool used) {
   const u32 address = u32(__cvta_generic_to_shared(target));
   asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;" ::"r"(address), "l"(source), "r"(used ? 16 : 0)

@@ -11,9 +11,9 @@ __device__ __forceinline__ void let_next_launch_begin() {
 #endif
 }
 
-// Waits until the launch ahead has ended and its memory is visible; not at all if this one did not begin early. A thread
-// that reads what the launch ahead wrote calls this, or a barrier puts it behind a thread that did. Some thread of an
-// early grid has to call it even if none reads, or the grid might end before the launch ahead.
+// Waits until the launch ahead has ended and its memory is visible; returns at once if this launch did not begin early.
+// Before a thread reads what the launch ahead wrote, it calls this, or passes a barrier after a thread that did. Some
+// thread of an early grid must call it even if none reads, or the grid might end before the launch ahead.
 __device__ __forceinline__ void wait_for_launch_ahead() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");

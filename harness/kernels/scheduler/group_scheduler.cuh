@@ -81,7 +81,7 @@ struct TensorPair {
       if (index < extents.num_tensors) {
         rows[i] = int(__ldg(extents.first_dims + index));
         cols[i] = int(__ldg(extents.last_dims + index));
-        // Read here for every tensor: to read it for the right one, once that is found, would be a second wait.
+        // Loaded for every tensor at once: loading only the item's own, after the search, would add a memory latency.
         element[i] = __ldg(extents.tensor_offsets + index);
         items[i] = items_of(rows[i], cols[i]);
       }

@@ -2,8 +2,8 @@
 #pragma once
 
 enum class Schedule {
-  tiles,       // a CTA for each tile of the extents rounded up to 128, of a product's output as they are; some are
-               // beyond the last row
+  tiles,       // a CTA for each tile of the extents, which are rounded up to 128 except for a product's output; some
+               // CTAs are beyond the last row
   persistent,  // blocks_per_sm CTAs on each SM, but no more than there are tiles
   resident,    // a CTA for each tile, all at once, so that they may wait for each other
   patches,     // a CTA for each tile if that gives each SM blocks_per_sm of them, else for each 128x128
