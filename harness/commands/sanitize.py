@@ -9,14 +9,15 @@ from pathlib import Path
 import click
 
 from harness.commands import _shared
-from harness.errors import Exit
-from harness.files import RESULTS, SUITES, write_text
+from harness.errors import Exit, UsageError
+from harness.files import RESULTS, write_text
 from harness.records.run_folder import gpu_folder, new_header, shown
 from harness.report.console import show
+from harness.runner.selection import Narrowing, select
 from harness.runner.supervisor import SUPERVISOR
-from harness.studies.sanitizer.compute_sanitizer import TOOLS, executable
+from harness.studies.sanitizer.compute_sanitizer import MOST_JOBS, TOOLS, executable
 from harness.studies.sanitizer.run import check, exit_code, header_of, page, run_planted, table
-from harness.suite.suite import load_suites
+from harness.suite.suite import load_suites, suite_of
 
 
 @click.command()
@@ -24,7 +25,8 @@ from harness.suite.suite import load_suites
 @click.option("--tool", "tools", multiple=True, type=click.Choice(TOOLS), help="only this tool (all four)")
 @click.option("--set", "set_name", default="smoke", show_default=True, metavar="NAME", help="set of cases")
 @click.option("-k", "expression", metavar="EXPRESSION", help="only cases whose names match, as in pytest")
-@click.option("--jobs", default=max(1, (os.cpu_count() or 2) - 1), show_default="processors - 1", help="side by side")
+@click.option("--jobs", type=click.IntRange(1, MOST_JOBS), default=min(MOST_JOBS, max(1, (os.cpu_count() or 2) - 1)),
+              show_default="processors - 1", help="side by side")  # fmt: skip
 @click.option(
     "--seconds", type=_shared.Number(0), default=60.0, show_default=True, help="begin no case of a tool after that long"
 )
@@ -37,11 +39,15 @@ def command(
 ) -> int:  # fmt: skip
     """Run the suites under compute-sanitizer on a GPU: memcheck, initcheck, synccheck and racecheck.
 
-    Exits with 1 for an error or a failed case, 3 if a tool did not finish, 4 if it cannot run at all.
+    Exits with 1 for an error or a failed case, 3 if a tool did not finish, 4 if it cannot run at all, 64 if there is no
+    such case.
     """
+    paths = [suite_of(name).path for name in recipes] if recipes else [suite.path for suite in load_suites()]
+    if not select(paths, set_name, narrowing=Narrowing(keyword=expression or "")):
+        raise UsageError(f"no case of set {set_name} matches -k {expression!r}; harness list shows their names")
     program = executable(named)
-    tools = tools or TOOLS
-    suites = [str(SUITES / f"{name}.yaml") for name in recipes or sorted(suite.recipe for suite in load_suites())]
+    tools = tuple(dict.fromkeys(tools)) or TOOLS
+    suites = sorted(map(str, paths))
     words = ["--set", set_name, *(("-k", expression) if expression else ())]
     folder = Path(tempfile.mkdtemp(prefix="sanitize-"))
     click.echo(f"logs are in {folder}")

@@ -286,6 +286,12 @@ TRIES = """
 64 bench --lf casts
 64 sanitize --tool x
 64 sanitize --jobs x
+64 sanitize --jobs 0
+64 sanitize --jobs 300000
+64 sanitize nonsense
+64 sanitize --set nonsense
+64 sanitize -k "16x16 and ("
+64 sanitize -k nothing_is_called_so
 64 speed --row nope
 64 speed --ratio x
 64 speed --ratio nan

@@ -231,6 +231,18 @@ def test_a_missing_tool_is_a_sentence(monkeypatch, tmp_path) -> None:
         compute_sanitizer.executable(Path("nowhere"))
 
 
+def test_a_tool_is_run_once_however_often_it_is_named(sanitize) -> None:
+    code, text = sanitize("--tool", "memcheck", "--tool", "memcheck", "-k", "16x16", "--jobs", "1")
+    assert code is Exit.CLEAN
+    assert row(text, "memcheck")[1] == "2 of 2"  # the row is there once
+
+
+def test_a_program_of_this_folder_is_not_looked_for_on_the_path(monkeypatch, tmp_path, stand_in) -> None:
+    program = Path(stand_in())
+    monkeypatch.chdir(tmp_path)
+    assert compute_sanitizer.executable(Path(f"./{program.name}")) == str(program)
+
+
 def test_only_our_kernels_are_patched_and_ports_do_not_meet() -> None:
     one, other = (compute_sanitizer.wrapped("s", "memcheck", Path("log"), n, ["per_tensor_amax"]) for n in (0, 1))
     assert "kns=_Z15per_tensor_amax" in one

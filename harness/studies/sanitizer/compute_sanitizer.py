@@ -17,6 +17,7 @@ from harness.jit.signature import read_signatures
 TOOLS = ("memcheck", "initcheck", "synccheck", "racecheck")
 PLACES = ("/usr/local/cuda/bin", "/usr/local/cuda/compute-sanitizer")
 FIRST_PORT, PORTS = 49152, 64  # for each process, so that parallel ones do not collide
+MOST_JOBS = (1 << 16) // PORTS - FIRST_PORT // PORTS
 
 _OPTIONS = {
     "memcheck": ("--padding", "256", "--report-api-errors", "no"),
@@ -50,7 +51,8 @@ class Log:
 def executable(named: Path | None = None) -> str:
     """compute-sanitizer, as named, on the PATH or in CUDA's folders. Raises DeviceUnavailable if it is not there."""
     places = ["compute-sanitizer", *(f"{place}/compute-sanitizer" for place in PLACES)]
-    found = next(filter(None, map(shutil.which, [str(named)] if named else places)), None)
+    # A name without a slash would be looked for on the PATH.
+    found = next(filter(None, map(shutil.which, [str(named.absolute())] if named else places)), None)
     if found is None:
         where = f"{named} cannot be run" if named else f"it is neither on the PATH nor in {' or '.join(PLACES)}"
         raise DeviceUnavailable(
