@@ -178,3 +178,21 @@ extern "C" __global__ void k(unsigned* x) {
 }"""
     sentence = fault(source, buffer("x", words(4)), kind="out_of_bounds", marker="// inner", block=1)
     assert sentence.endswith(f", inlined at {line_of(source, '// call')}")
+
+
+def test_more_threads_than_a_barrier_is_for() -> None:
+    """Any four of the eight warps may pass, so two groups of warps must not share a barrier without order."""
+    source = """
+extern "C" __global__ void k(unsigned* out) {
+  __shared__ unsigned s[256];
+  const unsigned group = threadIdx.x / 128;
+  s[threadIdx.x] = threadIdx.x;
+  asm volatile("bar.sync %0, 128;" ::"r"(BARRIER) : "memory");  // here
+  out[threadIdx.x] = s[group * 128 + 127 - threadIdx.x % 128];
+}"""
+    out = words(256)
+    run(source.replace("BARRIER", "group + 1"), buffer("out", out), block=256)
+    assert (out[:128] == np.arange(128)[::-1]).all()
+    wrong = source.replace("BARRIER", "1")
+    sentence = fault(wrong, buffer("out", words(256)), kind="divergent_barrier", marker="// here", block=256)
+    assert "meets at barrier 1 with 256 threads at once, and it is for 128" in sentence

@@ -109,6 +109,20 @@ class Barriers:
             sentence += f"for a multiple of {WARP} threads"
             self.batch.fault("divergent_barrier", self._instruction(number), lane, sentence)
 
+    def _require_no_more(self, meeting: np.ndarray, wanted: np.ndarray, here: np.ndarray, which: int) -> None:
+        """Raise Fault where more threads than its count meet at a barrier at once: any of them might pass first.
+
+        meeting, wanted: (blocks,) threads; here: lanes that wait
+        """
+        more = (meeting > wanted) & here.any(axis=1)
+        if more.any():
+            lane = int(np.argmax(here & more[:, None]))
+            block = lane // self.batch.threads
+            sentence = f"meets at barrier {which} with {int(meeting[block])} threads at once, and it is for "
+            sentence += f"{int(wanted[block])}: which of them pass first is left to chance; give each group a barrier"
+            number = next(number for number, lanes in self.parked.items() if lanes.flat[lane])
+            self.batch.fault("divergent_barrier", self._instruction(number), lane, sentence)
+
     def complete(self, barrier: Barrier, lanes: np.ndarray, blocks: np.ndarray | None) -> None:
         """All threads of a barrier of the whole block arrived. blocks: (blocks,) bool, None for all"""
         self.batch.barrier(blocks)
@@ -148,10 +162,7 @@ class Barriers:
             yield self._unpark(number, lanes)
 
     def _release_counted(self, barrier: Barrier, which: int) -> Iterator[tuple[int, np.ndarray]]:
-        """A barrier with a thread count: a warp counts once all its live lanes wait, at any instruction.
-
-        Of more warps than the count, the first pass, and the others wait for as many again.
-        """
+        """A barrier with a thread count: a warp counts once all its live lanes wait, at any instruction."""
         batch = self.batch
         waiting_at = {number: self._waiting(number, which) for number in self.parked if not self._is_warp_wide(number)}
         here = reduce(np.logical_or, waiting_at.values())
@@ -159,8 +170,9 @@ class Barriers:
         whole = (waiting == live) & (waiting != 0)
         arrived = self.arrived.get(which, 0)
         wanted = (batch.registers[barrier.count] * here).max(axis=1)
-        whole &= 32 * (np.cumsum(whole, axis=1) - 1) + np.reshape(arrived, (-1, 1)) < wanted[:, None]
-        blocks = (wanted > 0) & (32 * np.count_nonzero(whole, axis=1) + arrived >= wanted)
+        meeting = 32 * np.count_nonzero(whole, axis=1) + arrived
+        self._require_no_more(meeting, wanted, here, which)
+        blocks = (wanted > 0) & (meeting >= wanted)
         blocks &= whole.any(axis=1)
         if not blocks.any():
             return

@@ -70,6 +70,12 @@ def tiny_amax(rng: np.random.Generator, rows: int, cols: int, dtype: str) -> np.
     return x * F32(2.0**-14 if dtype == "fp16" else 2.0**-119)
 
 
+def large_amax(rng: np.random.Generator, rows: int, cols: int, dtype: str) -> np.ndarray:
+    """An amax of 2^118, at which the amax times a code and its scale overflows, and no value does; in fp16, 2^14."""
+    x = rng.uniform(-1, 1, (rows, cols)).astype(F32)
+    return x * F32(2.0**14 if dtype == "fp16" else 2.0**118)
+
+
 def near_floor(rng: np.random.Generator, rows: int, cols: int, dtype: str) -> np.ndarray:
     """Amaxes of rows and columns within four binades of 1e-12, the floor of two recipes; fp16: zeros.
 

@@ -83,6 +83,10 @@ def tiny_amax(x: np.ndarray, dtype: str) -> Claims:
     yield from uniform(x, 2.0**-14 if dtype == "fp16" else 2.0**-119)
 
 
+def large_amax(x: np.ndarray, dtype: str) -> Claims:
+    yield from uniform(x, 2.0**14 if dtype == "fp16" else 2.0**118)
+
+
 def near_floor(x: np.ndarray, dtype: str) -> Claims:
     if dtype == "fp16":
         yield not x.any(), "fp16 rounds such values to zero"
