@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import io
 import os
 import pkgutil
 import re
@@ -140,6 +141,9 @@ def _have_outputs() -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), number)
             os.set_inheritable(number, True)
             setattr(sys, name, os.fdopen(number, "w", encoding="utf-8"))
+        elif isinstance(getattr(sys, name), io.TextIOWrapper):
+            # A locale may lack the lines of a table; that is no reason to end with 1, by which a byte differs.
+            getattr(sys, name).reconfigure(errors="backslashreplace")
 
 
 def _close_output() -> None:

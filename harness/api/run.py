@@ -107,7 +107,7 @@ def compare_outputs(
     expect: what they should be; the NumPy oracle's answer, if absent
     inputs: what both were computed from; what the case draws, if absent
 
-    Raises UsageError for a field that is missing, and for one of another dtype or shape.
+    Raises UsageError for a field that is missing or that the case has not, and for one of another dtype or shape.
     """
     case = case_of(case)
     fields = output_fields(case)
@@ -130,6 +130,7 @@ def _accepts(right: np.ndarray | Interval, found: np.ndarray) -> bool:
 
 def _fields_of(name: str, arrays: Mapping[str, Any], fields: Mapping[str, Field]) -> dict[str, Any]:
     require_arrays(name, arrays)
+    _require_known(name, arrays, fields)
     found: dict[str, Any] = {}
     for field_name, field in fields.items():
         if field_name not in arrays:
@@ -146,11 +147,18 @@ def _fields_of(name: str, arrays: Mapping[str, Any], fields: Mapping[str, Field]
     return found
 
 
+def _require_known(name: str, arrays: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+    for other in arrays:
+        if other not in known:
+            raise UsageError(f"{name} has '{other}', which nothing reads; there are {', '.join(known)}")
+
+
 def _inputs(case: Case, inputs: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
     if inputs is None:
         return make_inputs(case)
     require_arrays("inputs", inputs)
     drawn = make_inputs(case)
+    _require_known("inputs", inputs, drawn)
     found = {}
     for name, value in drawn.items():
         if name not in inputs:

@@ -19,6 +19,7 @@ from harness.verdict import Result
 @click.command()
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=_shared.FOLDER)
 @click.option("--into", required=True, metavar="DIR", type=_shared.NEW_FOLDER, help="new run")
+@_shared.recipe_dir
 def command(runs: Sequence[Path], into: Path) -> int:
     """Make one run of all shards of a run, with their times if they have any.
 

@@ -3,20 +3,26 @@ from __future__ import annotations
 import re
 
 import click
-from rich.table import Table
+import pandas as pd
 
-from harness import text
 from harness.files import KERNELS
+from harness.report.console import show
 from harness.suite.suite import Suite, load_suites
 
 
 @click.command()
 def command() -> None:
     """List the recipes and pipelines: what each is, the contract's section, and its flags."""
-    table = Table("recipe", "what it is", "contract", "flags")
-    for suite in sorted(load_suites(), key=lambda suite: (bool(suite.file.pipeline), suite.file.sections)):
-        table.add_row(suite.recipe, _description(suite), suite.file.contract, ", ".join(suite.file.axes))
-    text.console().print(table)
+    rows = [
+        {
+            "recipe": suite.recipe,
+            "what it is": _description(suite),
+            "contract": suite.file.contract,
+            "flags": ", ".join(suite.file.axes),
+        }
+        for suite in sorted(load_suites(), key=lambda suite: (bool(suite.file.pipeline), suite.file.sections))
+    ]
+    show(pd.DataFrame(rows), "")
 
 
 def _description(suite: Suite) -> str:

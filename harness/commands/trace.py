@@ -29,7 +29,7 @@ POISON = 0xA5
 @click.option("--at", "element", default="0,0", metavar="R,C", help="an element of the tensor (0,0)")
 @click.option("--tensor", default=0, metavar="G", help="a tensor of a group; the first is 0 (0)")
 @click.option("--thread", metavar="B,T", help="follow thread T of block B on the emulator, instruction by instruction")
-@click.option("--lines", type=click.IntRange(1), default=400, show_default=True, help="most lines of --thread")
+@click.option("--lines", type=click.IntRange(1), metavar="N", help="most lines of --thread (400)")
 @_shared.device()
 @click.option("--target", metavar="SM", help="what the kernel is compiled for (the device's first)")
 @_shared.recipe_dir
@@ -39,7 +39,7 @@ def command(
     element: str,
     tensor: int,
     thread: str | None,
-    lines: int,
+    lines: int | None,
     device_name: str,
     target: str | None,
 ) -> int:
@@ -54,7 +54,9 @@ def command(
             raise UsageError(
                 "--thread follows instructions; --field, --at and --tensor name a block, so leave them out"
             )
-        return _thread(case, thread, lines, device_name, target)
+        return _thread(case, thread, lines or 400, device_name, target)
+    if lines is not None:
+        raise UsageError("--lines bounds what --thread shows; name a thread, or leave it out")
     match = re.fullmatch(r"(\d+),(\d+)", element)
     if match is None:
         raise UsageError(f"--at '{element}' is not an element; write row,column, as in 17,4")

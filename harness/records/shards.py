@@ -38,7 +38,10 @@ def join(runs: Sequence[RunFiles], into: Path) -> RunFiles:
         "merged": [str(run.path) for run in runs],
     }
     if seal.selection_digest(record["case_id"] for record in records) != about["selection"]:
-        raise UsageError(f"{_names(runs)} together are not the cases that were selected")
+        raise UsageError(
+            f"{_names(runs)} together are not all cases of their selection: -k, --deselect or a node id left some out; "
+            "run the shards without these"
+        )
     return RunFiles(into, records, _times_header(runs) if about["timed"] else {}, about)
 
 

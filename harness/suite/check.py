@@ -88,8 +88,8 @@ def _axis_errors(flag: str, values: Sequence[FlagValue]) -> Errors:
     if flag == flag_values.EDGES:
         yield ("axes", flag), f"a flag cannot be called '{flag}': launches have one of that name, by the key `tile`"
     for index, value in enumerate(values):
-        if flag_values.position(value, values[:index]) is not None:
-            yield ("axes", flag, index), f"axis {flag} lists '{spell(value)}' twice"
+        if spell(value) in map(spell, values[:index]):
+            yield ("axes", flag, index), f"axis {flag} lists '{spell(value)}' twice, as case ids write it"
 
 
 def _memory_errors(file: SuiteFile, route: Route, launch: Launch) -> Errors:
@@ -113,6 +113,9 @@ def block_errors(file: SuiteFile, route: Route, block: Block, root: Path) -> Err
         yield (*route, "shapes", index), shapes.block_error(file, block_axes(file, block), shape)
     for index, name in enumerate(block.inputs):
         yield (*route, "inputs", index), input_error(name, root)
+    for index, mode in enumerate(block.modes):
+        if mode in block.modes[:index]:
+            yield (*route, "modes", index), f"mode '{mode}' is there twice"
 
 
 def input_error(name: str, root: Path) -> str | None:

@@ -21,9 +21,15 @@ Cover = Literal["pairwise", "product", "each"]
 Mode = Literal["eager", "graph"]
 
 
+# A case id has its flags between slashes, as name=value with commas, and a line and a shell's word to itself.
+_WORD = re.compile(r"[^\s/,=\x00-\x1f\x7f-\x9f\ud800-\udfff]+")
+
+
 def _flag_value(value: Any) -> FlagValue:
     if not isinstance(value, bool | int | float | str):
         raise ValueError("a flag's value is a word, true, false or a number")
+    if not _WORD.fullmatch(spell(value)):
+        raise ValueError("a flag's value stands in case ids, so it has a letter and no space, slash, comma or '='")
     return value
 
 

@@ -140,9 +140,10 @@ def as_float8() -> dict:
     [
         (QUANTIZER, swapped, "actual['rowwise_amax'] is >f4 (1,); it must be float32 (1,)"),
         (QUANTIZER, as_float8, "there is a torch.float8_e4m3fn tensor; pass its bytes, .view(torch.uint8)"),
+        (QUANTIZER, lambda: harness.ask_oracle(QUANTIZER) | {"x": 1}, "actual has 'x', which nothing reads; there are"),
         (PRODUCT, lambda: harness.ask_oracle(PRODUCT), "actual['output'] is an interval, which has no bytes; give it"),
     ],
-    ids=["bytes in the other order", "a dtype that NumPy lacks", "an interval"],
+    ids=["bytes in the other order", "a dtype that NumPy lacks", "a field too many", "an interval"],
 )
 def test_arrays_that_are_not_the_fields_are_refused(case, actual, sentence):
     with pytest.raises(UsageError) as told:
@@ -166,3 +167,8 @@ def test_inputs_that_are_written_over_change_no_answer():
     wrong = harness.ask_oracle(QUANTIZER, "numpy", inputs)
     assert harness.compare_outputs(QUANTIZER, wrong).startswith("MISMATCH")
     assert harness.verify_case(QUANTIZER, "emulator").verdict is harness.Verdict.PASS
+
+
+def test_an_input_that_no_kernel_reads_is_refused():
+    with pytest.raises(UsageError, match="inputs has 'x', which nothing reads; there are input"):
+        harness.run_kernel(QUANTIZER, "emulator", inputs=harness.make_inputs(QUANTIZER) | {"x": 1})

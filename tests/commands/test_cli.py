@@ -133,6 +133,7 @@ def test_a_list_on_a_terminal_ends_with_counts_and_the_option_that_has_the_reaso
         (("list", "nowhere.yaml"), "there is no suite"),
         (("trace", "per_tensor/default/16x17/normal/eager"), "cols = 17 is not a positive multiple of 16"),
         (("trace", "per_tensor/default/16x16/normal/eager", "--at", "3"), "--at '3' is not an element"),
+        (("trace", "per_tensor/default/16x16/normal/eager", "--lines", "3"), "--lines bounds what --thread shows"),
     ],
 )
 def test_a_mistake_is_one_sentence(harness, arguments: tuple[str, ...], sentence: str):
@@ -243,6 +244,15 @@ def test_a_reader_that_has_read_enough_ends_the_command_by_sigpipe():
 def test_a_full_disk_behind_both_outputs_leaves_the_exit_code(words):
     line = f"{shlex.quote(sys.executable)} -m harness {words} >/dev/full 2>/dev/full; echo $?"
     assert subprocess.run(["sh", "-c", line], capture_output=True, text=True).stdout == f"{Exit.USAGE}\n"
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_terminal_that_lacks_a_character_gets_its_number(encoding):
+    """A traceback would end with 1, by which a byte differs."""
+    words = [sys.executable, "-m", "harness", "recipes"]
+    done = subprocess.run(words, capture_output=True, text=True, env={**os.environ, "PYTHONIOENCODING": encoding})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "shape_representation" in done.stdout, "a flag that is cut off cannot be typed"
 
 
 def test_without_a_command_the_help_is_shown_as_it_is(harness):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from own_recipe import written
 from runs_on_disk import IDS, about, excluded, mismatch, passed, shard, timed_shard, write_run
 from timed_runs import HEADER
 
@@ -49,6 +52,17 @@ def test_a_folder_that_holds_a_run_is_refused_by_the_option_that_merge_has(tmp_p
     said = f"error: {tmp_path}/all already holds a run; merging makes a new one, so name another --into\n"
     assert capsys.readouterr().err == said
     assert (tmp_path / "all" / "journal.jsonl").read_bytes() == before
+
+
+def test_shards_of_a_recipe_of_the_users_become_one_run(tmp_path: Path):
+    own = ("--recipe-dir", str(written(tmp_path / "own")))
+    runs = [tmp_path / name for name in "ab"]
+    for number, run in enumerate(runs, 1):
+        words = ("verify", *own, "--device", "emulator", "-n", "0", "--shard", f"{number}/2", "--run-dir", str(run))
+        subprocess.run([sys.executable, "-m", "harness", *words], check=True, capture_output=True)
+    words = ("merge", *own, *map(str, runs), "--into", str(tmp_path / "all"))
+    done = subprocess.run([sys.executable, "-m", "harness", *words], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_shards_of_a_set_become_the_set(tmp_path: Path):
@@ -137,7 +151,7 @@ def test_a_case_is_in_one_shard(tmp_path: Path, refused):
 
 def test_shards_that_lack_a_case_of_the_selection_are_refused(tmp_path: Path, refused):
     said = refused(shard(tmp_path, 1, IDS[:2]), shard(tmp_path, 2, IDS[3:]))
-    assert "together are not the cases that were selected" in said
+    assert "are not all cases of their selection: -k, --deselect or a node id left some out" in said
 
 
 def test_a_set_is_whole(tmp_path: Path, refused):

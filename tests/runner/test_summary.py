@@ -56,6 +56,23 @@ def test_two_wrong_cases_are_shown_and_the_others_counted():
     assert "      38  for other reasons" in lines
 
 
+def test_inputs_that_no_case_compared_are_named():
+    """A subject that takes few flags may miss all cases that have NaN."""
+    found = [
+        Result(f"toy/default/16x16/{name}/eager", "toy", verdict, "r")
+        for name, verdict in [
+            ("normal", Verdict.PASS),
+            ("specials_nan", Verdict.EXCLUDED),
+            ("ties", Verdict.EXCLUDED),
+            ("ties", Verdict.PASS),
+            ("huge", Verdict.EXCLUDED),
+        ]
+    ]
+    told = summary.render(found, Counter(), 1.0, 100).splitlines()
+    assert "no compared case has the input huge, specials_nan" in told
+    assert not any("no compared" in line for line in summary.render(found[:1], Counter(), 1.0, 100).splitlines())
+
+
 @pytest.mark.parametrize(
     ("story", "said"),
     [("MISMATCH  x\nfield     y\ncause     nibble swap: two\n", "nibble swap: two"), ("MISMATCH  x", "0 of a long")],
