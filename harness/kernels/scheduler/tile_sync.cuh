@@ -39,6 +39,7 @@ struct TileSync {
       before = atomicAdd(&left, 1u);
       __threadfence();
     }
+    __syncwarp();  // a shuffle orders no memory
     if (__shfl_sync(~0u, before, 0) != tiles - 1) return;
 #pragma unroll
     for (int i = 0; i < kLines; i += 32) atomicExch(maxima + i + lane, 0u);
