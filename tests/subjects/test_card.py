@@ -279,6 +279,16 @@ def test_a_wrong_launch_names_what_is_wrong(folder: Path, old: str, new: str, ve
     assert "\n" not in result.reason
 
 
+@pytest.mark.parametrize(("outputs", "verdict"), [("rowwise", Verdict.PASS), ("both", Verdict.UNWRITTEN)])
+def test_a_launch_without_blocks_is_left_out_of_a_case_without_elements(folder: Path, outputs: str, verdict: Verdict):
+    names = [f"{side}_{kind}" for side in ("rowwise", "columnwise") for kind in ("data", "scale_inv", "amax")]
+    pointers = ", ".join(names[: 3 if outputs == "rowwise" else 6])
+    table = launch("by_table", f"pointers: [{pointers}]", "i32: rows", "i32: cols")
+    own(folder, f"{table}    grid: (rows + 63) // 64\n", recipe="row_scaled")
+    result = judged(f"row_scaled/outputs={outputs}/0x80/normal/eager")
+    assert result.verdict is verdict, result.reason  # columnwise, there is an amax of 0 for every column
+
+
 @pytest.mark.parametrize(
     "old, new, verdict",
     [

@@ -69,6 +69,7 @@ def program() -> CardOnGpu:
     """On the card of this folder, with arrays at addresses of no GPU."""
     found = object.__new__(CardOnGpu)
     found.card = read_card("card.yaml")
+    found.case = find_case("swizzle/default/48x80/normal/eager")
     found.code, found.numbers = found.card.code_for("sm_90a"), {"rows": 10, "cols": 32}
     places = {"scale_inv": 0x1000, "swizzled_scale_inv": 0x2000}
     found.arrays = {name: SimpleNamespace(data=SimpleNamespace(ptr=place)) for name, place in places.items()}
@@ -116,6 +117,14 @@ def test_the_pointers_to_the_tensors_of_a_group_are_put_into_memory(calls: list[
     assert [int.from_bytes(ctypes.string_at(place, 8), "little") for place in places] == [0x9000, 0x12000]
     starts = np.array([0, 0, 128 * 12, 128 * 12], np.uint64)  # of scales of no rows, 128, none and 256
     assert tables == [(starts + first).tobytes() for first in (0x1000, 0x2000)]
+
+
+def test_the_driver_gets_no_launch_without_blocks_of_a_case_without_elements(calls: list[tuple]):
+    found = program()
+    found.numbers["rows"] = 0
+    assert len(list(found._card_calls())) == 1
+    found.case = find_case("row_scaled/default/0x80/normal/eager")
+    assert list(found._card_calls()) == []
 
 
 def test_what_the_driver_refuses_names_the_launch(calls: list[tuple], monkeypatch: pytest.MonkeyPatch):

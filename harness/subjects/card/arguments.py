@@ -9,6 +9,7 @@ from typing import Protocol
 import ml_dtypes
 import numpy as np
 
+from harness.contract.case import Case
 from harness.emulator.tensor_elements import BITS
 from harness.emulator.tensor_map import MalformedMap, TensorMap
 from harness.errors import LaunchError
@@ -35,6 +36,11 @@ class Memory(Protocol):
 
     def tensor_map(self, tensor: TensorMap) -> bytes:
         """The 128 bytes. Raises MalformedMap."""
+
+
+def is_not_launched(case: Case, grid: Sequence[int]) -> bool:
+    """Whether a grid is empty because the case has no elements, where a host's wrapper returns before the launch."""
+    return 0 in grid and case.elements == 0
 
 
 def extent_of(argument: Argument) -> tuple[int, int]:

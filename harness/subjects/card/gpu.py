@@ -16,7 +16,7 @@ from harness.device.memory import Guarded, Memory
 from harness.emulator.tensor_elements import TYPES
 from harness.emulator.tensor_map import SLICES, SWIZZLES, TensorMap
 from harness.errors import CompileError, LaunchError
-from harness.subjects.card.arguments import bytes_of, extent_of
+from harness.subjects.card.arguments import bytes_of, extent_of, is_not_launched
 from harness.subjects.card.card import Card
 from harness.subjects.card.schema import Launch
 from harness.suite.sizes import size_of
@@ -99,7 +99,7 @@ class CardOnGpu(CudaProgram):
         for number, each in enumerate(self.card.file.launches):
             if each.zero is not None:
                 yield self._zero(each.zero)
-            else:
+            elif not is_not_launched(self.case, self._extents(each.grid)):
                 yield self._call(self.card.document.where("launches", number), each)
 
     def _zero(self, name: str) -> Callable[[], None]:
