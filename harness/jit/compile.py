@@ -188,8 +188,9 @@ def include_folders(sources: Mapping[str, str], own: bool) -> dict[Path, str]:
                 folder = cuda_headers.folder_with(name)
                 if folder is None:
                     looked = ", ".join(map(str, cuda_headers.candidates()))
-                    raise CompileError(f"{where}: no <{name}> in {looked}; `pip install nvidia-cuda-runtime` brings it")
-                found[folder] = cuda_headers.version(folder)
+                    remedy = cuda_headers.remedy(name) or "`pip install nvidia-cuda-runtime` brings it"
+                    raise CompileError(f"{where}: no <{name}>: {remedy}; looked for in {looked}")
+                found |= {each: cuda_headers.version(each) for each in cuda_headers.toolkit_of(folder)}
     return found
 
 

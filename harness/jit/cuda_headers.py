@@ -1,4 +1,7 @@
-"""Where the headers of a CUDA toolkit lie, `cuda_bf16.h` and its like, which NVRTC does not bring."""
+"""Where the headers of a CUDA toolkit lie, `cuda_bf16.h` and its like, which NVRTC does not bring.
+
+Those of CUDA's C++ libraries, such as `cuda/ptx` and `cub/cub.cuh`, lie in a folder `cccl` among them since CUDA 13.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +11,46 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
+_CCCL = "cccl"
+_OF_CCCL = ("cuda/", "cub/", "nv/", "thrust/")
+_VERSIONS = (("cuda.h", "CUDA_VERSION"), ("cuda/std/__cccl/version.h", "CCCL_VERSION"))
+_OF_C = ("assert", "ctype", "errno", "float", "inttypes", "limits", "math", "stdarg", "stdbool", "stddef", "stdint",
+         "stdio", "stdlib", "string", "time")  # fmt: skip
+
 
 def folder_with(header: str) -> Path | None:
     """The folder of a header, with those it includes; None if no toolkit here has it."""
     return next((folder for folder in candidates() if (folder / header).is_file()), None)
 
 
+def toolkit_of(folder: Path) -> tuple[Path, ...]:
+    """The folders of the toolkit that a folder is of, in the order in which they are looked through."""
+    root = folder.parent if folder.name == _CCCL else folder
+    return tuple(each for each in (root, root / _CCCL) if each.is_dir())
+
+
 def version(folder: Path) -> str:
-    """`13000`, the version that the toolkit of a folder gives itself; empty if it does not say."""
-    try:
-        found = re.search(r"#define\s+CUDA_VERSION\s+(\d+)", (folder / "cuda.h").read_text(errors="replace"))
-    except OSError:
+    """`13000`, the version that the headers of a folder give themselves; empty if they do not say."""
+    for header, macro in _VERSIONS:
+        try:
+            found = re.search(rf"#define\s+{macro}\s+(\d+)", (folder / header).read_text(errors="replace"))
+        except OSError:
+            continue
+        if found:
+            return found[1]
+    return ""
+
+
+def remedy(header: str) -> str:
+    """What to do without a header of C++'s or of CUDA's libraries; empty of any other."""
+    if header.startswith(_OF_CCCL):
+        return "`pip install nvidia-cuda-cccl` brings it"
+    name, _, suffix = header.partition(".")
+    if "/" in header or (suffix and (suffix != "h" or name not in _OF_C)):
         return ""
-    return found[1] if found else ""
+    own = f"cuda/std/{'c' if suffix else ''}{name}"
+    there_is = folder_with(own) or not folder_with("cuda/std/cstdint")
+    return "NVRTC has no standard headers; " + (f"use <{own}>" if there_is else "CUDA's own are <cuda/std/...>")
 
 
 @cache
@@ -32,4 +62,4 @@ def candidates() -> tuple[Path, ...]:
     for package, inside in packages:
         spec = find_spec(package)
         folders += [Path(root, inside) for root in (spec.submodule_search_locations if spec else ())]
-    return tuple(dict.fromkeys(folders))
+    return tuple(dict.fromkeys(each for folder in folders for each in (folder, folder / _CCCL)))

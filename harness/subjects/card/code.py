@@ -23,6 +23,7 @@ from harness.suite.schema import nearest
 _KIND = re.compile(r"\.(pred|[busf]\d+|bf16|f16x2|bf16x2)\b")
 # NVRTC compiles each name of a kernel as a line of its own, in a file of this name, after the whole text.
 _UNNAMED = re.compile(r"__nv_name_map\(\d+\): error: (.+)\n\s*#pragma nv_mangled_name (.+)")
+_MISSING = re.compile(r'cannot open source file "(.+)"')
 _GLOBAL = re.compile(rf"\b__global__\s+{ATTRIBUTES}void\s+{ATTRIBUTES}((?!__)\w+)\s*\(")
 _EXTENTS = r"\.{}\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?"
 
@@ -177,4 +178,7 @@ def _without_kernel(name: str, kernel: str, reason: str, text: str) -> str:
 
 def _first_error(log: str) -> str:
     lines = [line.strip() for line in log.splitlines() if line.strip()]
-    return next((line for line in lines if "error" in line), lines[0] if lines else "without a word")
+    first = next((line for line in lines if "error" in line), lines[0] if lines else "without a word")
+    missing = _MISSING.search(first)
+    remedy = cuda_headers.remedy(missing[1]) if missing else ""
+    return f"{first}; {remedy}" if remedy else first
