@@ -193,7 +193,6 @@ def test_shared_memory_takes_generic_addresses_of_its_own(compiled: bool) -> Non
         "rcp.approx.ftz.f64 %fd0, %fd1;",
         "add.cc.u32 %r0, %r1, %r2;",
         "tcgen05.shift.cta_group::1.down [%r0];",
-        "mov.u32 %r0, %smid;",
         "call foo;",
     ],
 )
@@ -204,6 +203,22 @@ def test_what_it_lacks_is_named_where_it_is_reached(line: str) -> None:
     run(text, {"x": np.zeros(1, np.uint32)})
     with pytest.raises(NotEmulated, match=rf"^not emulated: {line.rstrip(';').split()[0]} at file.cu:77$"):
         run(text, {"x": np.ones(1, np.uint32)})
+
+
+@pytest.mark.parametrize(
+    "register",
+    ["%smid", "%nsmid", "%gridid", "%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%pm7",
+     "%pm0_64", "%envreg31", "%reserved_smem_offset_begin", "%aggr_smem_size", "%current_graph_exec"],
+)  # fmt: skip
+def test_a_special_register_that_it_lacks_is_named(register: str) -> None:
+    with pytest.raises(NotEmulated) as refused:
+        run(kernel(f" mov.u64 %rd2, {register};", 0), {})
+    assert str(refused.value) == f"not emulated: mov.u64 at ptx:8: the special register {register}"
+
+
+def test_a_register_that_is_nowhere_declared_is_no_special_register() -> None:
+    with pytest.raises(NotEmulated, match=r"^not emulated: mov.u64 at ptx:8$"):
+        run(kernel(" mov.u64 %rd2, %clocks;", 0), {})
 
 
 def test_operand_edges_are_within_their_types() -> None:

@@ -6,6 +6,7 @@ narrower than the instruction's type is converted by an extra step.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
@@ -46,6 +47,12 @@ SPECIALS = {
     *(f"%{name}.{axis}" for name in ("clusterid", "nclusterid", "cluster_ctaid", "cluster_nctaid") for axis in "xyz"),
     *("%cluster_ctarank", "%cluster_nctarank", "%is_explicit_cluster"),
 }
+
+# They have no value here, because they tell of a machine or of its clock.
+_LACKED = re.compile(
+    r"%(smid|nsmid|gridid|clock(_hi|64)?|globaltimer(_lo|_hi)?|pm\d+(_64)?|envreg\d+|reserved_smem_offset_\w+"
+    r"|aggr_smem_size|current_graph_exec)"
+)
 
 
 class Emitter:
@@ -227,7 +234,7 @@ class Emitter:
     def address_of(self, name: str) -> int:
         """The address of a variable in its space."""
         if name not in self.addresses:
-            raise Unsupported
+            raise Unsupported(f"the special register {name}" if _LACKED.fullmatch(name) else "")
         return self.addresses[name]
 
     def _converted(self, slot: int, kind: str) -> int:
