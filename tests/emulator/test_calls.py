@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from ptx_snippets import kernel as ptx_kernel
+from ptx_snippets import run
 
 from harness.emulator.errors import Fault, NotEmulated
 from harness.emulator.launch import PRINTED, Module, launch
@@ -25,12 +27,26 @@ __global__ void asserts(const float* x) { assert(x[threadIdx.x] > 0); }
 __global__ void endless() { for (int i = 0; i < 5000; ++i) printf("%d\n", i); }
 __global__ void lost(const char* text) { printf(text); }
 __global__ void allocates(void** out) { *out = malloc(16); }
+struct Five { float of[5]; };
+namespace outer { namespace inner {
+template <class T> __noinline__ __device__ T cubed(T x) { return x * x * x + clock(); }
+} }
+static __noinline__ __device__ float squared(float x) { return x * x + clock(); }
+template <int n> __noinline__ __device__ void sets(float* x) { *x = n + clock(); }
+extern "C" __noinline__ __device__ int fibonacci(int n) { return n < 2 ? 1 : fibonacci(n - 1) + fibonacci(n - 2); }
+__noinline__ __device__ Five summed(Five x) { x.of[1] += x.of[2] + clock(); return x; }
+__global__ void calls_one(float* x) { *x = squared(*x); }
+__global__ void calls_in_a_namespace(float* x) { *x = outer::inner::cubed(*x); }
+__global__ void calls_a_template(float* x) { sets<3>(x); }
+__global__ void calls_itself(int* x) { *x = fibonacci(*x); }
+__global__ void passes_a_struct(Five* x) { *x = summed(*x); }
 """
 
 
 @pytest.fixture(scope="module")
 def module() -> Module:
-    names = ["prints", "plain", "stars", "returns", "asserts", "endless", "lost", "allocates"]
+    names = ["prints", "plain", "stars", "returns", "asserts", "endless", "lost", "allocates", "calls_one",
+             "calls_a_template", "calls_itself", "calls_in_a_namespace", "passes_a_struct"]  # fmt: skip
     built = build("t.cu", {"t.cu": SOURCE}, names, ("-arch=compute_90a", "-lineinfo"))
     made = Module(built.ptx)
     made.symbols = built.symbols
@@ -87,9 +103,38 @@ def test_a_text_that_is_nowhere_is_out_of_bounds(module):
     assert caught.value.kind == "out_of_bounds"
 
 
-def test_another_function_is_not_emulated(module):
-    with pytest.raises(NotEmulated, match="not emulated: call"):
-        printed(module, "allocates", Buffer("out", np.zeros(8, np.uint8)))
+WAY_OUT = "mark it __forceinline__, or write its recursion as a loop"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "says"),
+    [
+        ("allocates", r"call\.uni at t\.cu:\d+: CUDA's own function malloc"),
+        ("calls_one", rf"call\.uni at t\.cu:\d+: the function squared is not inlined; {WAY_OUT}"),
+        ("calls_a_template", rf"call\.uni at t\.cu:\d+: the function sets is not inlined; {WAY_OUT}"),
+        ("calls_itself", rf"call\.uni at t\.cu:\d+: the function fibonacci is not inlined; {WAY_OUT}"),
+        ("calls_in_a_namespace", rf"call\.uni at t\.cu:\d+: the function cubed is not inlined; {WAY_OUT}"),
+        ("passes_a_struct", r"st\.param\.\S+ at t\.cu:\d+: a struct for a function that is not inlined; mark the "
+                            r"function __forceinline__"),
+    ],
+)  # fmt: skip
+def test_another_function_is_not_emulated_and_has_a_way_out(module, kernel, says):
+    with pytest.raises(NotEmulated, match=f"^not emulated: {says}$"):
+        printed(module, kernel, Buffer("out", np.zeros(24, np.uint8)))
+
+
+@pytest.mark.parametrize(
+    ("call", "why"),
+    [
+        ("call (%r1), %rd1, (%r0), shape;", "a function that a pointer names; call it by its name, and mark it "
+                                            "__forceinline__"),
+        ("call.uni __internal_sin, (%r0);", "CUDA's own function __internal_sin"),
+    ],
+)  # fmt: skip
+def test_a_call_through_a_pointer_and_one_within_a_library_are_told(call: str, why: str):
+    with pytest.raises(NotEmulated) as refused:
+        run(ptx_kernel(f" mov.u32 %r0, 1; {call}", 0), {})
+    assert str(refused.value) == f"not emulated: {call.split()[0]} at ptx:8: {why}"
 
 
 def test_without_an_echo_it_is_standard_output(module, capsys):

@@ -193,7 +193,6 @@ def test_shared_memory_takes_generic_addresses_of_its_own(compiled: bool) -> Non
         "rcp.approx.ftz.f64 %fd0, %fd1;",
         "add.cc.u32 %r0, %r1, %r2;",
         "tcgen05.shift.cta_group::1.down [%r0];",
-        "call foo;",
     ],
 )
 def test_what_it_lacks_is_named_where_it_is_reached(line: str) -> None:

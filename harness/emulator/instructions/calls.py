@@ -20,21 +20,42 @@ from harness.emulator.registers import U32
 
 _FORMAT = re.compile(r"%([-+ #0]*)(\d+|\*)?(?:\.(\d+|\*)?)?(hh|h|ll|l|z|j|t|L)?([diouxXeEfFgGaAcsp%])")
 _LONG = ("l", "ll", "z", "j", "t")
+_LENGTH = re.compile(r"L?(\d{1,4})")  # before each name of a mangled one
 _KINDS = {"vprintf": ("b64", "b64"), "__assertfail": ("b64", "b64", "b32", "b64", "b64")}
 
 
 def call(emitter: Emitter, instruction: Instruction) -> None:
     """`call` of a function of the system; operands are its result or `_`, its name and its arguments."""
+    if not instruction.operands:
+        raise Unsupported("a function that a pointer names; call it by its name, and mark it __forceinline__")
     returned, function, *arguments = instruction.operands
     kinds = _KINDS.get(function.text, ())
     if not kinds or len(arguments) != len(kinds):
-        raise Unsupported
+        raise Unsupported(_why(function.text))
     sources = tuple(emitter.source(each, kind) for each, kind in zip(arguments, kinds, strict=True))
     if function.text == "__assertfail":
         emitter.emit(_fail(instruction, sources[0], sources[3]), sources, ())
     else:
         target = emitter.target(returned, "b32")
         emitter.emit(_print(instruction, *sources, target), sources, (target,))
+
+
+def _why(function: str) -> str:
+    """function: its name in the PTX, mangled unless it is `extern "C"`"""
+    if function.startswith("__") or function in ("malloc", "free"):
+        return f"CUDA's own function {function}"
+    return (
+        f"the function {_own_name(function)} is not inlined; mark it __forceinline__, or write its recursion as a loop"
+    )
+
+
+def _own_name(mangled: str) -> str:
+    """The name that a function has in its source, without the namespaces that it is in."""
+    name, at = mangled, len("_ZN") if mangled.startswith("_ZN") else len("_Z")
+    while mangled.startswith("_Z") and (length := _LENGTH.match(mangled, at)):
+        at = length.end() + int(length[1])
+        name = mangled[length.end() : at]
+    return name
 
 
 def _print(instruction: Instruction, form: int, values: int, target: int) -> Step:
