@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from harness.errors import CompileError
 from harness.files import KERNELS, is_own
 from harness.jit import cache, cuda_headers
+from harness.jit.dynamic_shared import require_static
 from harness.jit.geometry import Launch, read_launch
 from harness.jit.machine_code import code_digest
 from harness.jit.nvrtc import Built, build, nvrtc_build
@@ -261,9 +262,12 @@ def _build(
     """A program of some instantiations of the file `main` and of their geometry. signatures: by expression"""
     launches = {_launch(signature): None for signature in signatures.values()}
     try:
-        return build(main, sources, [*signatures, *launches], options)
+        built = build(main, sources, [*signatures, *launches], options)
     except CompileError as error:
         raise CompileError(f"{main}: NVRTC refused {', '.join(signatures)} for {arch}:\n{error}") from None
+    for expression, signature in signatures.items():
+        require_static(built.ptx, built.symbols[expression], sources, signature.where)
+    return built
 
 
 def _launch(signature: Signature) -> str:

@@ -32,7 +32,7 @@ def code_digest(cubin: bytes, ptx: str, symbol: str, resources: Iterable[tuple[s
     from elftools.elf.elffile import ELFFile
 
     found = hashlib.sha256()
-    constants = _constants(_without_other_kernels(ptx, symbol))
+    constants = _constants(without_other_kernels(ptx, symbol))
     for part in (*_sections(ELFFile(io.BytesIO(cubin)), symbol), *constants, repr(sorted(resources)).encode()):
         found.update(len(part).to_bytes(8, "little") + part)
     return found.hexdigest()
@@ -40,7 +40,7 @@ def code_digest(cubin: bytes, ptx: str, symbol: str, resources: Iterable[tuple[s
 
 def ptx_digest(ptx: str, symbol: str) -> str:
     """SHA-256, in hexadecimal, of the kernel's PTX and the variables that it names, without line numbers."""
-    own = _LINES.sub("", _without_other_kernels(ptx, symbol))
+    own = _LINES.sub("", without_other_kernels(ptx, symbol))
     found = hashlib.sha256()
     for part in (_VARIABLE.sub("", own).encode(), *_constants(own)):
         found.update(len(part).to_bytes(8, "little") + part)
@@ -60,7 +60,8 @@ def _sections(elf: ELFFile, symbol: str) -> Iterable[bytes]:
             yield repr(sorted(patches)).encode()
 
 
-def _without_other_kernels(ptx: str, symbol: str) -> str:
+def without_other_kernels(ptx: str, symbol: str) -> str:
+    """The PTX with the entry of this name alone."""
     return _KERNEL.sub(lambda kernel: kernel[0] if kernel["name"] == symbol else "", ptx)
 
 

@@ -206,6 +206,66 @@ def test_a_wrong_kernel_shows_the_compiler_s_log_with_its_line(kernels):
         compile_kernel(read_signatures("swizzle", kernels)["swizzle"], FLAGS_OF_SWIZZLE, "sm_90a")
 
 
+HEAD = "// extern __shared__ u8 raw[];\n/* extern __shared__ u8 raw[];\n*/"
+READS = "if (rows == 7 && raw[threadIdx.x] == 3) return;\n"
+DYNAMIC = (
+    "swizzle.cu:{}: `extern __shared__`: a recipe's launch has no dynamic shared memory; make it static, or launch it "
+    "with a card (`shared:`)"
+)
+
+
+def with_dynamic_memory(kernels: Path, declared: str, before: str, name: str) -> int:
+    """Let a kernel of swizzle.cu read dynamic shared memory, declared before a text; tell the declaration's line."""
+    path = kernels / "swizzle.cu"
+    head, _, kernel = path.read_text().partition(f" {name}(\n")
+    kernel = kernel.replace("  const TileOrigin tile", f"{READS}  const TileOrigin tile", 1)
+    text = f"{HEAD}{head} {name}(\n{kernel}"
+    at = text.rindex(before, 0, text.index(READS) + len(READS))
+    path.write_text(f"{text[:at]}{declared}\n{text[at:]}")
+    return text.count("\n", 0, at) + 1
+
+
+@pytest.mark.parametrize("arch", ["sm_90a", "compute_90a"])
+@pytest.mark.parametrize(
+    ("declared", "before"),
+    [
+        ("extern __shared__ u8 raw[];", "if (rows == 7"),
+        ("extern __shared__ __align__(16) u8 raw[];", "if (rows == 7"),
+        ("extern __align__(16) __shared__ u8 raw[];", "template <Outputs"),
+        ("namespace inner { extern __shared__ u8 raw[]; }\nusing inner::raw;", "template <Outputs"),
+    ],
+)
+def test_dynamic_shared_memory_is_refused_with_its_line(kernels: Path, arch: str, declared: str, before: str):
+    line = with_dynamic_memory(kernels, declared, before, "swizzle")
+    with pytest.raises(CompileError) as refused:
+        compile_kernel(read_signatures("swizzle", kernels)["swizzle"], FLAGS_OF_SWIZZLE, arch)
+    assert str(refused.value) == DYNAMIC.format(line)
+    if arch.startswith("sm"):
+        with pytest.raises(CompileError, match="no dynamic shared memory"):
+            examine(read_signatures("swizzle", kernels)["swizzle"], FLAGS_OF_SWIZZLE, arch)
+
+
+def test_a_kernel_without_dynamic_shared_memory_is_not_refused_for_another(kernels: Path):
+    with_dynamic_memory(kernels, "extern __shared__ u8 raw[];", "if (rows == 7", "unswizzle")
+    other = "\n__global__ void plain() {\n  extern __shared__ u8 raw[];\n  raw[threadIdx.x] = 1;\n}\n"
+    path = kernels / "swizzle.cu"
+    path.write_text(path.read_text() + other)
+    signatures = read_signatures("swizzle", kernels)
+    assert compile_kernel(signatures["swizzle"], FLAGS_OF_SWIZZLE, "compute_90a").ptx.count(".extern .shared") == 1
+    with pytest.raises(CompileError, match="no dynamic shared memory"):
+        compile_kernel(signatures["unswizzle"], FLAGS_OF_SWIZZLE, "compute_90a")
+
+
+def test_a_macro_s_dynamic_shared_memory_is_refused_at_the_kernel(kernels: Path):
+    with_dynamic_memory(
+        kernels, "#define NAMED(name) extern __shared__ u8 name[]\nNAMED(raw);", "template <", "swizzle"
+    )
+    signature = read_signatures("swizzle", kernels)["swizzle"]
+    with pytest.raises(CompileError) as refused:
+        compile_kernel(signature, FLAGS_OF_SWIZZLE, "compute_90a")
+    assert str(refused.value) == DYNAMIC.format(signature.line)
+
+
 @pytest.mark.parametrize("target", ["<cuda_fp4.h>", '"../b.cuh"', '"b/../../b.cuh"', '"/b.cuh"', '"./b.cuh"', "B"])
 def test_what_cannot_be_hashed_is_refused(tmp_path, target):
     (tmp_path / "b.cuh").write_text("")
