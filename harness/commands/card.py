@@ -47,10 +47,11 @@ def command(source: Path, recipe: str | None, kernel: str, out: Path | None) -> 
 
 
 def _names(recipe: str) -> dict[str, str]:
-    """The arrays and numbers of a recipe's first case, each with what it is."""
+    """The arrays and numbers of a recipe's first case with elements, each with what it is."""
     suite = suite_of(recipe)
     sets = suite.file.sets
-    case = suite.cases("smoke" if "smoke" in sets else next(iter(sets)))[0]
+    cases = suite.cases("smoke" if "smoke" in sets else next(iter(sets)))
+    case = next((case for case in cases if case.elements), cases[0])
     names = {name: f"in, {array.dtype}{list(array.shape)}" for name, array in make_inputs(case).items()}
     names |= {name: f"out, {field.dtype}{list(field.shape)}" for name, field in fields_of(case).items()}
     names = {name: f"{what} where the tensor is {case.shape}" for name, what in names.items()}

@@ -15,7 +15,7 @@ from harness.jit.signature import read_signatures
 from harness.subjects.card.card import read_card
 from harness.subjects.card.device import with_card
 from harness.subjects.card.verify import verify_card
-from harness.suite.suite import find_case
+from harness.suite.suite import find_case, suite_of
 from harness.verdict import Result, Verdict
 
 CASE = "swizzle/default/48x80/normal/eager"
@@ -384,6 +384,16 @@ def test_a_draft_has_the_parameters_and_is_refused_until_it_is_filled_in(folder:
         text = text.replace(old, new, 1)
     (folder / "card.yaml").write_text(text)
     assert judged().verdict is Verdict.PASS
+
+
+def test_a_draft_has_the_shapes_of_a_case_with_elements(folder: Path, capsys):
+    suite = suite_of("row_scaled")
+    assert not suite.cases("smoke")[0].elements
+    with pytest.raises(SystemExit):
+        main(["card", "--from", "swizzle.ptx", "--recipe", "row_scaled"])
+    text = capsys.readouterr().out
+    case = next(case for case in suite.cases("smoke") if case.elements)
+    assert f"#   input: in, bfloat16[{case.rows}, {case.cols}] where the tensor is {case.shape}" in text
 
 
 def test_a_draft_of_a_cu_has_all_its_kernels(folder: Path, capsys):
