@@ -61,7 +61,7 @@ def test_a_case_in_two_shards(tmp_path: Path, merged):
 
 def test_shards_that_lost_a_case(tmp_path: Path, merged):
     """Take a failing case out of a shard and out of its header."""
-    must_be_red(merged(shard(tmp_path, 1, IDS[:2]), shard(tmp_path, 2, IDS[3:])), "not the cases that were selected")
+    must_be_red(merged(shard(tmp_path, 1, IDS[:2]), shard(tmp_path, 2, IDS[3:])), "not all cases of their selection")
 
 
 def test_a_run_that_was_narrowed(tmp_path: Path, merged):
