@@ -36,6 +36,7 @@ TABLE = pd.read_csv(command.TABLE.with_suffix(".csv")).set_index("mutant")
 SANITIZED = {
     "ContractError",
     "deadlock",
+    "divergent barrier",
     "empty tensor",
     "race",
     "out of bounds",
