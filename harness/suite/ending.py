@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _weakrefset
 import ctypes
+import multiprocessing
 import os
 import signal
 import threading
@@ -52,9 +53,14 @@ def _in_finalizer(frame: FrameType | None) -> bool:
     return False
 
 
-def end_with_parent() -> None:
-    """In a process that has just begun: be killed when the process that began it ends, however that ends."""
+def end_with_parent(parent: int | None = None) -> None:
+    """In a process that has just begun: be killed when the process that began it ends, however that ends.
+
+    parent: its id; without it, a parent that ended before this call is not noticed
+    """
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if parent is not None and os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def serve_parent() -> None:
@@ -62,4 +68,5 @@ def serve_parent() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
-    end_with_parent()
+    parent = multiprocessing.parent_process()
+    end_with_parent(parent.pid if parent else None)

@@ -71,6 +71,31 @@ def test_a_pool_ends_with_its_command(work: str, ending: signal.Signals):
     assert len(workers) >= 2 and not any(map(is_there, workers))  # a third one where processes are spawned: the tracker
 
 
+def test_a_process_whose_command_ended_while_it_began_ends_too(tmp_path: Path):
+    """The signal of the kernel comes only to a process that asked for it while its parent lived."""
+    pid = tmp_path / "pid"
+    code = f"""
+import multiprocessing, os, time
+from pathlib import Path
+from harness.suite.ending import serve_parent
+def work():
+    Path({str(pid)!r}).write_text(str(os.getpid()))
+    while os.getppid() == multiprocessing.parent_process().pid:
+        time.sleep(0.01)
+    serve_parent()
+    time.sleep(300)
+multiprocessing.get_context("fork").Process(target=work).start()
+while not Path({str(pid)!r}).exists() or not Path({str(pid)!r}).read_text():
+    time.sleep(0.01)
+os._exit(0)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+    deadline = time.monotonic() + 10
+    while is_there(pid.read_text()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not is_there(pid.read_text())
+
+
 def test_ctrl_c_is_noticed_behind_a_compilation():
     """NVRTC leaves the handlers of signals so that a thread that waits does not notice them."""
     code = "import threading; from harness.jit.nvrtc import nvrtc_build; nvrtc_build(); print('.', flush=True)\n"
