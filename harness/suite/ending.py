@@ -14,7 +14,7 @@ from types import FrameType
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _AT_ONCE = 1.0  # seconds in which a signal that comes again is the same one, sent to a group and handed down, too
-_LATER = 0.02  # seconds, until a finalizer has ended
+_LATER = 0.02  # seconds, in which a finalizer may have ended
 _WEAK = (weakref.__file__, _weakrefset.__file__)
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)
@@ -26,14 +26,23 @@ def interrupt_by_signals() -> None:
     A SIGHUP that is ignored, as `nohup` has it, stays so. Does nothing in another thread than the first.
     """
     last = -_AT_ONCE
+    waits = False  # whether an interrupt waits for the end of a finalizer; a lock could be held where a signal comes
+
+    def send_again(number: int) -> None:
+        # Until the handler has noticed: a signal just before a call that blocks is too early.
+        while waits:
+            time.sleep(_LATER)
+            if waits:
+                signal.pthread_kill(threading.main_thread().ident, number)
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        nonlocal last
+        nonlocal last, waits
         if _in_finalizer(frame):  # where Python ignores what is raised, and the interrupt would be lost
-            again = threading.Timer(_LATER, os.kill, (os.getpid(), number))
-            again.daemon = True
-            again.start()
+            if not waits:
+                waits = True
+                threading.Thread(target=send_again, args=(number,), daemon=True).start()
             return
+        waits = False
         before, last = last, time.monotonic()
         if last - before >= _AT_ONCE:
             raise KeyboardInterrupt
