@@ -9,7 +9,6 @@ from typing import Protocol
 import ml_dtypes
 import numpy as np
 
-from harness.contract.case import Case
 from harness.emulator.tensor_elements import BITS
 from harness.emulator.tensor_map import MalformedMap, TensorMap
 from harness.errors import LaunchError
@@ -38,9 +37,9 @@ class Memory(Protocol):
         """The 128 bytes. Raises MalformedMap."""
 
 
-def is_not_launched(case: Case, grid: Sequence[int]) -> bool:
-    """Whether a grid is empty because the case has no elements, where a host's wrapper returns before the launch."""
-    return 0 in grid and case.elements == 0
+def extents_of(said: Sequence[int | str], numbers: Mapping[str, int]) -> tuple[int, ...]:
+    """A grid, a block or a cluster along x, y and z."""
+    return (*(size_of(extent, numbers) for extent in said), 1, 1)[:3]
 
 
 def extent_of(argument: Argument) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 from harness.contract.case import Case, spell
 from harness.errors import SuiteError, UsageError
 from harness.files import resolved_path
-from harness.subjects.card.arguments import arrays_of, expressions_of, misfit, tensors_of
+from harness.subjects.card.arguments import arrays_of, expressions_of, extents_of, misfit, tensors_of
 from harness.subjects.card.code import Code, NoSuchKernel, read_code
 from harness.subjects.card.kept import Keeping
 from harness.subjects.card.schema import Argument, CardFile, Kept, Launch, Map
@@ -106,6 +106,14 @@ class Card:
         whole = {name: value for name, value in numbers(case).items() if isinstance(value, int)}
         allocated = {"allocated_rows": case.rows + self.masked}
         return {"elements": case.elements, "num_tensors": 1, **allocated, **whole}
+
+    def launches(self, case: Case) -> list[tuple[int, Launch]]:
+        """The launches of a case, with their numbers in the card.
+
+        One whose grid is empty because the case has no elements is left out, as wrappers on the host do.
+        """
+        every, its_numbers = enumerate(self.file.launches), self.numbers(case)
+        return [(n, each) for n, each in every if case.elements or 0 not in extents_of(each.grid, its_numbers)]
 
     def check(self, cases: Iterable[Case]) -> None:
         """Hold the card against its recipe and its code. cases: of a run. Raises UsageError with file and line."""

@@ -15,6 +15,7 @@ from harness.contract.field import Field
 from harness.contract.interval import Demand
 from harness.device.device import Device, Outcome
 from harness.device.emulator import LARGEST, MOST_TERMS
+from harness.emulator.counters import Counters
 from harness.emulator.errors import Fault, NotEmulated
 from harness.emulator.errors import LaunchError as LaunchRefused
 from harness.emulator.launch import Module, launch
@@ -24,7 +25,7 @@ from harness.emulator.stream import Stream
 from harness.emulator.tensor_map import TensorMap
 from harness.errors import AccessError, DeviceUnavailable, LaunchError, NotCapable, UsageError
 from harness.jit.cache import cache_folder
-from harness.subjects.card.arguments import bytes_of, is_not_launched
+from harness.subjects.card.arguments import bytes_of, extents_of
 from harness.subjects.card.card import MASKED_M, Card
 from harness.subjects.card.code import runs_on
 from harness.subjects.card.gpu import CardOnGpu
@@ -154,11 +155,11 @@ class EmulatedCard:
         schedule = (ASCENDING, DESCENDING, Schedule(seed=self.case.seed))[repeat % 3]
         stream = Stream() if any(each.early for each in file.launches) else None
         approximated: dict[str, None] = {}
-        for number, each in enumerate(file.launches):
+        for number, each in self.card.launches(self.case):
             if each.zero is not None:
                 memory.clear(each.zero)
             else:
-                found = self._launch(number, each, memory, schedule, stream)
+                found = self._launch(number, each, memory, schedule, stream).approximated
                 approximated |= dict.fromkeys(map(self._by_line, found))
         if stream:
             try:
@@ -180,16 +181,13 @@ class EmulatedCard:
 
     def _launch(
         self, number: int, each: Launch, memory: EmulatedMemory, schedule: Schedule, stream: Stream | None
-    ) -> Sequence[str]:
-        """The instructions whose bits PTX leaves open."""
+    ) -> Counters:
         where = self.card.document.where("launches", number)
         entry = self.card.code.symbol(str(each.kernel))
 
         def extents(said: list[int | str]) -> tuple[int, ...]:
-            return (*(size_of(extent, self.numbers) for extent in said), 1, 1)[:3]
+            return extents_of(said, self.numbers)
 
-        if is_not_launched(self.case, extents(each.grid)):
-            return ()
         try:
             arguments = [bytes_of(argument, memory, self.numbers) for argument in each.arguments]
             options: dict[str, Any] = {
@@ -198,8 +196,8 @@ class EmulatedCard:
             }  # fmt: skip
             place = self.module, entry, extents(each.grid), extents(each.block), arguments
             if stream:
-                return stream.launch(*place, early=each.early, **options).approximated
-            return launch(*place, **options).approximated
+                return stream.launch(*place, early=each.early, **options)
+            return launch(*place, **options)
         except Fault as error:
             raise self._access_error(error) from None
         except (LaunchRefused, NotEmulated, LaunchError) as error:

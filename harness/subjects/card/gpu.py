@@ -16,7 +16,7 @@ from harness.device.memory import Guarded, Memory
 from harness.emulator.tensor_elements import TYPES
 from harness.emulator.tensor_map import SLICES, SWIZZLES, TensorMap
 from harness.errors import CompileError, LaunchError
-from harness.subjects.card.arguments import bytes_of, extent_of, is_not_launched
+from harness.subjects.card.arguments import bytes_of, extent_of, extents_of
 from harness.subjects.card.card import Card
 from harness.subjects.card.schema import Launch
 from harness.suite.sizes import size_of
@@ -96,10 +96,10 @@ class CardOnGpu(CudaProgram):
         return ctypes.string_at(int(found.getPtr()), 128)
 
     def _card_calls(self) -> Iterator[Callable[[], None]]:
-        for number, each in enumerate(self.card.file.launches):
+        for number, each in self.card.launches(self.case):
             if each.zero is not None:
                 yield self._zero(each.zero)
-            elif not is_not_launched(self.case, self._extents(each.grid)):
+            else:
                 yield self._call(self.card.document.where("launches", number), each)
 
     def _zero(self, name: str) -> Callable[[], None]:
@@ -167,7 +167,7 @@ class CardOnGpu(CudaProgram):
             raise LaunchError(f"{where}: '{each.kernel}' takes parameters of {sizes} bytes, and the card gives {given}")
 
     def _extents(self, said: Sequence[int | str]) -> tuple[int, ...]:
-        return (*(size_of(extent, self.numbers) for extent in said), 1, 1)[:3]
+        return extents_of(said, self.numbers)
 
     def _refused(self, where: str, result: tuple) -> None:
         try:
