@@ -133,9 +133,7 @@ class Ahead:
 
     def _work(self, own: int) -> None:
         """The life of a process. own: its number"""
-        end_with_parent()
-        if os.getppid() != self._owner:
-            os._exit(1)  # the process that times has ended already, so that no signal comes
+        end_with_parent(self._owner)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)  # a group may get it; the process that times ends these
         os.nice(NICE)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from functools import partial
 from typing import Any
 
 from harness.suite.ending import end_with_parent
@@ -12,4 +14,5 @@ from harness.suite.ending import end_with_parent
 def harness(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run `python -m harness` with these words to its end. options: as `subprocess.run` takes them"""
     command = [sys.executable, "-m", "harness", *words]
-    return subprocess.run(command, check=False, text=True, preexec_fn=end_with_parent, **options)
+    ending = partial(end_with_parent, os.getpid())
+    return subprocess.run(command, check=False, text=True, preexec_fn=ending, **options)

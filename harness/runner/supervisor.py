@@ -103,10 +103,11 @@ class _Child:
     def __enter__(self) -> _Child:
         # From before the start, so that none is lost.
         self.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        own = os.getpid()
 
         def prepare() -> None:
             signal.pthread_sigmask(signal.SIG_SETMASK, self.mask)
-            end_with_parent()
+            end_with_parent(own)
 
         sys.stdout.flush()
         self.process = subprocess.Popen(

@@ -1,6 +1,6 @@
 """The process of a subject: answers one request after the other until the other end of its socket closes.
 
-    python -P -m harness.subjects.child NUMBER_OF_THE_SOCKET
+    python -P -m harness.subjects.child NUMBER_OF_THE_SOCKET PARENT
 
 Nothing here is to be relied on, because the subject may change all of it: the parent keeps the data, the answers of the
 oracles and the verdict, and believes nothing that an answer says but a time, which it bounds by its own clock.
@@ -107,10 +107,10 @@ def _error(kind: str, text: str) -> dict[str, Any]:
     return {"error": [kind, text]}
 
 
-def serve(number: int) -> None:
+def serve(number: int, parent: int) -> None:
     with socket.socket(fileno=number) as connection:
         connection.set_inheritable(False)
-        _bound_to_the_parent()
+        _bound_to(parent)
         guard = NoOracles()
         guard.install()
         service = Service(guard)
@@ -125,14 +125,14 @@ def serve(number: int) -> None:
             messages.send_answer(connection, {"token": token, **answer})
 
 
-def _bound_to_the_parent() -> None:
-    """End with it, take the blame before it where memory runs out, and leave no core dump."""
-    end_with_parent()
+def _bound_to(parent: int) -> None:
+    """End with the parent, take the blame before it where memory runs out, and leave no core dump."""
+    end_with_parent(parent)
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 if __name__ == "__main__":
-    serve(int(sys.argv[1]))
+    serve(*map(int, sys.argv[1:]))
     os._exit(0)  # without waiting for threads of the subject

@@ -89,7 +89,7 @@ class Child:
     def _start(self) -> Mapping[str, Any]:
         here, there = socket.socketpair()
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "harness.subjects.child", str(there.fileno())],
+            [sys.executable, "-P", "-m", "harness.subjects.child", str(there.fileno()), str(os.getpid())],
             pass_fds=[there.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

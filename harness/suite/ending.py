@@ -62,13 +62,10 @@ def _in_finalizer(frame: FrameType | None) -> bool:
     return False
 
 
-def end_with_parent(parent: int | None = None) -> None:
-    """In a process that has just begun: be killed when the process that began it ends, however that ends.
-
-    parent: its id; without it, a parent that ended before this call is not noticed
-    """
+def end_with_parent(parent: int) -> None:
+    """In a process that has just begun: be killed when the process that began it, `parent`, ends, however that ends."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if parent is not None and os.getppid() != parent:
+    if os.getppid() != parent:  # it has ended already, and no signal will come
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -77,5 +74,4 @@ def serve_parent() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
-    parent = multiprocessing.parent_process()
-    end_with_parent(parent.pid if parent else None)
+    end_with_parent(multiprocessing.parent_process().pid)

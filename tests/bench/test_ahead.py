@@ -223,8 +223,7 @@ def test_all_processes_compile_one_list_of_kernels(make, monkeypatch):
     monkeypatch.setattr(
         ahead, "instantiations", lambda numbered: lists.append([number for number, _ in numbered]) or 1 / 0
     )
-    monkeypatch.setattr(ahead, "end_with_parent", lambda: None)
-    monkeypatch.setattr(ahead.os, "getppid", lambda: each._owner)
+    monkeypatch.setattr(ahead, "end_with_parent", lambda parent: None)
     monkeypatch.setattr(ahead.os, "nice", lambda by: 0)
     monkeypatch.setattr(ahead.signal, "signal", lambda *_: None)
     monkeypatch.setattr(ahead.draw, "MOST_THREADS", 1)

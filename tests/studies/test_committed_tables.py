@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -331,7 +332,8 @@ def test_a_command_ends_with_what_began_it(tmp_path: Path, monkeypatch):
     real, given = subprocess.Popen, []
     monkeypatch.setattr(make.subprocess, "Popen", lambda command, **rest: given.append(rest) or real(["true"], **rest))
     assert make._run([], tmp_path, 20) is Exit.CLEAN
-    assert given[0]["preexec_fn"] is end_with_parent
+    ending = given[0]["preexec_fn"]
+    assert (ending.func, ending.args) == (end_with_parent, (os.getpid(),))
 
 
 def test_the_list_tells_of_which_state_the_tables_are(made, tmp_path: Path, monkeypatch, capsys):

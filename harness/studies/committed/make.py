@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from harness.errors import Exit, UsageError, exit_of
@@ -115,7 +116,7 @@ def _run(words: list[str], out: Path, seconds: float) -> Exit | None:
         command = [sys.executable, "-m", "harness", *words]
         process = subprocess.Popen(
             command, cwd=ROOT, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
-            start_new_session=True, preexec_fn=end_with_parent,
+            start_new_session=True, preexec_fn=partial(end_with_parent, os.getpid()),
         )  # fmt: skip
         try:
             return exit_of(process.wait(max(seconds, 1.0)))
