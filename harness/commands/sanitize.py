@@ -16,8 +16,10 @@ from harness.report.console import show
 from harness.runner.selection import Narrowing, select
 from harness.runner.supervisor import SUPERVISOR
 from harness.studies.sanitizer.compute_sanitizer import MOST_JOBS, TOOLS, executable
-from harness.studies.sanitizer.run import check, exit_code, header_of, page, run_planted, table
-from harness.suite.suite import load_suites, suite_of
+from harness.studies.sanitizer.page import page, table
+from harness.studies.sanitizer.run import check, exit_code, header_of, run_planted
+from harness.suite.suite import load_suites
+from harness.suite.suite_file import suite_path
 
 
 @click.command()
@@ -42,7 +44,7 @@ def command(
     Exits with 1 for an error or a failed case, 3 if a tool did not finish, 4 if it cannot run at all, 64 if there is no
     such case.
     """
-    paths = [suite_of(name).path for name in recipes] if recipes else [suite.path for suite in load_suites()]
+    paths = [suite_path(name) for name in recipes] or [suite.path for suite in load_suites()]
     if not select(paths, set_name, narrowing=Narrowing(keyword=expression or "")):
         raise UsageError(f"no case of set {set_name} matches -k {expression!r}; harness list shows their names")
     program = executable(named)

@@ -33,7 +33,7 @@ def require_static(ptx: str, symbol: str, sources: Mapping[str, str], where: str
 def _declaration(variable: str, sources: Mapping[str, str]) -> str:
     """File and line of the declaration of a variable, whose name may be mangled; empty if there is none."""
     for file, text in sources.items():
-        bare = _COMMENT.sub(lambda comment: re.sub(r"[^\n]", " ", comment[0]), text)
+        bare = _COMMENT.sub(lambda comment: "\n" * comment[0].count("\n"), text)
         for match in _IN_SOURCE.finditer(bare):
             names = re.findall(r"\w+(?=\s*\[)", match[0])
             if any(name == variable or f"{len(name)}{name}" in variable for name in names):

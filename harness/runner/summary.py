@@ -47,8 +47,8 @@ def _render(results: Sequence[Result], refused: Counter[str], seconds: float, wi
     declared = Counter(result.conventions for result in results if result.verdict is Verdict.CONVENTION)
     incapable = Counter(result.reason for result in results if result.verdict is Verdict.EXCLUDED)
     by_case = [(result.verdict, result.case_id, 1) for result in wrong]
-    compared_inputs = {_input(result) for result in results if result.verdict is not Verdict.EXCLUDED}
-    left_out = ", ".join(sorted({_input(result) for result in results} - compared_inputs))
+    compared_inputs = {result.input for result in results if result.verdict is not Verdict.EXCLUDED}
+    left_out = ", ".join(sorted({result.input for result in results} - compared_inputs))
     lists = (
         *_listed("wrong", "case", "others, which verify.md has", by_case, 0, rows),
         *(_cut(f"the first: {_cause(result)}", width) for result in wrong[:1]),
@@ -70,10 +70,6 @@ def _render(results: Sequence[Result], refused: Counter[str], seconds: float, wi
         reasons = f"for {len(refused)} reason{'s' * (len(refused) > 1)}: harness list --refused"
         lists += (f"{refused.total():,} combinations are refused, {reasons}",)
     return [*capture.get().rstrip().splitlines(), *lists]
-
-
-def _input(result: Result) -> str:
-    return result.case_id.split("/", 3)[-1].rpartition("/")[0]
 
 
 def _cause(result: Result) -> str:

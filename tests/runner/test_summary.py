@@ -59,7 +59,7 @@ def test_two_wrong_cases_are_shown_and_the_others_counted():
 def test_inputs_that_no_case_compared_are_named():
     """A subject that takes few flags may miss all cases that have NaN."""
     found = [
-        Result(f"toy/default/16x16/{name}/eager", "toy", verdict, "r")
+        Result(f"toy/default/16x16/{name}/eager", "toy", verdict, "r", input=name)
         for name, verdict in [
             ("normal", Verdict.PASS),
             ("specials_nan", Verdict.EXCLUDED),

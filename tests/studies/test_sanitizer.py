@@ -19,7 +19,8 @@ from harness.errors import DeviceUnavailable, Exit
 from harness.jit.compile import ARCHES, compile_kernel, ptx_of
 from harness.studies.sanitizer import compute_sanitizer, left_out, planted, plugin, run
 from harness.studies.sanitizer.compute_sanitizer import TOOLS, Log, read_log, wrapped
-from harness.studies.sanitizer.run import ToolResult, exit_code, page, run_planted
+from harness.studies.sanitizer.page import page
+from harness.studies.sanitizer.run import ToolResult, exit_code, run_planted
 from harness.suite.launch_plan import Step, plan
 from harness.suite.suite import find_case, load_suites
 
