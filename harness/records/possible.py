@@ -21,7 +21,7 @@ from harness.suite.launch_plan import plan
 from harness.suite.suite import find_case, suite_of
 from harness.verdict import Verdict
 from harness.verify.expected import NUMPY_LARGEST, NUMPY_LARGEST_TIMED, fields_of
-from harness.verify.verify import POISONS
+from harness.verify.verify import POISONS, splits_judged
 
 _NO_ROOM = re.compile(r"capability: needs about ([0-9]{1,6}) GiB of GPU memory, there are ([0-9]{1,6})")
 
@@ -112,13 +112,14 @@ def evidence(case: Case, targets: Sequence[str], timed: bool, fits: bool = False
 
     fits: whether the device runs all CTAs of a launch at once
     """
-    numpy_too = case.work <= (NUMPY_LARGEST_TIMED if timed else NUMPY_LARGEST)
+    numpy_largest = NUMPY_LARGEST_TIMED if timed else NUMPY_LARGEST
+    judged = (case, *splits_judged(case, numpy_largest))
     kernels = [
         instantiation(step.signature, step.flags) for step in plan(case, fits=lambda step: fits) if not step.library
     ]
     return {
-        "oracles": ["numpy", "torch"] if numpy_too else ["torch"],
-        "bytes_compared": len(POISONS) * len(targets) * _bytes(case),
+        "oracles": ["numpy", "torch"] if case.work <= numpy_largest else ["torch"],
+        "bytes_compared": len(POISONS) * len(targets) * sum(map(_bytes, judged)),
         "instantiations": [f"{target} {kernel}" for target in targets for kernel in kernels],
     }
 

@@ -89,7 +89,7 @@ def _verify(
     expected = expect(case, *where) if inputs is None else expect_on(case, inputs, *where)
     if expected.disagreement:
         return failed(empty, Verdict.MISMATCH, expected.disagreement)
-    others = other_splits(case) if inputs is None and case.work <= numpy_largest else ()
+    others = splits_judged(case, numpy_largest) if inputs is None else ()
     splits = [(split, expect_split(split, *where)) for split in others]
     for split, other in splits:
         if other.disagreement:
@@ -111,6 +111,11 @@ def _verify(
         if wrote := digests(device, outcomes[0], expected, demanded):
             written[target] = wrote
     return replace(empty, bytes_compared=compared, instantiations=tuple(ran), oracles=expected.oracles, digests=written)
+
+
+def splits_judged(case: Case, numpy_largest: int) -> tuple[Case, ...]:
+    """The other splits of its allocation on which a case is judged as well: all of them, if NumPy is asked of it."""
+    return other_splits(case) if case.work <= numpy_largest else ()
 
 
 def blank(case: Case, device: Device) -> Result:
