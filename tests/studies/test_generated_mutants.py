@@ -66,6 +66,12 @@ def made(changes: list[kinds.Change], text: str) -> set[tuple[str, str, str]]:
         ("__syncthreads();", {(kinds.BARRIER, "__syncthreads();", ";"), (kinds.SCOPE, "__syncthreads", "__syncwarp")}),
         ('asm volatile("fence.proxy.async;");', {(kinds.FENCE, 'asm volatile("fence.proxy.async;");', ";")}),
         ('asm volatile("mov.b32 %0, %1;" : "=r"(u) : "r"(v));', {(kinds.VOLATILE, "volatile", "")}),
+        ('asm("atom.acq_rel.gpu.add" : "=r"(u));', {
+            (kinds.FENCE, ".acq_rel", ".acquire"), (kinds.FENCE, ".acq_rel", ".release"),
+            (kinds.SCOPE, ".gpu", ".cta"),
+        }),
+        ('asm("ld.acquire.sys" : "=r"(u));', {(kinds.FENCE, ".acquire", ".relaxed"), (kinds.SCOPE, ".sys", ".cta")}),
+        ('asm("red.release" : "=r"(u));', {(kinds.FENCE, ".release", ".relaxed")}),
         ("cp_async_wait<u>();", {(kinds.FENCE, "cp_async_wait<u>();", ";"), (kinds.PARTICIPANTS, "u", "u + 1")}),
         ("u = __any_sync(~0u, v);", {
             (kinds.PARTICIPANTS, "~0u", "~0u >> 1"), (kinds.PARTICIPANTS, "~0u", "0xFFFFu"),

@@ -19,6 +19,8 @@ _FENCE = re.compile(r"__threadfence\w*|\w*fence\w*|\w*wait(_group)?|\w*commit(_g
 _BARRIER = re.compile(r"__sync(threads|warp)|\w+_sync|wait_for_\w+")
 _ATOMIC = re.compile(r"atomic[A-Z]\w+[a-z]")
 _NARROWER = {"__threadfence": "__threadfence_block", "__syncthreads": "__syncwarp", "__ldcg": "__ldg"}
+_ORDERS = {"acq_rel": ("acquire", "release"), "acquire": ("relaxed",), "release": ("relaxed",)}
+_WEAKER_IN_ASM = _ORDERS | {"gpu": ("cta",), "sys": ("cta",), "cluster": ("cta",)}
 _NARROW = {"i64": "int", "u64": "u32", "size_t": "u32", "int64_t": "int", "uint64_t": "u32"}
 _ARRIVALS = {"arrivals", "tiles", "across", "down"}
 _BEFORE_ARRIVALS, _AFTER_ARRIVALS = {"(", ",", "<", "==", "!="}, {")", ",", "-", "==", "!="}
@@ -40,7 +42,7 @@ def _of_token(source: CudaText, i: int, token: Token, flags: Mapping[str, FlagVa
     if token.kind == NUMBER:
         yield from _constants(token)
     elif token.kind == STRING:
-        yield from _scopes_of_asm(token)
+        yield from _order_of_asm(token)
     elif token.text in kinds.OPPOSITE and source.spaced(i):
         kind = kinds.COMPARISON if token.text[0] in "<>" else kinds.SUM
         yield Change(kind, token.start, token.end, kinds.OPPOSITE[token.text])
@@ -66,10 +68,13 @@ def _constants(token: Token) -> Iterator[Change]:
         yield Change(operator, token.start, token.end, f"({written}{suffix})" if result < 0 else written + suffix)
 
 
-def _scopes_of_asm(token: Token) -> Iterator[Change]:
-    for wide, narrow in ((".gpu", ".cta"), (".sys", ".cta"), (".cluster", ".cta")):
-        for found in re.finditer(re.escape(wide) + r"\b", token.text):
-            yield Change(kinds.SCOPE, token.start + found.start(), token.start + found.end(), narrow)
+def _order_of_asm(token: Token) -> Iterator[Change]:
+    """A narrower scope, or an order that is a fence less."""
+    for strong, weaker in _WEAKER_IN_ASM.items():
+        kind = kinds.FENCE if strong in _ORDERS else kinds.SCOPE
+        for found in re.finditer(rf"\.{strong}\b", token.text):
+            for weak in weaker:
+                yield Change(kind, token.start + found.start(), token.start + found.end(), f".{weak}")
 
 
 def _of_name(source: CudaText, i: int, token: Token) -> Iterator[Change]:
