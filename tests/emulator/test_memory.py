@@ -332,6 +332,18 @@ def test_red_updates_like_atom(name: str) -> None:
     assert memory[0] == expected
 
 
+@pytest.mark.covers("atom.", "red.", "ld.acquire.")
+@pytest.mark.parametrize(("atom", "red"), [("acq_rel", "release"), ("acquire", "relaxed"), ("release", "release")])
+def test_an_order_changes_no_value(atom: str, red: str) -> None:
+    body = f""" mov.u32 %r0, %tid.x; ld.param.u64 %rd0, [p0]; ld.param.u64 %rd1, [p1]; mad.wide.u32 %rd2, %r0, 4, %rd1;
+ atom.{atom}.gpu.global.inc.u32 %r1, [%rd0], 20; red.{red}.gpu.global.add.u32 [%rd0+4], %r0; bar.warp.sync -1;
+ ld.acquire.gpu.global.u32 %r2, [%rd0+4]; add.u32 %r3, %r1, %r2; st.global.u32 [%rd2], %r3;"""
+    counts, found = np.zeros(2, np.uint32), np.zeros(32, np.uint32)
+    run(kernel(body, 2), {"counts": counts, "found": found})
+    assert counts.tolist() == [32 % 21, sum(range(32))]
+    assert found.tolist() == [lane % 21 + sum(range(32)) for lane in range(32)]
+
+
 @pytest.mark.covers("atom.")
 @pytest.mark.parametrize("width", [16, 32, 64])
 def test_compare_and_swap(width: int) -> None:

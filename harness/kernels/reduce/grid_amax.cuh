@@ -1,7 +1,7 @@
 // Maxima over a CTA, and over the grid.
 #pragma once
 
-#include "scheduler/last_arrival.cuh"
+#include "scheduler/arrivals.cuh"
 
 // Maxima over a CTA of `values` sets of non-negative floats, whose bits order as they do. Thread 0 has the results, as
 // bits.
@@ -36,9 +36,7 @@ template <int values>
 __device__ __forceinline__ bool grid_amax(GridAmax* state, u32 (&bits)[values]) {
 #pragma unroll
   for (int v = 0; v < values; ++v) atomicMax(&state->bits[v], bits[v]);
-  __threadfence();
   if (!arrives_last(&state->ticket, gridDim.x)) return false;
-  __threadfence();
 #pragma unroll
   for (int v = 0; v < values; ++v) bits[v] = atomicExch(&state->bits[v], 0u);
   return true;

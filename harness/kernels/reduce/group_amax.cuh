@@ -1,8 +1,8 @@
 // The amax of every tensor of a group, by a persistent grid.
 #pragma once
 
+#include "scheduler/arrivals.cuh"
 #include "scheduler/group_scheduler.cuh"
-#include "scheduler/last_arrival.cuh"
 
 // Scratch. All zero before and after a launch, so that none has to clear it and a graph can replay.
 struct GroupAmax {
@@ -38,12 +38,8 @@ struct CtaGroupAmax {
     for (int v = 0; v < values; ++v) {
       if (index < num_tensors && bits[v][index] != 0) atomicMax(&state->bits[v][index], bits[v][index]);
     }
-    __threadfence();
     __syncthreads();
-    if (threadIdx.x == 0) {
-      last = arrives_last(&state->ticket, gridDim.x);
-      __threadfence();
-    }
+    if (threadIdx.x == 0) last = arrives_last(&state->ticket, gridDim.x);
     __syncthreads();
     if (!last || index >= num_tensors) return;
     float largest[values];

@@ -3,8 +3,8 @@
 
 #include "memory/block_io.cuh"
 #include "numerics/rht.cuh"
+#include "scheduler/arrivals.cuh"
 #include "scheduler/dependent_launch.cuh"
-#include "scheduler/last_arrival.cuh"
 
 // A CTA takes chunks of rows, one below the other, of a strip of columns; a warp takes 32 * kLaneCols neighbouring
 // columns. Column maxima stay in registers to the end. Row maxima, to which all warps contribute, are held in shared
@@ -81,13 +81,10 @@ struct LastArrival {
 template <Outputs outputs>
 __device__ __forceinline__ const LastArrival& arrive(const LineAmax& by_row, const LineAmax& by_col) {
   __shared__ LastArrival last;
-  __threadfence();
   __syncthreads();
-  if (threadIdx.x == 0) {
-    last.by_row = outputs != Outputs::columnwise && by_row.arrive();
-    last.by_col = outputs != Outputs::rowwise && by_col.arrive();
-    __threadfence();
-  }
+  // In two warps, which wait side by side
+  if (threadIdx.x == 0) last.by_row = outputs != Outputs::columnwise && by_row.arrive();
+  if (threadIdx.x == 32) last.by_col = outputs != Outputs::rowwise && by_col.arrive();
   __syncthreads();
   return last;
 }

@@ -2,7 +2,7 @@
 // in registers, so nothing is read twice.
 #pragma once
 
-#include "numerics/types.cuh"
+#include "scheduler/arrivals.cuh"
 
 // Scratch of the 128 lines that a row or a column of tiles shares. All zero before and after a launch, so that none has
 // to clear it and a graph can replay.
@@ -33,39 +33,20 @@ struct TileSync {
   // A warp of every tile calls this when the tile has read its maxima; the last one clears the scratch.
   __device__ void leave(u32 tiles) {
     const int lane = threadIdx.x % 32;
-    u32 before = 0;
-    if (lane == 0) {
-      __threadfence();
-      before = atomicAdd(&left, 1u);
-      __threadfence();
-    }
-    __syncwarp();  // a shuffle orders no memory
-    if (__shfl_sync(~0u, before, 0) != tiles - 1) return;
+    const bool last = lane == 0 && arrives_last(&left, tiles);
+    __syncwarp();  // a vote orders no memory
+    if (!__any_sync(~0u, last)) return;
 #pragma unroll
-    for (int i = 0; i < kLines; i += 32) atomicExch(maxima + i + lane, 0u);
-    if (lane == 0) {
-      atomicExch(&arrived, 0u);
-      atomicExch(&left, 0u);
-    }
+    for (int i = 0; i < kLines; i += 32) maxima[i + lane] = 0;
+    if (lane == 0) arrived = 0;
   }
 };
 
 // Waits until all tiles of a row and of a column have added their maxima. All threads call this; either may be null.
 __device__ __forceinline__ void wait_for_tiles(TileSync* by_row, u32 across, TileSync* by_col, u32 down) {
-  __threadfence();
   __syncthreads();
-  if (threadIdx.x == 0) {
-    if (by_row != nullptr) atomicAdd(&by_row->arrived, 1u);
-    if (by_col != nullptr) atomicAdd(&by_col->arrived, 1u);
-    if (by_row != nullptr) {
-      while (*static_cast<const volatile u32*>(&by_row->arrived) < across) {
-      }
-    }
-    if (by_col != nullptr) {
-      while (*static_cast<const volatile u32*>(&by_col->arrived) < down) {
-      }
-    }
-    __threadfence();
-  }
+  // In two warps, which wait side by side
+  if (by_row != nullptr && threadIdx.x == 0) arrive_and_wait(&by_row->arrived, across);
+  if (by_col != nullptr && threadIdx.x == 32) arrive_and_wait(&by_col->arrived, down);
   __syncthreads();
 }
