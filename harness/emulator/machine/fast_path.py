@@ -1,4 +1,4 @@
-"""Straight-line code of a batch on the compiled interpreter, with NumPy for what that leaves."""
+"""A batch's straight-line code on the compiled interpreter, with NumPy steps for instructions that it leaves."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from harness.emulator.races.async_compiled import CompiledChecks
 from harness.emulator.races.async_shadow import AsyncShadow
 from harness.emulator.races.wgmma_reads import WgmmaShadow
 
-# Some lanes and the others; None for no lane.
+# The lanes that take a branch and the ones that do not; None for no lane.
 Parted = tuple["np.ndarray | None", "np.ndarray | None"]
 
 _NUMBER = (1 << 32) - 1
-_SCRATCH = np.zeros(layout.SCRATCH_SIZE, np.uint8)  # launches run one after another
+_SCRATCH = np.zeros(layout.SCRATCH_SIZE, np.uint8)  # shared, because launches run one after another
 
 
 @cache
@@ -46,7 +46,7 @@ def compile_ahead() -> None:
 
 
 def buffer_table(memory: list[Buffer]) -> np.ndarray:
-    """What the interpreter knows of each buffer, (n, columns) int64; without tags of races."""
+    """The interpreter's table of buffers, (n, columns) int64; without tags of races."""
     table = np.zeros((len(memory), layout.BUFFER_COLUMNS), np.int64)
     table[:, : layout.WRITTEN_MAP + 1] = [
         (
