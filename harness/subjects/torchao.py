@@ -42,7 +42,9 @@ def call(case: Case, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def quantize_with(nvfp4_quantize: Any, case: Case, given: dict[str, Any]) -> dict[str, Any]:
-    """Both directions, or one; the transposed one from a transposed copy, because it takes contiguous input only."""
+    """Quantize one or both directions; the columnwise one from a transposed copy, because only contiguous input is
+    taken.
+    """
     x = given["input"]
     known = [value for name, value in given.items() if name.endswith("_amax")]
     amax = known[0].reshape(()) if known else x.abs().max().float()
