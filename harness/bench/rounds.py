@@ -72,8 +72,10 @@ class Turns:
         return max(FEWEST, needed)
 
     def take(self, count: int) -> list[Round]:
-        """Take `count` rounds. A round in which the GPU waited for the host is taken again behind a longer flush, and
-        kept only if the GPU waited behind the longest flush, too.
+        """Take `count` rounds.
+
+        A round in which the GPU waited for the host is repeated behind a longer flush, and kept only if the GPU waited
+        behind the longest flush, too.
         """
         kept: list[Round] = []
         exposed: list[Round] = []

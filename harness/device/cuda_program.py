@@ -135,8 +135,8 @@ class CudaProgram:
         self.graph = None
 
     def launch(self, repeat: int = 0) -> None:
-        """Queue every launch on the current stream, on odd repeats with the grids that another GPU might use. Does not
-        allocate or wait.
+        """Queue every launch on the current stream, on odd repeats with grids of another GPU. Does not allocate or
+        wait.
         """
         for call in self.other_calls if repeat % 2 else self.calls:
             call()

@@ -31,8 +31,7 @@ class Schedule:
 
     @property
     def stale_bits(self) -> int:
-        """The 64 bits of a register that nobody wrote; they differ by kind of order, so that results made of them do,
-        too.
+        """The 64 bits of a register that nobody wrote; they differ by kind of order, and so do results that use them.
 
         As floats of any width they are 0, a large number, or a negative one.
         """

@@ -26,9 +26,7 @@ class Side(Protocol):
 
 
 def same_sources(case: Case, head: Side, base: Side) -> bool:
-    """Whether both sides have the same launches from the same sources, which shows without compiling that nothing
-    changed.
-    """
+    """Whether both sides have the same launches from the same sources, so that nothing needs to be compiled."""
     try:
         return _launched(case, head) == _launched(case, base)
     except HarnessError:

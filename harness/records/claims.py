@@ -1,5 +1,4 @@
-"""Checks that a run could have written a record: it has evidence for its verdict, and its times follow from its
-samples.
+"""Check that a run could have written a record: it has evidence for its verdict, and times follow from samples.
 
 Each function returns what is wrong, or an empty string.
 """

@@ -29,8 +29,7 @@ _NO_ROOM = re.compile(r"capability: needs about ([0-9]{1,6}) GiB of GPU memory, 
 def require_possible(
     where: object, records: Iterable[Record], timed: bool, machine: Mapping[str, str] | None = None
 ) -> None:
-    """Raise UsageError for the first record that no run of this tree writes. where: for the message; timed: written by
-    a bench
+    """Raise UsageError for the first record that no run of this tree writes. where: for the message; timed: by a bench
 
     machine: from the header of the times; without it their bounds are wider
     """

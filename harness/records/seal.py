@@ -99,9 +99,7 @@ def _sources() -> Iterator[tuple[str, Path]]:
 
 
 def _own_sources() -> list[Path]:
-    """Kernels, headers and oracles in the folders of the user's recipes and one level below; such a folder may be a
-    home.
-    """
+    """Kernels, headers and oracles in the folders of the user's recipes, one level deep, because one may be a home."""
     folders = sorted(set(RECIPE_DIRS.values()))
     found = (path for folder in folders for pattern in ("*", "*/*") for path in sorted(folder.glob(pattern)))
     return [path for path in found if path.suffix in _SOURCES and path.is_file()]

@@ -18,8 +18,9 @@ _LEGEND = "rate: % of the copy, or TFLOP/s of a product; x: times as fast as the
 
 
 def render(header: Header, timed: Sequence[Record]) -> str:
-    """One line per problem, with its id last so that it is never broken, below the measuring conditions. Rate and ratio
-    are the graph's, if there is one.
+    """One line per problem below the measuring conditions, with its id last so that it is never broken.
+
+    Rate and ratio are the graph's, if there is one.
     """
     pairs = pair_table(timed)
     columns = [[name, *(number(value, name) for value in pairs[name])] for name in ("eager us", "graph us")]

@@ -39,8 +39,7 @@ def code_quality(records: Iterable[Record], judgements: Sequence[Judgement] = ()
 
 
 def owner(record: Record) -> tuple[str, int]:
-    """File, from the repository's root, and line of the last kernel that a case ran; the first kernel in its file if
-    none ran.
+    """File, from the repository's root, and line of the last kernel that a case ran; else of the first in its file.
 
     The last, because a recipe of several launches writes its codes in the last one.
     """

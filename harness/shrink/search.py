@@ -72,9 +72,7 @@ def _fewest(count: int, fails: Callable[[int], bool], budget: Budget) -> int:
 
 
 def _smaller(items: Items, pieces: int, fails: Callable[[Items], bool], budget: Budget) -> tuple[Items, int] | None:
-    """A failing piece, or all pieces but one that still fail, and how many pieces to cut it into next; None if none
-    fails.
-    """
+    """A failing piece, or all pieces but one if they fail, and how many pieces to cut it into next; else None."""
     ends = [len(items) * i // pieces for i in range(pieces + 1)]
     for first, last in zip(ends, ends[1:], strict=False):
         if budget.over:

@@ -72,9 +72,7 @@ def differing(counted: Iterable[Counted]) -> list[Counted]:
 
 
 def narrowing_differs(counted: Iterable[Counted]) -> list[Counted]:
-    """Instantiations whose machine code has a different count of narrowing conversions than the PTX; ptxas may drop
-    dead widenings.
-    """
+    """Instantiations whose machine code and PTX count other narrowing conversions; ptxas may drop dead widenings."""
     kinds = ("to e2m1", "to e4m3")
     return [each for each in differing(counted) if any(each.sass[kind] != each.ptx[kind] for kind in kinds)]
 

@@ -69,8 +69,6 @@ def rounding(case: Case) -> Any:
 
 
 def amax(case: Case, given: dict[str, Any], found: dict[str, Any]) -> Any:
-    """The amax that a case is given or that was found before, a scalar; else the tensor's amax, computed as the package
-    does.
-    """
+    """The amax that is given or was found before, a scalar; else the tensor's, as the package computes it."""
     known = [value for name, value in {**found, **given}.items() if name.endswith("_amax")]
     return known[0].reshape(()) if known else given["input"].abs().max().float()

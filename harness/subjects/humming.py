@@ -89,9 +89,7 @@ def quantize(case: Case, inputs: Arrays, outputs: Arrays) -> None:
 
 
 def _factor(case: Case, given: Mapping[str, Any]) -> Any:
-    """The factor from the sum to the output, (1,) float32: both amaxes times 1 / (6 * 6 * e4m3_max * e4m3_max), in this
-    order.
-    """
+    """The factor of the sum, (1,) float32: both amaxes times 1 / (6 * 6 * e4m3_max * e4m3_max), in this order."""
     codes = np.float32(6 * 6 * case.flags.a_e4m3_max * case.flags.b_e4m3_max)
     return given["a_amax"] * given["b_amax"] * float(np.float32(1) / codes)
 

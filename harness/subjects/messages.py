@@ -35,8 +35,9 @@ def send_answer(to: socket.socket, answer: dict[str, Any]) -> None:
 
 
 def read_answer(source: socket.socket, seconds: float | None) -> dict[str, Any]:
-    """Read an answer from an untrusted process. Raises TimeoutError if it takes longer, EOFError if the process is
-    gone, ValueError if it is malformed.
+    """Read an answer from an untrusted process.
+
+    Raises TimeoutError if it takes longer, EOFError if the process is gone, ValueError if it is malformed.
     """
     until = None if seconds is None else time.monotonic() + seconds
     (size,) = _HEAD.unpack(_exactly(source, _HEAD.size, until))

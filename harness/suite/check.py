@@ -1,5 +1,6 @@
-"""Checks of a suite beyond its schema: flags and values exist, shapes fit, inputs and files exist. An `…_error`
-function returns a sentence about what is wrong, or None.
+"""Checks of a suite beyond its schema: flags and values exist, shapes fit, inputs and files exist.
+
+An `…_error` function returns a sentence about what is wrong, or None.
 """
 
 from __future__ import annotations

@@ -185,8 +185,10 @@ def _reads(case: Case, entry: schema.Stage, alone: Case, made: Mapping[str, Stag
 
 
 def _of_operands(entry: schema.Stage, flags: Flags, reads: Mapping[str, str], made: Mapping[str, Stage]) -> Flags:
-    """The flags of a product or decoder. Flags that the entry leaves out are taken from the operands: the largest
-    scale, the layout of the scales, and the granularity of the amaxes.
+    """The flags of a product or decoder.
+
+    Flags that the entry leaves out are taken from the operands: the largest scale, the layout of the scales, and the
+    granularity of the amaxes.
     """
     found: dict[str, FlagValue] = {}
     for operand in ("a_", "b_") if entry.a else ("",) if entry.recipe == DECODE else ():

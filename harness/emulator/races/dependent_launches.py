@@ -25,8 +25,7 @@ Fault = Callable[[str, Instruction, int, str], NoReturn]
 
 @dataclass
 class PastLaunch:
-    """The accesses of a launch to global memory. number: in its stream; waited: whether a thread waited for previous
-    launches
+    """A launch's accesses to global memory. number: in its stream; waited: whether a thread waited for previous ones
 
     begins_next: where it let the next begin, if it did
     """

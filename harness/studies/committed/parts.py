@@ -1,5 +1,4 @@
-"""A folder of tables: read and write its `tables.json`, even from several processes, and check that files still match
-it.
+"""A folder of tables: read and write its `tables.json`, even from several processes, and check files against it.
 
 `results/` is such a folder, too, with its files where the catalogue puts them.
 """

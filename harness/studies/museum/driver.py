@@ -31,9 +31,7 @@ def checked(result: tuple) -> Any:
 
 
 def device() -> str | None:
-    """The target of the first GPU, such as `sm_90a`, with its context made current; None without a GPU of Hopper or
-    later.
-    """
+    """The target of the first GPU, such as `sm_90a`, with its context made current; None without a Hopper or newer."""
     driver = _driver()
     try:
         if int(driver.cuInit(0)[0]) != 0 or int(driver.cuDeviceGetCount()[1]) == 0:

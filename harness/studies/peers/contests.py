@@ -52,8 +52,9 @@ class Contest:
 
 
 def contests(shapes: Sequence[str] = (), peers: Collection[str] = ()) -> list[Contest]:
-    """Products, then the sweep, the largest shapes first; filtered by shapes and peers if any are given. All use
-    corners of one input. Raises UsageError for an unknown shape or peer.
+    """Products, then the sweep, the largest shapes first; filtered by shapes and peers if any are given.
+
+    All use corners of one input. Raises UsageError for an unknown shape or peer.
     """
     all_shapes = [*products(), *sweep()]
     for given, known in ((shapes, all_shapes), (peers, PEERS)):
@@ -72,9 +73,7 @@ def contests(shapes: Sequence[str] = (), peers: Collection[str] = ()) -> list[Co
 
 
 def sweep() -> list[str]:
-    """The 18 shapes of `per_token`'s bench set that all peers take: COMPILED_ON first, then the others by size, the
-    largest first.
-    """
+    """The 18 shapes of `per_token`'s bench set that all peers take: COMPILED_ON, then the others by falling size."""
     cases = [case for case in suite_of("per_token").cases("bench") if case.rows % 128 == case.cols % 128 == 0]
     found = sorted({case.shape: case.elements for case in cases}.items(), key=lambda item: -item[1])
     shapes = [shape for shape, _ in found]

@@ -121,8 +121,7 @@ class CasePreparer:
 
 
 def given(case: Case, x: Any) -> dict[str, Any]:
-    """The inputs of a case as torch tensors, like those of its oracle's `inputs`, but without the amax of a rotated
-    copy.
+    """The inputs of a case as torch tensors, as from its oracle's `inputs`, but without a rotated copy's amax.
 
     x: (rows, cols); for a GEMM, A with B below it, both rowwise and with a single amax
     """

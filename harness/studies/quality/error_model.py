@@ -106,9 +106,7 @@ def _rotate(lines: np.ndarray, sign_mask: int) -> np.ndarray:
 
 
 def _amaxes(case: Case, side: str, lines: np.ndarray) -> Callable[[int, np.ndarray], np.ndarray]:
-    """A function from a slab to the amax that governs each of its blocks, in a shape that broadcasts to (lines,
-    blocks).
-    """
+    """A function from a slab to the amax that governs each of its blocks, broadcastable to (lines, blocks)."""
     dimensions = oracle_of(case.recipe).outputs(case)[f"{side}_amax"].shape
     if dimensions == (1,) or _square(case):
         whole = max(float(np.abs(part).max()) for _, part in _slabs(case, side, lines))

@@ -72,9 +72,7 @@ def load(path: Path = FILE) -> list[tuple[str, Row]]:
 
 
 def pipelines() -> tuple[str, ...]:
-    """The pipelines whose products are measured, the ones with a flag for a product's epilogue; forward before
-    backward.
-    """
+    """The pipelines whose products are measured: those with a flag for an epilogue, forward before backward."""
     found = [suite for suite in load_suites() if suite.file.pipeline and "epilogue" in suite.file.axes]
     return tuple(suite.recipe for suite in sorted(found, key=lambda suite: len(suite.file.pipeline)))
 

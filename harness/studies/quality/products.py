@@ -1,5 +1,4 @@
-"""End-to-end error: the products of quantized tensors, compared with the products of the tensors themselves and of the
-production recipe.
+"""End-to-end error: products of quantized tensors, compared with exact products and with the production recipe's.
 
 The output of a pipeline comes from the torch oracles of its stages: the middle of the interval that any order of the
 sum may give, which is some thousand times narrower than the error. The exact product is computed in float64, from the

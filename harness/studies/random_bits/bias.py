@@ -50,8 +50,9 @@ def chance(count: Count) -> float:
 
 
 def pooled(counts: Sequence[Count], alpha: float) -> Test:
-    """The test for the sum of several counts: exact if they share a fraction, else by the normal approximation, which
-    is close for fractions on both sides of 1/2.
+    """The test for the sum of several counts.
+
+    Exact if they share a fraction, else by the normal approximation, close for fractions on both sides of 1/2.
     """
     from scipy.stats import norm
 

@@ -134,9 +134,7 @@ def _row(side: str, what: str, test: Test, alpha: float, note: str = "") -> Row:
 
 
 def _resolution(side: str, pairs: Sequence[tuple[Cell, Count]]) -> Row:
-    """Rows on the resolution of the random numbers; judged only as far as the kernel is declared to have that many
-    bits.
-    """
+    """Rows on the resolution of the random numbers; judged only up to the kernel's declared number of bits."""
 
     def of(bits: int, what: str) -> int:
         return sum(getattr(count, what) for cell, count in pairs if cell.probe and cell.fraction == 2.0**-bits)
@@ -168,9 +166,7 @@ def _bits(side: str, plan: Plan, launches: dict[str, Codes], sides: int) -> Iter
 
 
 def _between_sides(plan: Plan, launch: dict[str, Codes]) -> Iterator[Row]:
-    """Rows on repetition between directions: by the rounded element, by its place in the output, and by its number
-    there.
-    """
+    """Rows on repetition between directions: by rounded element, by place in the output, and by number there."""
     if len(launch) < 2:
         return
     _, alpha = plan.alphas(len(launch))

@@ -59,9 +59,7 @@ class ToolResult:
 
     @property
     def complete(self) -> bool:
-        """Whether the tool saw its planted error, ran every case that is not left out for a reason, and did not break
-        down.
-        """
+        """Whether the tool saw its planted error, ran every case not left out for a reason, and did not break down."""
         explained = all(self.left_out.values())
         heard = self.planted and not self.silent and not self.broken
         return heard and explained and self.done > 0 and self.missing == 0

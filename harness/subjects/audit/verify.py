@@ -40,8 +40,9 @@ class Assessment:
 
 
 class Judge:
-    """Compares observations with the oracles' answers for their data, and caches the result. expected: for the case's
-    own data, and for the other data
+    """Compares observations with the oracles' answers for their data, and caches the result.
+
+    expected: for the case's own data, and for the other data
     """
 
     def __init__(self, device: SubjectDevice, case: Case, expected: tuple[Expected, Expected]):

@@ -1,6 +1,4 @@
-"""Time a card's kernels in turns with ours on the same case; times are kept only if the timed launches wrote right
-bytes.
-"""
+"""Time a card's kernels in turns with ours on the same case, and keep times only if the bytes were right."""
 
 from __future__ import annotations
 

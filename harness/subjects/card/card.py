@@ -108,8 +108,9 @@ class Card:
         return {"elements": case.elements, "num_tensors": 1, **allocated, **whole}
 
     def launches(self, case: Case) -> list[tuple[int, Launch]]:
-        """The launches of a case, with their numbers in the card. A launch whose grid is empty, because the case has no
-        elements, is left out, as host wrappers do.
+        """The launches of a case, with their numbers in the card.
+
+        A launch whose grid is empty, because the case has no elements, is left out, as host wrappers do.
         """
         every, its_numbers = enumerate(self.file.launches), self.numbers(case)
         return [(n, each) for n, each in every if case.elements or 0 not in extents_of(each.grid, its_numbers)]

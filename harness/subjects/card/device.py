@@ -98,9 +98,7 @@ class CardDevice:
 
     @cached_property
     def _not_emulated(self) -> str:
-        """A sentence on what the PTX needs and the emulator lacks, found without running it; empty if nothing is
-        missing.
-        """
+        """A sentence on what the PTX needs and the emulator lacks, found without running it; empty if nothing."""
         try:
             for each in self.card.file.launches:
                 if each.kernel:

@@ -24,9 +24,7 @@ def input_fields(case: Case, arrays: Mapping[str, np.ndarray]) -> dict[str, Fiel
 
 
 def read_side(case: Case, name: str) -> str:
-    """For a case that reads a quantized tensor, the copy that an array belongs to, `rowwise` or `columnwise`; else
-    empty.
-    """
+    """The copy of a quantized tensor that an input array belongs to, `rowwise` or `columnwise`; else empty."""
     if case.recipe in _SIDE:
         return str(case.flags[_SIDE[case.recipe]])
     if case.recipe in _PRODUCTS and name[:2] in ("a_", "b_"):

@@ -22,8 +22,9 @@ AS_IT_IS = Kept()
 
 @dataclass(frozen=True)
 class Keeping:
-    """The forms of a card's arrays. kept: by array; given: outputs of the recipe that the kernels read; masked: rows of
-    the allocation behind the tensor's
+    """The forms of a card's arrays.
+
+    kept: by array; given: outputs of the recipe that the kernels read; masked: rows of the allocation behind a tensor
     """
 
     case: Case
@@ -78,8 +79,9 @@ class Keeping:
         return replace(expected, inputs=inputs, fields=fields, values=values)
 
     def written(self, expected: Expected, written: Mapping[str, np.ndarray]) -> dict[str, np.ndarray] | None:
-        """The card's outputs in the contract's form; None if they lack too much for that. Padding that is absent or not
-        promised is filled with the expected values.
+        """The card's outputs in the contract's form; None if they lack too much for that.
+
+        Padding that is absent or not promised gets the expected values.
         """
         found = {}
         for name, field in expected.fields.items():

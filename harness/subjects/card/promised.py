@@ -15,8 +15,9 @@ from harness.subjects.card.form import Form
 
 
 class Promised:
-    """A program whose unpromised output bytes are replaced by the expected ones. forms: its outputs'; values: expected
-    outputs, in the card's form
+    """A program whose unpromised output bytes are replaced by the expected ones.
+
+    forms: its outputs'; values: expected outputs, in the card's form
     """
 
     kernels = ()

@@ -67,9 +67,7 @@ class Poisoning:
         return self._read_at({name: self.unpromised[name]}) if self.marks and self.unpromised[name].any() else ""
 
     def _narrowed(self, fill: int, repeat: int) -> Leak:
-        """Narrow the dependence down by bisection to one array and one byte, such that the bytes before it change
-        nothing alone.
-        """
+        """Narrow the dependence down by bisection to one array and one byte; the bytes before it change nothing."""
         alone = [name for name, mask in self.unpromised.items() if mask.any() and self._with(name, None, fill, repeat)]
         name = alone[0] if alone else next(name for name, mask in self.unpromised.items() if mask.any())
         places = np.flatnonzero(self.unpromised[name])

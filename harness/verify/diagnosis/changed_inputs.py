@@ -166,9 +166,7 @@ def _worth_asking(e: Evidence) -> bool:
 
 
 def _mixed(e: Evidence) -> Iterator[tuple[Case, Arrays]]:
-    """Yield the case with each array of each other tensor in place of its own, and with the other tensor's computed
-    amax.
-    """
+    """Yield the case with each array of each other tensor in place of its own, and with that tensor's computed amax."""
     for other in e.others:
         for name, array in other.items():
             if name in e.tensors and array.shape == e.tensors[name].shape:

@@ -56,9 +56,7 @@ def _row_column_mix(e: Evidence) -> bool:
 
 
 def _other_direction(e: Evidence) -> np.ndarray | None:
-    """The expected field of the same kind in the other direction, in array order; computed by the steps if not an
-    output.
-    """
+    """The expected field of the same kind in the other direction, in array order; replayed if it is no output."""
     side = {"rowwise": "columnwise", "columnwise": "rowwise"}.get(e.side)
     if side is None:
         return None

@@ -156,8 +156,9 @@ class Evidence:
 
     @cached_property
     def lines(self) -> np.ndarray:
-        """Numbers of the lines to replay: groups of 16 with wrong entries, evenly spread. A wrong amax belongs to no
-        single line, so groups are then taken from all lines.
+        """Numbers of the lines to replay: groups of 16 with wrong entries, evenly spread.
+
+        A wrong amax belongs to no single line, so groups are then taken from all lines.
         """
         count, length = (self.case.cols, self.case.rows) if self.field.transposed else (self.case.rows, self.case.cols)
         if self.kind == "amax":

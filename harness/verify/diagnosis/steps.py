@@ -248,9 +248,7 @@ class Steps:
 
 
 def side_and_kind(field: str) -> tuple[str, str]:
-    """A field's side, `rowwise` or `columnwise`, and kind, `amax`, `scale_inv` or `data`; without a side, its name is
-    its kind.
-    """
+    """A field's side, `rowwise` or `columnwise`, and kind, `amax`, `scale_inv` or `data`; else its name as its kind."""
     for side in ("rowwise", "columnwise"):
         if field.startswith(f"{side}_"):
             return side, field.removeprefix(f"{side}_")

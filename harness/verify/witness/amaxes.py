@@ -76,9 +76,7 @@ def _close(given: np.ndarray, expected: np.ndarray, derived: bool) -> np.ndarray
 
 
 def _tensors(case: Case, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-    """The tensors that are quantized: the input, or a group's tensors, times the activation's derivative if there is
-    one.
-    """
+    """The tensors that are quantized: the input, or a group's, times the activation's derivative if there is one."""
     x = inputs["input"]
     if not case.is_group:
         return [x]

@@ -66,9 +66,7 @@ def _of_product(case: Case, name: str, inputs: Mapping[str, np.ndarray]) -> str:
 
 
 def _of_two_ranges(amax: np.ndarray, usual_and_far: tuple[tuple[int, int], ...]) -> bool:
-    """Whether all binary exponents lie in one of two ranges; for many amaxes, about half in each, and some at every
-    end.
-    """
+    """Whether all binary exponents lie in two ranges; for many amaxes, about half in each, and some at every end."""
     exponents = np.frexp(amax)[1] - 1
     parts = [exponents[(exponents >= low) & (exponents <= high)] for low, high in usual_and_far]
     if sum(part.size for part in parts) < amax.size:
