@@ -1,4 +1,4 @@
-// The last of several CTAs to arrive.
+// Finds the last of several CTAs to arrive.
 #pragma once
 
 #include "numerics/types.cuh"
