@@ -170,16 +170,16 @@ class NumpyPath:
         self.batch, self.code = batch, code
 
     def run(self, segment: Segment, mask: np.ndarray | None) -> None:
-        """As FastPath's."""
+        """Run a segment for the lanes of a mask, all live ones for None, one NumPy step after the other."""
         for number in range(*segment):
             self.code.slow(number)(self.batch, mask)
 
     def count(self, mask: np.ndarray) -> tuple[int, int]:
-        """As FastPath's."""
+        """How many lanes and warps are in a mask."""
         return int(np.count_nonzero(mask)), int(np.count_nonzero(mask.reshape(-1, 32).any(axis=1)))
 
     def parted(self, branch: Branch, mask: np.ndarray | None) -> Parted:
-        """As FastPath's."""
+        """The lanes of a mask that take a branch on a register, and those that do not; None for no lane."""
         holds, lanes = self.batch.registers[branch.predicate], self.batch.under(mask)
         taken = lanes & (~holds if branch.negated else holds)
         rest = lanes & ~taken
@@ -194,7 +194,7 @@ class EarlyPath(FastPath):
         self._steps = NumpyPath(batch, code)
 
     def run(self, segment: Segment, mask: np.ndarray | None) -> None:
-        """As FastPath's."""
+        """Run a segment by NumPy steps until every lane has waited for the launches ahead, and the rest by FastPath."""
         for number in range(*segment):
             if self.batch.knows_launches:
                 super().run(Segment(number, segment[1]), mask)

@@ -12,7 +12,7 @@ _STEPS = 50  # bisection steps for a probability
 
 @dataclass(frozen=True)
 class Count:
-    """Of n elements, `ups` were rounded up; each should be with probability `fraction`."""
+    """How many of n elements were rounded up (`ups`), each of which should be with probability `fraction`."""
 
     ups: int
     n: int
