@@ -1,9 +1,9 @@
-"""The console script `harness`, as `python -m harness` is."""
+"""Run the console script `harness` as `python -m harness`."""
 
 import signal
 import sys
 
-# While modules are loaded nothing is there to be ended well: Ctrl-C ends the process, without a traceback of imports.
+# Nothing needs to be cleaned up while modules load, so Ctrl-C ends the process without a traceback of imports.
 _INTERRUPT = signal.getsignal(signal.SIGINT)
 if _INTERRUPT is signal.default_int_handler:
     signal.signal(signal.SIGINT, signal.SIG_DFL)

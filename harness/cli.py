@@ -1,8 +1,8 @@
 """The console script: `harness NAME` runs `command` of `harness/commands/NAME.py`.
 
 A new command is a new file there. Its module is imported only when it is run; the help reads its docstring from the
-file, because to import them all takes seconds. The help has everyday commands first, then those for who changes suites
-or merges; all others make evidence about the harness itself.
+file, because to import them all takes seconds. The help has everyday commands first, then the ones for changing
+suites and merging; all others make evidence about the harness itself.
 """
 
 from __future__ import annotations
@@ -130,19 +130,19 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def _tell(text: str) -> None:
-    with suppress(OSError):  # the disk of a log is full, and the exit code is all that can still be told
+    with suppress(OSError):  # the disk of a log may be full; the exit code is all that is left to tell
         print(text, file=sys.stderr)
 
 
 def _have_outputs() -> None:
-    # A shell may close them, `>&-`, and then Python has none, nor has a process that is begun here.
+    # A shell may close them with `>&-`; then neither Python nor any process started from here has them.
     for number, name in ((1, "stdout"), (2, "stderr")):
         if getattr(sys, name) is None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), number)
             os.set_inheritable(number, True)
             setattr(sys, name, os.fdopen(number, "w", encoding="utf-8"))
         elif isinstance(getattr(sys, name), io.TextIOWrapper):
-            # A locale may lack the lines of a table; that is no reason to end with 1, by which a byte differs.
+            # A locale may lack a table's line characters; that must not end with 1, which means that a byte differs.
             getattr(sys, name).reconfigure(errors="backslashreplace")
 
 

@@ -33,7 +33,7 @@ SEVERITY = (
 
 
 def exit_of(code: int) -> Exit:
-    """The exit code of the table that a process ended with; for any other BYTES_DIFFER, as not all may be compared."""
+    """The `Exit` that a process ended with; BYTES_DIFFER for an unknown code: not all may have been compared."""
     return Exit(code) if code in set(Exit) else Exit.BYTES_DIFFER
 
 
@@ -47,7 +47,7 @@ class HarnessError(Exception):
 
 
 class UsageError(HarnessError):
-    """The command line or a file of the user's is wrong. Its text quotes them, and stays one line nevertheless."""
+    """The command line or a user's file is wrong. The text quotes it but stays one line."""
 
     def __str__(self) -> str:
         return one_line(super().__str__())
@@ -66,7 +66,7 @@ class InputError(UsageError):
 
 
 class OracleError(UsageError):
-    """An oracle of the user's is no Python, or raised; the sentence quotes its line. No kernel can be judged by it."""
+    """A user's oracle is not valid Python, or raised; the sentence quotes its line. It can judge no kernel."""
 
 
 class StorageError(UsageError):
@@ -74,7 +74,7 @@ class StorageError(UsageError):
 
 
 class DeviceUnavailable(HarnessError):
-    """The device that was asked for is not on this machine, or is gone."""
+    """The requested device is not on this machine, or is gone."""
 
     exit_code = Exit.NO_DEVICE
 
@@ -111,13 +111,13 @@ class AccessError(LaunchError):
 
 
 class NotEmulated(LaunchError):
-    """A kernel of the user's has what the emulator lacks; the sentence names the instruction and its line."""
+    """A user's kernel uses something that the emulator lacks; the sentence names the instruction and its line."""
 
 
 class NotCapable(HarnessError):
     """A device cannot run a case. Raised by `admit` alone, which sees the case and no data; the verdict is EXCLUDED.
 
-    Raised later it is an error, because a kernel or a subject that has run may not excuse itself.
+    Raised later, it counts as an error, because a kernel or subject that has run may not excuse itself.
     """
 
     exit_code = Exit.NO_DEVICE

@@ -17,18 +17,18 @@ INSTALLED = (PACKAGE / "suites").is_dir()
 ROOT = PACKAGE if INSTALLED else PACKAGE.parent
 SUITES = ROOT / "suites"
 KERNELS = PACKAGE / "kernels"
-# Where commands run and leave results.
+# The folder that commands run in and leave results in.
 WORKDIR = Path.cwd() if INSTALLED else ROOT
 RESULTS = WORKDIR / "results"
 
 
 def in_workdir(path: Path) -> Path:
-    """The path from WORKDIR on, the same on every machine; one that lies elsewhere in full."""
+    """The path relative to WORKDIR, which is the same on every machine; an absolute path if it lies elsewhere."""
     whole = path.absolute()
     return whole.relative_to(WORKDIR) if whole.is_relative_to(WORKDIR) else whole
 
 
-# Recipe of the user's → its folder; `harness.suite.own_recipes` fills it in.
+# A user's recipe → its folder; `harness.suite.own_recipes` fills it in.
 RECIPE_DIRS: dict[str, Path] = {}
 
 _REFUSALS = {
@@ -38,12 +38,12 @@ _REFUSALS = {
 
 
 def refused_storage(error: OSError) -> bool:
-    """Whether the error is a disk's or a folder's: full, read-only, not ours to write, or broken."""
+    """Whether the error is about a disk or folder: full, read-only, not ours to write, or broken."""
     return error.errno in _REFUSALS
 
 
 def storage_error(path: Path | str, error: OSError) -> StorageError:
-    # A folder that cannot be made because there is a file is told as one that is none.
+    # Making a folder where a file exists is reported as "not a directory".
     why = os.strerror(errno.ENOTDIR) if error.errno == errno.EEXIST else error.strerror or error
     return StorageError(
         f"{path} cannot be written: {why}; make room and give the right to write there, or name another folder"
@@ -51,12 +51,12 @@ def storage_error(path: Path | str, error: OSError) -> StorageError:
 
 
 def recipe_dir(recipe: str) -> Path | None:
-    """The folder of a recipe of the user's, see `harness.suite.own_recipes`; None of ours."""
+    """The folder of a user's recipe, see `harness.suite.own_recipes`; None for our recipes."""
     return RECIPE_DIRS.get(recipe)
 
 
 def is_own(folder: Path) -> bool:
-    """Whether a folder has recipes of the user's."""
+    """Whether a folder has a user's recipes."""
     return folder in RECIPE_DIRS.values()
 
 
@@ -77,7 +77,7 @@ def is_file(path: Path) -> bool:
 
 
 def files_beside(path: Path) -> list[Path]:
-    """The files of the folder that a path names one in; none if there is no such folder."""
+    """All files in a path's folder; none if there is no such folder."""
     try:
         return sorted(filter(is_file, path.parent.iterdir()))
     except (OSError, ValueError):
@@ -94,7 +94,7 @@ def storage(path: Path) -> Iterator[None]:
 
 
 def require_place(path: Path) -> None:
-    """Raise StorageError, before the work for it, for a file that cannot be written. Writes nothing."""
+    """Raise StorageError, before any work, if a file could not be written. Writes nothing."""
     there = next(folder for folder in path.absolute().parents if os.path.lexists(folder))
     why = 0
     if not there.is_dir():
@@ -108,7 +108,7 @@ def require_place(path: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """As `write_bytes`, in UTF-8."""
+    """`write_bytes` of a text in UTF-8."""
     write_bytes(path, text.encode("utf-8", errors="replace"))
 
 
@@ -123,5 +123,5 @@ def write_bytes(path: Path, content: bytes) -> None:
         except OSError:
             temporary.unlink(missing_ok=True)
             raise
-    except OSError as error:  # which names the temporary file, of which nobody knows
+    except OSError as error:  # the error would name the temporary file, which the user does not know
         raise storage_error(path, error) from None

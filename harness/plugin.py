@@ -35,7 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="a folder with recipes of yours: S.cu, S.py, S.yaml",
     )
     group.addoption("--shard", default="1/1", metavar="I/N", help="only part I of N parts of like cost")
-    # What these two may be is checked with the suites, because pytest would refuse them with a code of its own.
+    # Their values are checked with the suites, because pytest would refuse them with its own exit code.
     group.addoption("--device", metavar="NAME", default="auto", help="where kernels run: auto, emulator or cuda (auto)")
     group.addoption(
         "--subject", metavar="NAME",
@@ -61,11 +61,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_load_initial_conftests(
     early_config: pytest.Config, parser: pytest.Parser, args: list[str]
 ) -> Generator[None, Any, Any]:
-    """Run suites in a process below this one, before a conftest is loaded that could end this one.
+    """Run suites in a child process, before loading any conftest, which could end this process.
 
-    A wrapper, because pytest begins to capture output in one.
+    It is a hook wrapper, because pytest starts to capture output in a wrapper of this hook.
     """
-    with suppress(HarnessError):  # `Request` tells what is wrong with them
+    with suppress(HarnessError):  # `Request` reports what is wrong with them
         for each in early_config.known_args_namespace.recipe_dir:
             use_recipe_dir(Path(early_config.invocation_params.dir, each))
     folder, words = early_config.invocation_params.dir, [str(word) for word in early_config.invocation_params.args]
@@ -82,7 +82,7 @@ def pytest_load_initial_conftests(
 
 
 def _refuse_unknown_options(parser: pytest.Parser, args: list[str]) -> None:
-    """End the process with one sentence where pytest would print its usage, too."""
+    """End the process with one sentence for an unknown option; pytest would also print its usage."""
     _, unknown = parser.parse_known_and_unknown_args(args)
     option = next((word.partition("=")[0] for word in unknown if word.startswith("-")), None)
     if option is not None:

@@ -22,19 +22,19 @@ from platformdirs import user_cache_path
 
 _KEY = ".key"
 _SIZE = 32  # bytes of a key and of a code
-_LARGEST = 1 << 28  # bytes; nothing that is kept is near it
+_LARGEST = 1 << 28  # bytes; a limit far above anything that is kept
 
 
 def cache_root() -> Path:
-    """`$HARNESS_CACHE`, or a folder in the user's cache."""
+    """The folder `$HARNESS_CACHE`, or one in the user's cache."""
     root = os.environ.get("HARNESS_CACHE")
     return Path(root) if root else user_cache_path("nvfp4-harness")
 
 
 def private(folder: Path) -> Path:
-    """The folder, made or closed to others. Raises OSError where another user owns it.
+    """Make the folder if needed, and close it to other users. Raises OSError if another user owns it.
 
-    What others could write until now gets a new key: nothing that it held is believed.
+    A folder that others could write to gets a new key, so that nothing in it is believed.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = folder.stat()
@@ -48,7 +48,7 @@ def private(folder: Path) -> Path:
 
 
 def read(folder: Path, name: str) -> bytes | None:
-    """What `write` wrote under this name; None for anything else. Raises OSError where `private` does."""
+    """Read what `write` wrote under this name; None for anything else. Raises OSError like `private`."""
     content = plain_file(folder / name)
     if content is None or not hmac.compare_digest(content[:_SIZE], _code(private(folder), name, content[_SIZE:])):
         return None
@@ -68,7 +68,7 @@ def replace(path: Path, content: bytes) -> None:
 
 
 def plain_file(path: Path) -> bytes | None:
-    """The content of a file of our own; None for a link, a folder, a pipe, a huge file, or none."""
+    """The content of a regular file of ours; None for a link, a folder, a pipe, a huge file, or no file."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError):
@@ -93,7 +93,7 @@ def _code(folder: Path, name: str, content: bytes) -> bytes:
 
 def _key(folder: Path) -> bytes:
     path = folder / _KEY
-    there = os.path.lexists(path)  # asked first: what appears from now on is the key of a process that was faster
+    there = os.path.lexists(path)  # checked first: a key that appears later was written by a faster process
     key = plain_file(path)
     if key is None or len(key) != _SIZE:
         temporary = _temporary(path, secrets.token_bytes(_SIZE))
@@ -125,7 +125,7 @@ def _rename(temporary: Path, path: Path) -> None:
 
 
 def _rename_unless_there(temporary: Path, path: Path) -> None:
-    """Another process that was faster keeps its file."""
+    """Move the file to the path, unless a faster process has put one there."""
     with contextlib.suppress(FileExistsError):
         os.link(temporary, path)
     temporary.unlink()

@@ -1,4 +1,4 @@
-"""Where the seconds of this process go: each is counted for one kind of work, the innermost that is under way."""
+"""Where the seconds of this process go. Each second counts for one kind of work, the innermost in progress."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ KINDS = (COMPILE, INPUTS, ORACLES, UPLOAD, VERIFY, WARMING, ROUNDS)
 
 
 class Seconds:
-    """Seconds by kind of work. Work of one kind may contain work of another, whose seconds are its own."""
+    """Seconds by kind of work.
+
+    If work of one kind contains another kind, the inner work's seconds count only for the inner kind.
+    """
 
     def __init__(self) -> None:
         self.totals = dict.fromkeys(KINDS, 0.0)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
-# Control characters but tab and newline, marks that hide or turn round what stands beside them, and half characters.
+# Control characters except tab and newline, invisible and direction marks, and lone surrogates.
 _ACTS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\ud800-\udfff\U000e0000-\U000e007f]"
@@ -16,7 +16,7 @@ _ACTS = re.compile(
 
 
 def acts(text: str) -> bool:
-    """Whether a terminal or an editor would do something else than show each character."""
+    """Whether a terminal or an editor would do anything but show each character of the text."""
     return _ACTS.search(text) is not None
 
 
@@ -26,12 +26,12 @@ def printable(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """The same in one line."""
+    """The printable text on one line."""
     return printable(" ".join(text.split()) if "\n" in text or "\t" in text else text)
 
 
 def console(**options: Any) -> Console:
-    """A console of rich that shows `[red]` and `:heart:` as they are written."""
+    """A rich console that prints `[red]` and `:heart:` literally."""
     from rich.console import Console
 
     return Console(markup=False, emoji=False, highlight=False, **options)

@@ -1,4 +1,4 @@
-"""What can be found of a case's bytes and of its times, the exit codes of a run with it, and the result of one case."""
+"""The possible findings about a case's bytes and times, their exit codes, and the result of one case."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from harness.text import one_line, printable
 
 
 class Verdict(StrEnum):
-    """What verification found.
+    """The finding of a verification.
 
-    IMPOSSIBLE: bytes were right, and timed launches took less than these bytes or operations can take
+    IMPOSSIBLE: bytes were right, but timed launches took less time than the bytes or operations need
     CONVENTION: a subject's bytes differ from ours, and conventions that it declares explain every one of them
     """
 
@@ -42,7 +42,7 @@ class Verdict(StrEnum):
 
 
 class Performance(StrEnum):
-    """What a comparison of times found."""
+    """The finding of a comparison of times."""
 
     FASTER = "FASTER"
     SAME = "SAME"
@@ -91,7 +91,7 @@ class Change:
         return Performance.AMBIGUOUS
 
     def __str__(self) -> str:
-        """`+3.1% (+2.9% to +3.3%)`"""
+        """The text `+3.1% (+2.9% to +3.3%)`."""
         return f"{self.ratio - 1:+.1%} ({self.low - 1:+.1%} to {self.high - 1:+.1%})"
 
 
@@ -100,7 +100,7 @@ class Judgement:
     """The verdict on the times of one case.
 
     now_us, base_us: medians, if timed; change: now over base
-    again: whether another process may tell what this one could not
+    again: whether a second process should be asked because this one could not decide
     """
 
     case_id: str
@@ -161,16 +161,16 @@ class Result:
         return "; ".join(dict.fromkeys(part.partition(":")[0] for part in self.reason.split("; ")))
 
     def to_record(self) -> dict:
-        """The result in JSON's own types, as a line of a journal has it and pytest-xdist can carry it."""
+        """The result in JSON's types, for a line of a journal and for pytest-xdist."""
         return json.loads(json.dumps(asdict(self)))
 
     @classmethod
     def from_record(cls, record: dict) -> Result:
-        """The result a journal line holds."""
+        """The result in a journal line."""
         lists = {name: tuple(record[name]) for name in ("targets", "instantiations", "oracles")}
         return cls(**{**record, **lists, "verdict": Verdict(record["verdict"])})
 
 
 def failures_of(records: Iterable[dict]) -> list[dict]:
-    """The records of wrong kernels."""
+    """The records with a verdict of a wrong kernel."""
     return [record for record in records if Verdict(record["verdict"]).exit_code is not Exit.CLEAN]

@@ -21,7 +21,7 @@ def suite_text() -> str:
 
 @pytest.fixture
 def suite_path(tmp_path: Path, suite_text: str) -> Path:
-    """That suite as `suites/toy.yaml` in a folder of its own."""
+    """The path of `suite_text`, written to `suites/toy.yaml` in a folder of its own."""
     path = tmp_path / "suites" / "toy.yaml"
     path.parent.mkdir()
     path.write_text(suite_text)
@@ -30,9 +30,9 @@ def suite_path(tmp_path: Path, suite_text: str) -> Path:
 
 @pytest.fixture(autouse=True)
 def not_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that a test starts is no worker of this run, and whoever supervises this one does not supervise it.
+    """A run that a test starts is not a worker of this run, and this run's supervisor does not supervise it.
 
-    One in this process has no supervisor, and prints and exits as that would.
+    A run in this process has no supervisor: it prints and exits as a supervisor would.
     """
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     monkeypatch.setenv("HARNESS_SUPERVISOR", "")

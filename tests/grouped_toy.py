@@ -104,7 +104,7 @@ __constant__ Launch toy_group_amax_launch = {128, 128, kToyThreads, 1, Schedule:
 
 
 def fields(case: Case) -> dict[str, Field]:
-    """Of every tensor the dense recipe's; an empty one has an amax and nothing else."""
+    """The dense recipe's fields for each tensor, joined; an empty tensor has an amax and no other bytes."""
     made = [dense_fields(case, number) for number in range(len(case.problem.tensors))]
     return {name: Field.joined([tensor[name] for tensor in made]) for name in made[0]}
 

@@ -97,7 +97,7 @@ def shard(folder: Path, number: int, ids: Sequence[str], whole: Sequence[str] = 
 
 
 def timed_shard(folder: Path, number: int, ids: Sequence[str], count: int = 2, **header: Any) -> Path:
-    """The same with times, from a GPU."""
+    """Shard `number` of `count`, from a GPU, with a PASS and times for each case."""
     device = {**header.get("machine", HEADER["machine"]), "device": "cuda"}
     first = about(ids, IDS, f"{number}/{count}", timed=True, device=device)
     records = [passed(case_id, [20.0 + i / 10 for i in range(12)]) for case_id in ids]

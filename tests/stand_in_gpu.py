@@ -67,7 +67,7 @@ class Stream:
 
 
 class Array(np.ndarray):
-    """What changes or copies it is queued; what reads it is not, and comes after a wait."""
+    """An array whose changes and copies are queued on the current stream; `get` and `set` act at once."""
 
     def __setitem__(self, where: Any, value: Any) -> None:
         Stream.current.queue(lambda: self._assign(where, value))

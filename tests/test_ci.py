@@ -63,7 +63,7 @@ def lines(file: str) -> list[str]:
 
 
 def calls(program: str) -> list[tuple[str, ...]]:
-    """The words behind a program, of every call in both files."""
+    """The words after a program's name, for every call of it in the CI files."""
     found = set()
     for file in (*FILES, ACTION):
         for line in lines(file):

@@ -58,7 +58,7 @@ def test_a_command_that_would_be_run_by_nothing_is_found(block: str):
 
 
 def lines(kinds: tuple[str, ...], program: str) -> list[tuple[str, ...]]:
-    """The words behind a program, of every line of blocks of these kinds."""
+    """The words after a program's name, for every line of the pages' blocks of these kinds that calls it."""
     found = set()
     for text in PAGES.values():
         for kind, body in blocks(text):
@@ -69,7 +69,7 @@ def lines(kinds: tuple[str, ...], program: str) -> list[tuple[str, ...]]:
 
 
 def inline(program: str) -> list[tuple[str, ...]]:
-    """The same of what stands in a sentence, in backticks."""
+    """The words after a program's name, for every call in backticks within a sentence."""
     found = set()
     for name, text in PAGES.items():
         if name not in ("numerics", "capabilities"):

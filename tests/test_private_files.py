@@ -102,7 +102,7 @@ def test_a_file_is_bound_to_its_name_and_its_folder(folder: Path, tmp_path: Path
 
 
 def test_a_folder_that_is_taken_along_keeps_what_it_holds(folder: Path, tmp_path: Path):
-    """As the caches of CI are: with its key, and with the modes it had."""
+    """CI takes its caches along this way: with the key in the folder, and with the same modes."""
     folder.rename(tmp_path / "restored")
     assert private_files.read(tmp_path / "restored", "name") == CONTENT
 

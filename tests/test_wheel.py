@@ -51,7 +51,7 @@ class Installed:
         return {path for path in self.packages.rglob("*") if "__pycache__" not in path.parts}
 
     def _link_all_else(self) -> None:
-        """Links, because CUDA's libraries are searched for in an environment's own folder."""
+        """Link other packages in, because CUDA's libraries are searched for in an environment's own folder."""
         for folder in (Path(path) for path in sys.path if path.endswith(("site-packages", "dist-packages"))):
             for path in folder.iterdir():
                 link = self.packages / path.name

@@ -45,7 +45,7 @@ class VectorSet:
         return load_file(self.folder / self.about(case_id)["file"])
 
     def answer(self, case_id: str) -> dict[str, np.ndarray]:
-        """What a right implementation writes; of an interval the lowest values."""
+        """The fields that a correct implementation writes; for a field with an interval, its lowest values."""
         there = self.tensors(case_id)
         found = {name: there.get(f"expected.{name}") for name in self.about(case_id)["fields"]}
         return {name: there[f"lowest.{name}"] if value is None else value for name, value in found.items()}

@@ -1,7 +1,6 @@
-"""Arrays of the caller's: NumPy's, torch's, CuPy's, and any other library's through DLPack.
+"""The caller's arrays: from NumPy, torch or CuPy, or from any other library through DLPack.
 
-A result comes in the library and on the device of what was given; an array that only speaks DLPack gets NumPy's or
-CuPy's.
+A result is in the library and on the device of the input; for an array that only speaks DLPack it is NumPy's or CuPy's.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from harness.errors import UsageError
 from harness.inputs.dtypes import DTYPES
 from harness.verify.torch_calls import from_torch, to_torch
 
-ALIGNMENT = 16  # bytes; what every kernel takes for granted of every array
+ALIGNMENT = 16  # bytes; every kernel assumes this alignment for every array
 
 _NAMES = {dtype.name: name for name, dtype in DTYPES.items()}
-_CPU, _CUDA = (1, 3), (2, 13)  # DLPack's device types: memory of the host, pinned or not; of a GPU, managed or not
+_CPU, _CUDA = (1, 3), (2, 13)  # DLPack's device types: host memory, plain or pinned; GPU memory, plain or managed
 
 
 class Library(Protocol):
@@ -29,19 +28,19 @@ class Library(Protocol):
     gpu: int | None
 
     def host(self, array: Any) -> np.ndarray:
-        """A NumPy array of it; a copy from a GPU."""
+        """Return the array as a NumPy array; from a GPU it is copied."""
 
     def like(self, array: np.ndarray) -> Any:
-        """A NumPy array's values in this library, on the device."""
+        """Convert a NumPy array to this library, on this device."""
 
     def empty(self, field: Field) -> Any:
-        """Memory for a field on the GPU, with any contents."""
+        """Allocate an uninitialised array for a field on the GPU."""
 
     def flat(self, array: Any) -> Any:
         """The bytes of a contiguous array on the GPU, as a CuPy array that shares them."""
 
     def place(self, array: Any) -> tuple[int, str]:
-        """Where an array on the GPU begins, its address, and the call behind its name that copies it elsewhere."""
+        """Return a GPU array's address, and the method call, as text, that copies the array to another address."""
 
     def on_stream(self) -> Any:
         """A context in which CuPy queues on the stream that is current for the caller."""
@@ -146,20 +145,20 @@ class OfCupy:
 
 
 def taken(name: str, array: Any) -> tuple[Any, Library]:
-    """An array of one of the three libraries, and which. name: for messages
+    """Return the array as one of NumPy, torch or CuPy, and its library. name: for messages
 
-    Raises UsageError, in one sentence, for what is no array and for one that is not contiguous.
+    Raises UsageError, in one sentence, if it is not an array or not contiguous.
     """
     if isinstance(array, np.ma.MaskedArray):
         raise UsageError(f"{name} is a masked array, whose mask no recipe knows; pass {name}.filled(0), or its .data")
     if isinstance(array, np.ndarray):
-        plain = np.asarray(array)  # of a subclass, too
+        plain = np.asarray(array)  # a subclass becomes a plain array
         return _contiguous(name, plain, plain.flags.c_contiguous, f"np.ascontiguousarray({name})"), OfNumpy()
     kind = type(array).__module__.partition(".")[0]
     if kind == "torch" and hasattr(array, "is_contiguous"):
         if str(array.layout) != "torch.strided" or array.is_nested or array.is_quantized:
             raise UsageError(f"{name} is a sparse, nested or quantized tensor of torch; it must be a dense one")
-        array = array.detach().resolve_neg()  # a view may have its sign beside it, and not in memory
+        array = array.detach().resolve_neg()  # torch may keep a view's negation as a flag, not in memory
         whole = _contiguous(name, array, array.is_contiguous(), f"{name}.contiguous()")
         if whole.device.type not in ("cpu", "cuda"):
             raise UsageError(f"{name} is on the device '{whole.device}'; it must be on the CPU or on a CUDA GPU")
@@ -195,9 +194,9 @@ def require_plain(name: str, array: Any) -> np.ndarray:
 
 
 def dtype_of(name: str, array: Any, said: str | None) -> str:
-    """`bf16`, `fp16` or `fp32`. said: what the caller says, by which 16-bit integers are the bits of bf16
+    """Return `bf16`, `fp16` or `fp32`. said: the caller's `dtype`; with "bf16", 16-bit integers are bits of bf16
 
-    Raises UsageError for any other dtype, and for one that is not what was said.
+    Raises UsageError for any other dtype, and for one that contradicts `said`.
     """
     spelled = str(array.dtype).rpartition(".")[2]
     if spelled in ("uint16", "int16") and said == "bf16":
@@ -211,7 +210,7 @@ def dtype_of(name: str, array: Any, said: str | None) -> str:
 
 
 def as_dtype(array: np.ndarray, dtype: str) -> np.ndarray:
-    """A NumPy array whose 16-bit integers, if it has such, are seen as bf16."""
+    """View a NumPy array of 16-bit integers as bf16; any other array is returned as it is."""
     return array.view(DTYPES[dtype]) if array.dtype.kind in "ui" and dtype == "bf16" else array
 
 
@@ -239,7 +238,7 @@ def _from_host(array: Any) -> np.ndarray:
     try:
         return np.from_dlpack(array)
     except (BufferError, RuntimeError, TypeError):
-        return np.asarray(array)  # bf16, which NumPy's DLPack lacks and `__array__` may have
+        return np.asarray(array)  # NumPy's DLPack lacks bf16, but `__array__` may support it
 
 
 def _has_cupy() -> bool:

@@ -64,7 +64,7 @@ def make_case(
     shape: (rows, cols), (M, K, N) of a product, or as ids spell it, `128+0+256x512` of a group
     input: a distribution, or `file:PATH#TENSOR`, with a path from the working directory; of a product also a tensor for
         each operand, `file:PATH#A;file:PATH#B`
-    flags: those that are not at their defaults, as in rht=True, rounding="sr"
+    flags: the ones that differ from their defaults, as in rht=True, rounding="sr"
 
     Raises UsageError with the nearest choice, and for flags that the recipe excludes.
     """

@@ -1,4 +1,4 @@
-"""What a caller gave that is of another kind than a function takes: one sentence in place of an error from within."""
+"""Check the types of what a caller passes, so that a wrong one is one sentence and not an error from deep inside."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from harness.suite.suite import find_case
 
 
 def require_text(**given: Any) -> None:
-    """Raise UsageError for the first of these, by their parameters, that is no str."""
+    """Raise UsageError for the first argument that is not a str; they are passed by their parameters' names."""
     for name, value in given.items():
         if not isinstance(value, str):
             raise UsageError(f"{name} is a {type(value).__name__}; it must be a str")
 
 
 def case_of(case: Any) -> Case:
-    """The case, or that of an id. Raises UsageError for anything else."""
+    """Return the given case, or find the case with the given id. Raises UsageError for anything else."""
     if isinstance(case, str):
         return find_case(case)
     if not isinstance(case, Case):
@@ -28,7 +28,7 @@ def case_of(case: Any) -> Case:
 
 
 def require_arrays(name: str, arrays: Any) -> None:
-    """Raise UsageError for what is no mapping of arrays by their names."""
+    """Raise UsageError unless `arrays` is a mapping from names to arrays."""
     if not isinstance(arrays, Mapping):
         fields = "; take its .fields" if hasattr(arrays, "fields") else ""
         raise UsageError(f"{name} is a {type(arrays).__name__}; it must have arrays by name, as a dict has{fields}")

@@ -69,7 +69,7 @@ def run_kernel(
 def ask_oracle(
     case: Case | str, oracle: str = "numpy", inputs: Mapping[str, Any] | None = None
 ) -> dict[str, np.ndarray | Interval]:
-    """What the case must write by one oracle, `numpy` or `torch`, by field.
+    """Ask one oracle, `numpy` or `torch`, what the case must write, by field.
 
     An Interval, with `low` and `high`, stands for a field whose values the contract bounds without naming their bytes.
     Raises DeviceUnavailable if torch is asked for and not installed.
@@ -92,7 +92,7 @@ def verify_case(case: Case | str, device: str = "auto", inputs: Mapping[str, Any
     if inputs is None:
         return verify.verify(case, select(device))
     result = verify.verify(case, select(device), inputs=_inputs(case, inputs))
-    return replace(result, story=without_commands(result.story))  # which would draw other inputs
+    return replace(result, story=without_commands(result.story))  # their commands would draw other inputs
 
 
 def compare_outputs(
@@ -117,7 +117,7 @@ def compare_outputs(
     wanted = expected.Expected(arrays, fields, right, ("numpy",))
     if all(_accepts(right[name], found[name]) for name in fields):
         return ""
-    # Our kernel would not reproduce it; its trace shows the right bytes, of what the case draws.
+    # Leave out the commands: our kernel would not reproduce the mismatch, and its trace shows bytes of drawn inputs.
     unlike = "reproduce" if inputs is None else "trace|reproduce"
     return without_commands(render(case, "your arrays", wanted, [found]), unlike)
 

@@ -1,4 +1,4 @@
-"""Quantize and dequantize tensors of the caller's: on a CPU by the NumPy oracle, on a GPU by the recipe's kernels."""
+"""Quantize and dequantize the caller's tensors: on a CPU by the NumPy oracle, on a GPU by the recipe's kernels."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 _DTYPES = ("bf16", "fp16", "fp32")
 _SIDES = ("rowwise", "columnwise")
-_INPUT = "normal"  # what the case of an own tensor is spelled with; nothing is drawn
+_INPUT = "normal"  # fills the input's place in the case id of a caller's tensor; nothing is drawn
 
 
 @dataclass(frozen=True)
 class Quantized:
     """A quantized tensor, its arrays in the library and on the device of what was quantized.
 
-    recipe, flags: how it was made; shape: of the tensor, as case ids spell it
+    recipe, flags: how it was made; shape: the tensor's shape, as case ids spell it
     fields: `rowwise_data` (rows, cols/2) packed e2m1, `rowwise_scale_inv` e4m3 padded to (128, 4),
         `rowwise_amax` float32, and their columnwise twins, as far as the recipe writes them
     """
@@ -57,8 +57,8 @@ def quantize(
     x: (rows, cols) bf16, fp16 or fp32, contiguous, of NumPy, torch or CuPy, or of any library through DLPack. NumPy's
         bf16 is ml_dtypes'; 16-bit integers are its bits if dtype="bf16".
     shape: of a group, as in `128+0+256x512`; x then has the tensors back to back
-    seed, offset: the Philox key and the last word of its counter, of rounding="sr" alone
-    flags: those of the recipe that are not at their defaults, `harness recipes` lists them; outputs="rowwise",
+    seed, offset: the Philox key and the last word of its counter; used only with rounding="sr"
+    flags: the recipe's flags that differ from their defaults; `harness recipes` lists them; outputs="rowwise",
         scale_layout="swizzled", rht=True, ...
 
     On a GPU the recipe's kernels are queued on the stream that is current for the caller (torch's or CuPy's), and
@@ -149,7 +149,7 @@ def _case(x: Any, recipe: str, shape: str, dtype: str, flags: Mapping[str, FlagV
 
 
 def _decoder(case: Case, side: str, amax_shape: tuple[int, ...], dtype: str, swizzled: bool) -> Case:
-    """The case of `dequantize` that reads one copy; a columnwise one is a tensor of its own, of cols rows."""
+    """The case of `dequantize` that reads one copy; a columnwise copy counts as the transposed tensor, (cols, rows)."""
     rows, cols = (case.rows, case.cols) if side == "rowwise" else (case.cols, case.rows)
     return make_case(
         "dequantize",
@@ -176,7 +176,7 @@ def _on_gpu(case: Case, library: Library, arrays: Mapping[str, Any], fields: Map
     device = _device(library.gpu)
     with library.on_stream():
         inputs = {name: library.flat(array) for name, array in arrays.items()}
-        if case.is_group:  # what a group's kernels read besides the tensor follows from the shape
+        if case.is_group:  # a group's kernels also read its extents, which follow from the shape
             group = case.problem.group
             dims = {name: getattr(group, name) for name in ("tensor_offsets", "first_dims", "last_dims")}
             inputs |= {name: upload(array) for name, array in dims.items()}
@@ -189,7 +189,7 @@ def _on_gpu(case: Case, library: Library, arrays: Mapping[str, Any], fields: Map
 
 @lru_cache(maxsize=16)
 def _device(index: int) -> CudaDevice:
-    """A GPU, found without changing which one is current for the caller."""
+    """Open a GPU without changing which one is current for the caller."""
     import cupy
     import torch
 

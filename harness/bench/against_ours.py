@@ -11,7 +11,7 @@ from harness.contract.case import Case
 
 
 class BenchAgainstOurs(Bench):
-    """device: that of the kernels under test, whose `inner` has ours; in_passes: how graphs of ours are replayed"""
+    """device: runs the kernels under test; its `inner` runs ours. in_passes: how graphs of our kernels are replayed"""
 
     def __init__(self, device: Any, clock: Clock, roofline_gbps: float, in_passes: bool = False):
         super().__init__(device, clock, roofline_gbps)
@@ -26,4 +26,4 @@ class BenchAgainstOurs(Bench):
         return self._baselines[case.id]
 
     def _second(self, case: Case) -> None:
-        """None: there is no other opponent than our kernel."""
+        """Return None, because our kernel is the only opponent."""

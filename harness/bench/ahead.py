@@ -36,19 +36,19 @@ from harness.verify.prepared import SOURCE, Prepared
 
 LEFT_FREE = 2  # cores, for the process that times and for everything else
 NICE = 10
-BYTES_AN_ELEMENT = 8  # that a case takes while it is prepared, at most about so many on average
-SHARE = 0.5  # of the machine's memory, for all prepared cases, or the whole folder if that is less
+BYTES_AN_ELEMENT = 8  # memory of a case while it is prepared, on average at most
+SHARE = 0.5  # prepared cases may take this part of the machine's memory, or the whole folder if that is less
 _SHM = Path("/dev/shm")
-_FEW = 1 << 30  # bytes of room below which a folder is not used
+_FEW = 1 << 30  # bytes; a folder with less room is not used
 _PAUSE = 0.002
 _ALIGNMENT = 64
 _PREFIX = "nvfp4-ahead-"
 
 
 class Ahead:
-    """cases: in any order; processes: how many prepare them, none at all if 0
+    """Processes that prepare cases ahead. cases: in any order; processes: how many, 0 for none
 
-    opponents: whether what a bench compares them with is prepared, too
+    opponents: whether the cases that a bench compares them with are prepared, too
     """
 
     def __init__(self, cases: Iterable[Case], processes: int, opponents: bool = True):
@@ -61,22 +61,22 @@ class Ahead:
         self._passed = context.RawArray("b", len(self.cases) + 1)
         self._target = context.RawArray("c", 32)
         self.folder = _new_folder()
-        self._at = context.RawArray("i", len(self.cases) + 1)  # which process is at a case, or was
+        self._at = context.RawArray("i", len(self.cases) + 1)  # the process that prepares or prepared each case
         self._owner = os.getpid()
-        self._unwanted = context.RawArray("b", len(self.cases) + 1)  # of `_passed`, what `begin` found
+        self._unwanted = context.RawArray("b", len(self.cases) + 1)  # the part of `_passed` that `begin` set
         self._processes: list[multiprocessing.process.BaseProcess] = []
         try:
             for own in range(processes):
                 self._processes.append(context.Process(target=self._work, args=(own,), daemon=True))
                 self._processes[-1].start()
         except BaseException:
-            self.close()  # they would wait for `begin`, and this process at its end for them
+            self.close()  # they would wait for `begin`, and this process would wait for them when it exits
             raise
 
     def begin(self, target: str, done: Collection[str] = ()) -> None:
         """Let the processes begin; until `close`, what is prepared comes from them.
 
-        target: what kernels are compiled for; done: ids of cases that are not asked for
+        target: the architecture to compile for; done: ids of cases that nobody will ask for
         """
         asked = (case for case in self._asked if case.id not in done)
         wanted = {case.id for case in in_order(asked, self._opponents)}
@@ -89,7 +89,7 @@ class Ahead:
         self._begun.set()
 
     def take(self, case: Case) -> Prepared | None:
-        """What was prepared of the case; None if it is not among the cases, was taken before, or could not be.
+        """Return the prepared case; None if it is not among the cases, was taken before, or could not be prepared.
 
         Waits for it if a process is at it. Cases before it in the order are no longer expected to be asked for.
         """
@@ -121,7 +121,7 @@ class Ahead:
         with self._lock:
             if self._next[0] > number:
                 return True
-            self._passed[number] = True  # no process shall begin with it now
+            self._passed[number] = True  # so that no process begins with it
             return False
 
     def _pass(self, number: int) -> None:
@@ -132,10 +132,10 @@ class Ahead:
         DRAWN.drop(number)
 
     def _work(self, own: int) -> None:
-        """The life of a process. own: its number"""
+        """The main loop of a process. own: its number"""
         end_with_parent(self._owner)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)  # a group may get it; the process that times ends these
+            signal.signal(number, signal.SIG_IGN)  # the process that times ends this one
         os.nice(NICE)
         draw.MOST_THREADS = 1
         torch_calls.leave_gpus_alone()
@@ -174,7 +174,7 @@ class Ahead:
         waiting = [i for i in range(number) if not self._passed[i]]
         files: dict[str, int] = {}
         for entry in os.scandir(self.folder):
-            with suppress(FileNotFoundError):  # taken in between
+            with suppress(FileNotFoundError):  # taken since it was listed
                 files[entry.name] = entry.stat().st_size
         begun = sum(self.cases[i].elements for i in waiting if str(i) not in files)
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -210,7 +210,7 @@ def in_order(cases: Iterable[Case], with_opponents: bool = True) -> list[Case]:
 
 
 def instantiations(cases: Iterable[tuple[int, Case]]) -> list[tuple[int, Step]]:
-    """The number of the first case that needs it, and a launch of it, of every instantiation of a kernel.
+    """For every instantiation of a kernel, the number of the first case that needs it, and a launch of it.
 
     cases: each with its number
     """
@@ -222,13 +222,13 @@ def instantiations(cases: Iterable[tuple[int, Case]]) -> list[tuple[int, Step]]:
 
 
 def _steps(case: Case) -> Iterator[Step]:
-    """The launches of a case on a GPU that runs all CTAs of one at once, and on one that does not."""
+    """The launches of a case, both on a GPU that runs all CTAs of a launch at once and on one that cannot."""
     for steps in (plan(case), plan(case, fits=lambda step: True)):
         yield from (step for step in steps if not step.library)
 
 
 def _new_folder() -> Path:
-    """A folder in memory if there is room, else where temporary files lie. What killed processes left there goes."""
+    """Make a folder in memory if there is room, else among temporary files. Removes folders of killed processes."""
     try:
         parent = _SHM if shutil.disk_usage(_SHM).free >= _FEW else Path(tempfile.gettempdir())
     except OSError:
@@ -240,7 +240,7 @@ def _new_folder() -> Path:
 
 
 class _Pickler(pickle.Pickler):
-    """Names a tensor that every process can map, in place of its bytes."""
+    """Pickles a reference to a tensor that every process can map, in place of its bytes."""
 
     def persistent_id(self, item: Any) -> Reference | None:
         return DRAWN.reference(item)
@@ -252,7 +252,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _write(path: Path, made: Prepared) -> None:
-    """Lengths of the parts, eight bytes each and a zero; then the pickle, and the bytes of every array."""
+    """Write the lengths of all parts, 8 bytes each, and a zero; then the pickle, and the bytes of every array."""
     buffers: list[pickle.PickleBuffer] = []
     pickled = io.BytesIO()
     _Pickler(pickled, 5, buffer_callback=buffers.append).dump(made)
@@ -265,7 +265,7 @@ def _write(path: Path, made: Prepared) -> None:
 
 
 def _read(path: Path) -> Prepared | None:
-    """Arrays in pages that are read when they are used; None of an empty file."""
+    """Read what `_write` wrote, its arrays memory-mapped; None for an empty file."""
     with path.open("rb") as file:
         if not os.fstat(file.fileno()).st_size:
             return None

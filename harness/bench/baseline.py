@@ -34,7 +34,7 @@ def baseline_of(case: Case) -> Case | None:
     if against_library(case) or against_copy(case):
         return None
     if is_pipeline(case):
-        kept = {"route": case.flags.route} if "route" in case.flags else {}  # one of groups has one route
+        kept = {"route": case.flags.route} if "route" in case.flags else {}  # a pipeline of groups has only one route
         return replace(case, flags=case.defaults.replace(**kept))
     if case.is_group and (found := _group(case)):
         return found
@@ -45,7 +45,7 @@ def baseline_of(case: Case) -> Case | None:
 
 
 def _group(case: Case) -> Case | None:
-    """The same group by the production recipe, or None if that does not take it."""
+    """The same group by the production recipe; None if that recipe does not take the group."""
     suite = suite_of("grouped")
     kept = ("shape_representation", "activation", "dbias")
     flags = suite.defaults.replace(
@@ -94,12 +94,12 @@ def second_of(case: Case) -> Case | None:
         return None
     try:
         return find_case(replace(case, flags=case.flags.replace(epilogue="per_tensor")).id)
-    except HarnessError:  # per_tensor has no such product, as one that accumulates
+    except HarnessError:  # per_tensor lacks some products, such as one that accumulates
         return None
 
 
 def opponents(case: Case) -> Iterable[Case]:
-    """The cases that are verified and timed beside this one, itself not among them."""
+    """The other cases that are verified and timed beside this one."""
     return (each for each in (baseline_of(case), second_of(case)) if each is not None and each.id != case.id)
 
 
@@ -148,7 +148,7 @@ def product(case: Case, clock: Clock, l2_bytes: int) -> tuple[Callable[[], None]
 
 
 def _products(case: Case) -> Callable[[], None]:
-    """The product of a GEMM, or those of all groups one after the other."""
+    """The product of a GEMM, or the products of all groups one after the other."""
     parts = [part.problem for part in case.parts if part.elements and part.terms]
     calls = [cublas.bf16_product(part.m, part.k, part.n) for part in parts]
 

@@ -46,7 +46,7 @@ class Bench:
         self.device = device
         self.clock = clock
         self.roofline_gbps = roofline_gbps
-        self.energy = False  # whether that of each case is measured, too, which takes more than a second
+        self.energy = False  # whether to measure the energy of each case, too, which takes more than a second
         self._in_passes = in_passes
         self._baselines: dict[str, Baseline] = {}  # case id, or `baseline_id` → the opponents of one shape
 
@@ -103,7 +103,7 @@ class Bench:
         return Timing(kept, dropped, timed.moved, code, timed.launches, method, timed.needs, condition, energy)
 
     def _energy(self, case: Case, timed: Timed, rounds: Sequence[Round]) -> Energy | None:
-        """Of graphs alone, between which the GPU does not wait for the host."""
+        """Energy of a call; None unless the case is a graph, because only then the GPU never waits for the host."""
         if not self.energy or case.mode != "graph":
             return None
         us = 1e6 * summarize([each.seconds for each in rounds]).median

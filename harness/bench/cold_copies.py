@@ -16,11 +16,11 @@ from harness.device.cuda_program import CudaProgram
 from harness.device.device import Outcome
 from harness.device.memory import Memory
 
-COLD = 3  # times the L2; the least that the copies fill
+COLD = 3  # the copies fill at least this many times the L2
 MOST_COPIES = 256
 LEAST_US = 200.0  # shortest graph, so that the GPU never waits for the host
 MOST_CALLS = 512
-WARM_IS_FASTER = 0.03  # least relative gain of one copy alone that shows that the copies were cold
+WARM_IS_FASTER = 0.03  # if one copy alone is faster by at least this share, the copies were cold
 
 
 def copies_for(nbytes: int, l2_bytes: int) -> int:
@@ -90,9 +90,9 @@ class Rotation:
         self.programs = [first, *first.on(memories[1:])]
 
     def share(self, other: Rotation) -> None:
-        """Take the scratch and workspaces of a rotation on the same copies, those that are as large.
+        """Use the scratch and workspaces of another rotation on the same copies, where they are equally large.
 
-        Where maxima meet in atomics, or decoded operands lie, moves the time of the same machine code by up to 3 %.
+        The addresses of atomics and of decoded operands change the time of the same machine code by up to 3 %.
         """
         for program, its in zip(self.programs, other.programs, strict=True):
             program.share(its)
@@ -116,7 +116,7 @@ class Rotation:
             program.poison(byte)
 
     def outcomes(self, poison: int, order: random.Random) -> list[tuple[str, Outcome]]:
-        """Outcomes of the first copy, the last and a random one, each with the name of its copy."""
+        """The outcomes on the first, the last and a random copy, each with the copy's name."""
         count = len(self.programs)
         numbers = sorted({0, order.randrange(count), count - 1})
         return [(f"copy {number + 1} of {count}", self.programs[number].outcome(poison)) for number in numbers]
@@ -124,7 +124,7 @@ class Rotation:
     def coldness(self, clock: GpuClock, calls: int, us: float) -> str:
         """Text that says whether the timed calls read from memory and not from the L2.
 
-        Shown by timing one copy alone, unless that fills the L2. calls: in the graph; us: time of one
+        Shown by timing one copy alone, unless that fills the L2. calls: calls in the graph; us: time of one call
         """
         one, filled = self.programs[0].memory.nbytes, self.filled
         size = f"{len(self.programs)} copies fill {filled:.1f}x L2"

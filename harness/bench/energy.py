@@ -26,7 +26,7 @@ AHEAD = 8  # batches that are queued at a time, so that the GPU never waits for 
 
 @dataclass(frozen=True)
 class Meter:
-    """A reading of a GPU, None for what its driver does not tell."""
+    """A reading of a GPU; each value is None if the driver does not report it."""
 
     millijoules: int | None = None
     celsius: int | None = None
@@ -34,7 +34,7 @@ class Meter:
 
 @dataclass(frozen=True)
 class Energy:
-    """Of a call, with its error bar. celsius: temperature of the GPU at the end; why_not: in place of all of them"""
+    """Energy of a call, with its error bar. celsius: GPU temperature at the end; why_not: why nothing was measured"""
 
     microjoules: float = 0.0
     error: float = 0.0
@@ -42,7 +42,7 @@ class Energy:
     why_not: str = ""
 
     def times(self) -> dict[str, Any]:
-        """What `Result.times` has of it."""
+        """The fields for `Result.times`."""
         if self.why_not:
             return {"no_energy": self.why_not}
         return {
@@ -97,7 +97,7 @@ def measure(queue: Queue, meter: Callable[[], Meter], now: Callable[[], float] =
         queue.feed()
         read = meter().millijoules
         failed += read is None
-        # Behind a reading that failed nobody knows when the counter was set.
+        # After a failed reading it is unknown when the counter was set.
         if read is not None and last is not None and read != last and passed >= SETTLE:
             settings.append((passed, read, queue.done))
             if len(settings) > FEWEST and passed - settings[0][0] >= LEAST:

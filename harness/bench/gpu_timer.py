@@ -28,7 +28,7 @@ class Clock(Protocol):
     calls: in a round; times are of one
     flushes: how many there were
     exposed: one entry a round, True if the GPU waited for the host within the timed region
-    report: what a round that another process has timed since the last reading took
+    report: the time of a round that another process has timed since the last reading
     method: how this clock measures, for a record
     """
 
@@ -89,7 +89,7 @@ def clock_of(device: CudaDevice) -> GpuClock:
 class GpuClock:
     """Clock of the current GPU, whose L2 holds `l2_bytes`, with its SM clock."""
 
-    __name__ = "gpu_clock"  # as pytest-benchmark's JSON calls its timer
+    __name__ = "gpu_clock"  # the timer's name in pytest-benchmark's JSON
 
     def __init__(self, l2_bytes: int, sm_clock: SmClock):
         import cupy

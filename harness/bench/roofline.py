@@ -10,7 +10,7 @@ from harness.bench.cold_copies import capture
 from harness.bench.gpu_timer import Clock, pilot, sample
 from harness.records.run_folder import EVENTS
 
-TWO_KERNELS = "two kernels"  # the floor of a recipe of two launches, as EVENTS is of an eager time
+TWO_KERNELS = "two kernels"  # the floor for a recipe of two launches; EVENTS is the floor for an eager time
 COPY_BYTES = 512 << 20
 ROUNDS = 15
 WARM_UP = 3
@@ -74,7 +74,7 @@ def empty_kernels(clock: Clock, count: int) -> Callable[[], None]:
     import cupy
 
     kernel = cupy.RawKernel('extern "C" __global__ void nothing() {}', "nothing")
-    kernel((1,), (32,), ())  # compiles and loads it, which a capture does not allow
+    kernel((1,), (32,), ())  # compile and load it now, because a capture does not allow that
     cupy.cuda.get_current_stream().synchronize()
     graph = capture(clock, [partial(kernel, (1,), (32,), ())], count)
     return lambda: graph.launch(clock.stream)

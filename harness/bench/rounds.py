@@ -72,8 +72,10 @@ class Turns:
         return max(FEWEST, needed)
 
     def take(self, count: int) -> list[Round]:
-        """Take `count` rounds. A round in which the GPU waited for the host is taken again behind a longer flush, and
-        kept only if it was so behind the longest, too.
+        """Take `count` rounds.
+
+        A round in which the GPU waited for the host is repeated behind a longer flush, and kept only if the GPU waited
+        behind the longest flush, too.
         """
         kept: list[Round] = []
         exposed: list[Round] = []
@@ -100,7 +102,7 @@ class Turns:
         for opponent, taken in zip(self._opponents, self._seconds, strict=True):
             if opponent.enqueue:
                 taken += sample(self._clock, opponent.enqueue, 1, opponent.calls, self._flushes)
-                self._clock.exposed.pop()  # it counts only rounds of the case
+                self._clock.exposed.pop()  # `exposed` counts only rounds of the case
         self._timed.before_round()
         self._clock.calls = self._timed.calls
         self._clock.flush(self._flushes)

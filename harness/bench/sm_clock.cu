@@ -1,11 +1,11 @@
-// What a multiprocessor's own clock says, so that a change of the clock is not taken for one of the code.
+// Reads a multiprocessor's own clock, so that a change of the clock is not taken for a change of the code.
 using u64 = unsigned long long;
 
 struct Launch {
   int tile_rows, tile_cols, threads, blocks_per_sm, schedule;
 };
 
-// One thread of one block: cycles, nanoseconds, and the multiprocessor whose cycles they are
+// Written by one thread of one block: cycles, nanoseconds, and the number of the multiprocessor
 __global__ void sm_clock(u64* reading) {
   unsigned multiprocessor;
   asm volatile("mov.u32 %0, %%smid;" : "=r"(multiprocessor));

@@ -11,7 +11,7 @@ from harness.jit.compile import compile_kernel
 from harness.jit.signature import read_signatures
 
 MOST = 4096  # readings between two calls of `restart`
-_LARGEST = 10_000  # MHz; beyond, the two readings are not of one counter
+_LARGEST = 10_000  # MHz; beyond it, the two readings came from different counters
 
 
 class SmClock:
@@ -29,7 +29,7 @@ class SmClock:
         self._count = 0
 
     def read(self) -> None:
-        """Queue a reading; beyond MOST, the last is taken again."""
+        """Queue a reading; beyond MOST readings, the last slot is overwritten."""
         self._count = min(self._count + 1, MOST)
         self._function((1,), (1,), (self._readings[self._count - 1],))
 

@@ -16,11 +16,11 @@ import numpy as np
 from harness.verdict import Change
 
 ALPHA = 0.002  # probability that the interval of two sets from one distribution leaves out 1
-THROTTLED = 0.9  # of the 90th percentile of the clock: a time below it measures the clock, not the kernel
+THROTTLED = 0.9  # share of the clock's 90th percentile: below it, a time measures the clock and not the kernel
 SLOWEST = 0.8  # where the slowest fifth of the samples begins
 FEWEST_SAMPLES = 10  # below this the interval is too wide at ALPHA
 
-CLOCKS_APART = 0.02  # of the higher one: two clocks this far apart are two speeds, and times are of both
+CLOCKS_APART = 0.02  # share of the higher clock: clocks this far apart count as two speeds
 LEAST_OF_A_CLOCK = 0.1  # share of the rounds at each of two clocks; fewer move no median
 
 # For a normal distribution: standard error of median over that of mean; interquartile range over standard deviation.
@@ -55,10 +55,8 @@ def rounds_needed(pilot: Sequence[float], precision: float) -> int:
 
 
 def steady(mhz: Sequence[float]) -> list[int]:
-    """Numbers of the rounds whose clock, given the lowest of each, is at least THROTTLED of the best.
-
-    All whose clock could be read, where fewer than half would be left: then the low clock is what the power limit
-    leaves the case.
+    """Numbers of the rounds whose clock is at least THROTTLED of the best. If fewer than half would be left, all rounds
+    with a readable clock: then the low clock is what the power limit allows.
     """
     read = [number for number, clock in enumerate(mhz) if clock > 0]
     if not read:
@@ -110,7 +108,7 @@ def change(now: Sequence[float], base: Sequence[float]) -> Change:
 
 
 def slowest_fifth(now: Sequence[float], base: Sequence[float]) -> float:
-    """By how much of it the slowest fifth of now begins later than that of the base.
+    """How much later the slowest fifth of now begins than the base's, relative to the base.
 
     A median does not see a kernel that is slow in a quarter of its calls, and neither does an interval of a shift.
     """

@@ -44,7 +44,7 @@ class Line(BaseModel):
 
 
 class Targets(BaseModel):
-    """All of `targets.yaml`. gpu: that the targets are for; shape: in place of `*` in a case"""
+    """All of `targets.yaml`. gpu: the GPU that the targets are for; shape: replaces `*` in a case"""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -139,7 +139,7 @@ def _result(line: Line, case_id: str, record: Mapping[str, Any] | None, floor: f
 
 
 def _energy(case_id: str, times: Mapping[str, Any]) -> str:
-    """Of the GPU as a whole, its idle power included, for each element of the case's input."""
+    """Text with the whole GPU's energy, idle power included, per element of the case's input."""
     if times.get("no_energy"):
         return times["no_energy"]
     if not times.get("energy_uj"):

@@ -22,7 +22,7 @@ from harness.suite.physics import Needs, arrays_moved, bytes_moved, operations, 
 from harness.verdict import Verdict
 from harness.verify.expected import Expected
 
-POISON = 0x5A  # of outputs before they are timed
+POISON = 0x5A  # fills the outputs before they are timed
 
 
 class WrongBytesError(Exception):
@@ -66,7 +66,7 @@ class Timed(Protocol):
         """Poison the outputs, and set up once."""
 
     def before_round(self) -> None:
-        """Queue work that precedes the flush of a round."""
+        """Queue work that must come before the flush of a round."""
 
     def enqueue(self) -> None:
         """Queue a round without waiting."""
@@ -119,7 +119,7 @@ class TimedKernels(Timed):
 
     def check(self) -> None:
         require_right(self._device, self._rotation.outcomes(POISON, self._order), self._expected)
-        self._expected = None  # frees gigabytes, and hides the answer from a subject that is timed next
+        self._expected = None  # frees gigabytes, and keeps the answer from the next timed subject
 
     def method(self, us: float) -> str:
         if self._graph is None:

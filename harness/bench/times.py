@@ -1,4 +1,4 @@
-"""The times of a case, as its record has them."""
+"""The times of a case, in the form of its record."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def times(case: Case, timing: Timing, baseline: Baseline, baseline_name: str, ro
 
 
 def second_times(timing: Timing, second: Baseline, name: str) -> dict[str, Any]:
-    """What `Result.times` has besides of a case with a second opponent."""
+    """The fields that `Result.times` has in addition for a case with a second opponent."""
     theirs = [each.second for each in timing.rounds if each.second is not None]
     if not theirs:
         return {"second": f"{name}, which has no time: {second.why_not}"}

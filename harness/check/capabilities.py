@@ -29,8 +29,8 @@ class Row(BaseModel):
     """A capability.
 
     where: file and test of the source; does: the capability; shown: `recipe/flag=value,...` of a case that shows it, or
-    refused: of one that the suite excludes, and upstream: what the source makes of it
-    shape, input, set: of the case, if they matter
+    refused: the same for a case that the suite excludes, and upstream: what the source does with it
+    shape, input, set: the case's, if they matter
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -129,7 +129,7 @@ def _case(row: Row) -> Case:
 
 
 def _changed(case: Case, flags: dict[str, FlagValue]) -> int:
-    """How many flags have neither their default nor the value of the row."""
+    """How many flags have neither their default nor the row's value."""
     return sum(value != case.defaults[flag] and flag not in flags for flag, value in case.flags.items())
 
 

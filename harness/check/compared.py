@@ -27,7 +27,7 @@ from harness.suite.suite_file import short
 from harness.verdict import Verdict
 
 FILE = "compared.csv"
-GIB = (6, 36)  # memory of GPUs: the least that holds all but the largest cases, and the least that holds all
+GIB = (6, 36)  # GPU memory: enough for all but the largest cases, and enough for all of them
 COMMAND = "harness compared"
 
 
@@ -51,7 +51,7 @@ Counts = Mapping[tuple[str, str, str], Count]
 
 
 class DescribedGpu(CudaDevice):
-    """A GPU that need not be there, of which only `admit` is asked. memory: in bytes"""
+    """A GPU that need not exist, because only its `admit` is called. memory: in bytes"""
 
     def __init__(self, memory: int):
         self.memory = memory
@@ -107,9 +107,9 @@ def write(found: Counts) -> Path:
 
 
 def errors(now: Counts, committed: Counts, recipes: Iterable[str] = ()) -> list[str]:
-    """Where the tree is not what is committed. recipes: of these alone
+    """Sentences on where the tree's counts differ from the committed ones. recipes: check only these
 
-    A recipe or a set that has no line at all is none; `unlisted` names it.
+    A recipe or a set without any line is no error here; `unlisted` names it.
     """
     if not committed:
         return [f"{short(_path())}: there is no count of what is compared; run `{COMMAND}`"]
@@ -143,7 +143,7 @@ def shortfalls(
     """Where a finished run of whole sets compared fewer cases than `compared.csv` beside its suites says.
 
     records: of all cases; suites: every suite file that the command line names, also one that has lost the set
-    Nothing is known of a subject, of a GPU with less memory than the file has, and of a recipe without a line.
+    Subjects, GPUs with less memory than the file lists, and recipes without a line are not checked.
     """
     name = counted_as(device)
     got = Counter(

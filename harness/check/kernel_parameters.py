@@ -22,7 +22,7 @@ from harness.suite.suite_file import short
 from harness.verify.expected import expect, fields_of, make_inputs
 
 _ENUM = re.compile(r"enum class (\w+)[^{;]*\{([^}]*)\}")
-# What a kernel may call the types of arrays.
+# The names that a kernel may use for the types of arrays.
 _TYPES = {
     **dict.fromkeys(("u8", "uint8_t", "unsigned char", "__nv_fp8_e4m3", "__nv_fp8_storage_t"), "uint8"),
     **dict.fromkeys(("u32", "uint32_t", "unsigned int", "unsigned"), "uint32"),
@@ -128,7 +128,7 @@ def binding_errors(suite: Suite) -> Iterator[str]:
     for case in _variants(suite, lambda: bool(waiting or any(null.values()))):
         try:
             arrays = {**fields_of(case), **make_inputs(case)}
-            if own:  # what is wrong with an oracle of the user's is one sentence here, and else one for each case
+            if own:  # reports an error in a user's oracle once, and not once per case
                 expect(case)
                 own = False
             for step, memory in _steps(case):
@@ -174,12 +174,12 @@ def _dtype_errors(step: Step, arrays: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _reads(kernel: np.dtype, array: np.dtype) -> bool:
-    """Whether they are the same; an unsigned integer stands for the bits of anything as wide."""
+    """Whether a kernel's type can read an array's; an unsigned integer reads the bits of any type of its width."""
     return kernel == array or (kernel.kind == "u" and kernel.itemsize == array.itemsize)
 
 
 def _steps(case: Case) -> Iterator[tuple[Step, dict[str, int]]]:
-    """The launches of a case and their memory, where CTAs that wait for each other fit on the device or do not."""
+    """The launches of a case and their memory, both where CTAs that wait for each other fit on the device and not."""
     for fits in (False, True):
         steps = plan(case, fits=lambda step, fits=fits: fits)
         scratch, workspace = own_memory(steps)
@@ -187,7 +187,7 @@ def _steps(case: Case) -> Iterator[tuple[Step, dict[str, int]]]:
 
 
 def _variants(suite: Suite, unfinished: Callable[[], bool]) -> Iterator[Case]:
-    """The smallest case for every combination of flags of the smoke set; while unfinished, of the others, too."""
+    """The smallest case for every combination of flags in the smoke set and, while unfinished, in the other sets."""
     seen = set()
     for name in sorted(suite.sets, key=lambda name: name != "smoke"):
         for case in suite.cases(name) if name == "smoke" or unfinished() else ():

@@ -1,4 +1,4 @@
-"""A function of many things, of each in a process of its own."""
+"""Call a function on many items, each in a process of its own."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ FUNCTIONS = ("outputs", "inputs", "numpy_oracle", "torch_oracle")
 
 
 def errors(recipes: Iterable[str] = ()) -> list[str]:
-    """Sentences about these recipes, or about all that have any of the three files; of the user's, if there are any.
+    """Sentences about these recipes; by default about all of the user's if there are any, else about all of ours.
 
     Each of the user's is checked in another process, because an oracle may end the one that asks it for its fields.
     """
@@ -38,7 +38,7 @@ def errors(recipes: Iterable[str] = ()) -> list[str]:
 
 
 def _told(name: str) -> list[str]:
-    """The sentences, with that of an error that ends the check, because not every error passes between processes."""
+    """The sentences, with an error that ends the check as one of them, because not every error can be pickled."""
     if "torch" in sys.modules:
         torch_calls.leave_gpus_alone()  # threads of torch do not survive a fork
     try:

@@ -20,7 +20,7 @@ from harness.suite.own_recipes import use_recipe_dir
 
 
 class Number(click.FloatRange):
-    """A number of a range. NaN would pass click's comparisons, and then every comparison with it would be false."""
+    """A number in a range, and not NaN: NaN passes click's comparisons, and then every comparison with it is false."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         number = float(super().convert(value, param, ctx))
@@ -30,7 +30,7 @@ class Number(click.FloatRange):
 
 
 class NamedPath(click.Path):
-    """A path as `Path`, which is not empty, as of a shell variable that is not set: that is the folder one is in."""
+    """A non-empty `Path`. An empty text, as from an unset shell variable, would mean the current folder."""
 
     def __init__(self, **options: bool):
         super().__init__(path_type=Path, **options)
@@ -42,7 +42,7 @@ class NamedPath(click.Path):
 
 
 class WrittenPath(NamedPath):
-    """A folder for what a command will write: one where nothing can be written is refused before the work for it."""
+    """A folder that a command will write to; it is refused before any work if nothing can be written there."""
 
     def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Any:
         folder = super().convert(value, parameter, context)
@@ -68,7 +68,7 @@ jobs = click.option(
 
 
 def out(text: str = "(results/runs/<UTC>)", name: str = "--out") -> Callable:
-    """--out DIR, or another option that names the folder for what is written."""
+    """The option --out DIR, or another one that names the folder to write to."""
     return click.option(name, type=NEW_FOLDER, metavar="DIR", help=text)
 
 
@@ -110,6 +110,6 @@ def made_by(*left_out: str) -> str:
             words.append(parameter.opts[0])
         else:
             for each in values:
-                alone = each == parameter.flag_value  # the option without a value
+                alone = each == parameter.flag_value  # the option was given without a value
                 words += [parameter.opts[0]] if alone else [parameter.opts[0], str(each)]
     return shlex.join(words)

@@ -18,7 +18,7 @@ from harness.records.run_folder import shown
 from harness.runner.supervisor import leave, supervise
 from harness.suite.suite_file import suite_path
 
-# What pyproject.toml sets in a checkout.
+# The options that pyproject.toml sets in a checkout.
 _SETTINGS = (f"--rootdir={WORKDIR}", "-o", "junit_family=xunit1")
 
 _TAKE_NOTHING = ("-x", "-v", "-vv", "-q", "-s", "-l", "--lf", "--ff", "--resume", "--bench", "--exitfirst")
@@ -67,6 +67,6 @@ def run(
 
 
 def _is_late(before: str, word: str) -> bool:
-    """Whether a word behind an option is a recipe, not what an option takes. before: the word before it"""
+    """Whether a word that follows options is a recipe and not an option's value. before: the word before it"""
     is_recipe = word in RECIPE_DIRS or (SUITES / f"{word}.yaml").is_file()
     return is_recipe and (not before.startswith("-") or before in _TAKE_NOTHING)

@@ -71,7 +71,7 @@ def _subjects(ours: list[RunFiles], theirs: list[RunFiles], out: Path | None) ->
 
 
 def _read(folder: Path, devices: tuple[str, ...]) -> list[RunFiles]:
-    """The run in a folder, or those in the folders in it."""
+    """The run in a folder, or the runs in its subfolders."""
     several = [] if (folder / FILE).exists() else sorted(path.parent for path in folder.glob(f"*/{FILE}"))
     runs = [read_run(path) for path in several or [folder]]
     for run in runs:

@@ -54,7 +54,7 @@ def command(recipes: Sequence[str], names: Sequence[str], out: Path | None) -> i
 
 
 def _answers(name: str, asked: Sequence[Case]) -> tuple[str, list[Answer]]:
-    """What a subject is, and its answers."""
+    """A subject's label, and its answers."""
     if is_card(name):
         card = read_card(name)
         return card.label, list(cards.answers(card, asked))

@@ -47,7 +47,7 @@ def command(source: Path, recipe: str | None, kernel: str, out: Path | None) -> 
 
 
 def _names(recipe: str) -> dict[str, str]:
-    """The arrays and numbers of a recipe's first case with elements, each with what it is."""
+    """The arrays and numbers of a recipe's first non-empty case, each with its description."""
     suite = suite_of(recipe)
     sets = suite.file.sets
     cases = suite.cases("smoke" if "smoke" in sets else next(iter(sets)))

@@ -14,7 +14,7 @@ from harness.report.console import show
 from harness.suite.instantiations import Job, examine_or_say, instantiations
 from harness.suite.side_by_side import side_by_side
 
-_EMULATOR = None  # in the list of work: the emulator's interpreter
+_EMULATOR = None  # in the list of work, stands for the emulator's interpreter
 
 
 @click.command()
@@ -60,7 +60,7 @@ def command(
 
 
 def _compile(job: Job | None) -> Examined | str | None:
-    """What the compiler says of an instantiation, or the error; nothing of the emulator."""
+    """The compiler's report on an instantiation, or the error; None for the emulator's interpreter."""
     if job is _EMULATOR:
         compile_ahead()
         return None

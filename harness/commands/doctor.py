@@ -34,7 +34,7 @@ PACKAGES = {
     "clang-format": "`make check`",
 }
 
-_WIDEST = 76  # of what was found, so that a row fits 100 columns
+_WIDEST = 76  # columns for what was found, so that a row fits 100 columns
 
 
 class Finding(NamedTuple):

@@ -43,7 +43,7 @@ def _approximations(only: str, out: Path | None) -> int:
             code = Exit.BYTES_DIFFER
             continue
         click.echo(", ".join(f"{key}: {value}" for key, value in approximations.row(name, found[name]).items()))
-        if not only:  # after each, so that what was measured stays if the time is up
+        if not only:  # written after each one, to keep what was measured if time runs out
             size = approximations.write(approximations.fitted(Chip(gpu.identity()["gpu"], found)), path)
     seconds = f"in {time.perf_counter() - started:.0f} s"
     if only:

@@ -65,7 +65,7 @@ def command(
         given = ", ".join(option for option, value in of_judging.items() if value)
         raise UsageError(f"--save puts all times of a run into the baseline and judges none; leave out {given}")
     newest = read_run(run_dir or latest_bench(RUNS))
-    # What an interrupted run has measured is as good as any part of a baseline; a verdict needs all of it.
+    # A baseline may be made of parts, so an interrupted run can be saved; a verdict needs the whole run.
     why = against_baseline.stale(newest, whole=not save)
     if why:
         raise UsageError(f"{newest.path} {why}")
@@ -117,7 +117,7 @@ def _against_revision(
         console=text.console(stderr=True),
         transient=True,
         disable=not sys.stderr.isatty(),
-        # Processes are forked below it: no thread may hold a lock then, and what they print is no part of it.
+        # Processes are forked below it, so no thread may hold a lock, and their prints must not be redirected.
         auto_refresh=False,
         redirect_stdout=False,
         redirect_stderr=False,
@@ -131,7 +131,7 @@ def _against_revision(
     changed = [found.case.id for found in done if found.decision.verdict in decision.CHANGED]
     if changed and not once:
         folder = path.parent / second_process.FOLDER
-        commit = read_bench_or_gate(path)[0]["base_commit"]  # where a branch that moves was
+        commit = read_bench_or_gate(path)[0]["base_commit"]  # the base may be a branch that has moved since
         second = second_process.compare_again(commit, effect or decision.EFFECT, again, changed, folder)
         done = second_process.recurring_comparisons(done, second)
         revision_run.rewrite(path, done)

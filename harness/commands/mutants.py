@@ -27,7 +27,7 @@ JOURNAL = RUNS / "mutants.jsonl"
 TABLE, GENERATED = RESULTS / "mutants", RESULTS / "generated_mutants.csv"
 COUNT = 600
 DEVICES = ("emulator", "cuda")
-_SPARE = TO_COMPARE + 300  # seconds beyond those for the sets: to compile every instantiation, to load
+_SPARE = TO_COMPARE + 300  # seconds in addition to the sets' own, to compile every instantiation and to load modules
 
 
 @click.command()
@@ -97,7 +97,7 @@ def _mutants(seed: int | None, count: int, catalogue: Path | None) -> list[Mutan
 def _all_hunted(
     mutants: Sequence[Mutant], journal: Journal, hunt_all: Callable[[Sequence[Mutant]], Iterator[Catch]], ours: bool
 ) -> list[tuple[Mutant, Catch]]:
-    """Every mutant and what came of it: proved, known from the journal, or hunted now."""
+    """Every mutant and its result: proved equivalent, known from the journal, or hunted now."""
     reasons = {} if ours else proofs.proofs()
     proved = {mutant.name: reasons[proofs.key(mutant)] for mutant in mutants if proofs.key(mutant) in reasons}
     found = {name: Catch(name, discarded=f"proved: {reason}") for name, reason in proved.items()}
@@ -135,7 +135,7 @@ def _hunted(
 
 
 def _without_red(catch: Catch, red: dict[str, str], ask: Callable[[str], str | None]) -> Catch:
-    """The catch, or none if its case fails without the mutant, too. Smoke on the emulator is green, as `verify` says.
+    """The catch, or none if its case fails without the mutant, too. Smoke cases pass on the emulator, so none is asked.
 
     red: verdicts of cases that were asked before; ask: `fails_anyway` of a case, None if its process died
     """

@@ -89,7 +89,7 @@ def _run_all(device: CudaDevice, chosen: Sequence[Contest], seconds: float, path
                 click.echo(contest.case.id)
                 for record in new:
                     click.echo(tables.line(record))
-                gc.collect()  # implementations and their calls refer to each other, and their graphs hold gigabytes
+                gc.collect()  # reference cycles between implementations and their calls keep gigabytes of graphs
                 device.release()
             found += new
             for record in new:

@@ -58,7 +58,7 @@ def command(
 def _layers(
     path: Path | None, names: Sequence[str], shape: str | None, chosen: str | None
 ) -> Iterator[tuple[Layer, Callable[[], Bounds]]]:
-    """The layers that were asked for, each with what makes its bounds."""
+    """The requested layers, each with a function that computes its bounds."""
     if shape is not None and not names:
         raise UsageError(f"--shape {shape} is that of --input, and none was named")
     if chosen is not None and (path or names):

@@ -79,7 +79,7 @@ def command(
 def _stored(
     path: Path | None, patterns: Sequence[str], names: Sequence[str], dtype: str
 ) -> tuple[list[Tensor], list[str]]:
-    """The tensors of a file: the user's, or, if nothing was asked for, the committed one."""
+    """The tensors of the user's file, or of the committed file if no input was named."""
     if path is None and names:
         if patterns:
             raise UsageError(f"--tensor {patterns[0]} is part of a file, and no file was named")

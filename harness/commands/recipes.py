@@ -26,7 +26,7 @@ def command() -> None:
 
 
 def _description(suite: Suite) -> str:
-    """The first sentence of a recipe's `.cu`, without the name; of a pipeline, its stages."""
+    """The first sentence of a recipe's `.cu`, without the name; for a pipeline, its stages."""
     if suite.file.pipeline:
         stages = dict.fromkeys(stage.stage for stage in suite.file.pipeline if not stage.given)
         return f"a pipeline of the stages {', '.join(stages)}"

@@ -72,7 +72,7 @@ def command(
 
 
 def _case(what: str, inputs: Sequence[str], flags: Sequence[str], shape: str | None) -> Case:
-    """The case of an id, or of a recipe and tensors. Raises UsageError."""
+    """The case that an id names, or that a recipe and tensors make. Raises UsageError."""
     if "/" in what:
         case = find_case(what)
         if flags:
@@ -117,13 +117,13 @@ def _flags(suite: Suite, flags: Sequence[str]) -> dict[str, object]:
 
 
 def _dtype(suite: Suite, name: str) -> dict[str, str]:
-    """The flag of the tensor's own dtype, if the recipe has it."""
+    """The flag for the tensor's own dtype, if the recipe has that dtype."""
     dtype = tensor_file.dtype_of(tensor_file.parts_of(name)[0])
     return {"dtype": dtype} if dtype in suite.file.axes["dtype"] else {}
 
 
 def _shape(suite: Suite, flags: Mapping[str, object], name: str) -> str:
-    """The extents that the tensors have, as an id spells them."""
+    """The tensors' extents, as an id spells them."""
     shapes = [tensor_file.shape_of(part) for part in tensor_file.parts_of(name)]
     if suite.file.pipeline or "shape_representation" in suite.file.axes:
         raise UsageError(f"--shape is needed: the extents of {suite.recipe} do not follow from a tensor's")
@@ -141,7 +141,7 @@ def _shape(suite: Suite, flags: Mapping[str, object], name: str) -> str:
 
 
 def _ends(fields: Mapping[str, np.ndarray | Interval]) -> dict[str, np.ndarray]:
-    """An interval as two arrays, `output.low` and `output.high`."""
+    """Replace an interval by its two ends, `output.low` and `output.high`."""
     found: dict[str, np.ndarray] = {}
     for name, value in fields.items():
         found |= (

@@ -57,11 +57,11 @@ def command(into: Path, seconds: float, names: tuple[str, ...], listed: bool) ->
 
 
 def _make(making: Making, names: Sequence[str], gpu: bool, end: float) -> Exit:
-    """Make those of the tables that can be made here."""
+    """Make the tables that this machine can make."""
     from harness.studies.committed import catalogue, make
 
     tables, _ = catalogue.load()
-    # On a GPU what needs one comes first, because the time on it is dear.
+    # On a GPU machine, tables that need the GPU come first, because its time is expensive.
     for name in sorted(making.left, key=lambda name: gpu and not (tables[name].gpu or tables[name].part_of)):
         table = tables[name]
         if name not in names or (table.gpu and not gpu) or (table.part_of and table.part_of not in making.made):
@@ -83,7 +83,7 @@ def _make(making: Making, names: Sequence[str], gpu: bool, end: float) -> Exit:
 
 
 def _left(making: Making, names: Sequence[str], gpu: bool) -> Exit:
-    """Say what is left, and how it can be made. CLEAN if every table was made that was asked for by its name."""
+    """Say which tables are left and how to make them. CLEAN if every table that was named is made."""
     from harness.studies.committed import catalogue
 
     tables, _ = catalogue.load()

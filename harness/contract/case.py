@@ -9,10 +9,10 @@ from functools import cached_property
 
 from harness.contract.problem import Problem
 
-TERMS = 2048  # products that cost a NumPy oracle about as much as one element to quantize
+TERMS = 2048  # this many products cost a NumPy oracle about as much as quantizing one element
 
-LARGEST_OWN_TENSOR = 1 << 20  # elements of a case whose tensors are those of no other case
-OWN = "own"  # a flag of a group that each dense recipe has a default of its own for
+LARGEST_OWN_TENSOR = 1 << 20  # elements; a larger case shares its drawn tensors with other cases
+OWN = "own"  # the value of a group's flag that stands for each dense recipe's own default
 
 FlagValue = str | bool | int | float
 
@@ -72,11 +72,11 @@ class Case:
     mode: `eager` or `graph`
     defaults: the flags a case has when its id names none
     where: `suites/S.yaml:line` of the set that made the case; not part of its identity
-    philox_seed: the Philox key, if it is not the hash; of a tensor that is not drawn
-    philox_offset: the last Philox counter word beside a `philox_seed`; else what the case adds to that of its hash.
-        Tensor g of a group adds g
+    philox_seed: the Philox key, if it is not the hash; for a tensor that is not drawn
+    philox_offset: the last Philox counter word if `philox_seed` is set; else a number added to the word from the hash.
+    Tensor g of a group adds g
     seed_of: the `data_id` whose seed this case shares, if not its own
-    dense_defaults: of a group, the defaults of each recipe that its tensors can have; its suite fills them in
+    dense_defaults: for a group, the defaults of each recipe that its tensors can have; its suite fills them in
     """
 
     recipe: str
@@ -117,7 +117,7 @@ class Case:
 
     @property
     def work(self) -> int:
-        """What the case costs its oracles, in elements of a quantizer; a few thousand terms of a product are one."""
+        """The cost of the case for its oracles, in quantized elements; TERMS products count as one element."""
         return self.elements + self.terms // TERMS
 
     @property
@@ -156,7 +156,7 @@ class Case:
 
     @property
     def tensor_seed(self) -> int:
-        """What its tensors are drawn with: its seed, or if they are large a hash of their extents and input alone.
+        """The seed for drawing its tensors: the case's seed or, for large tensors, a hash of their extents and input.
 
         So the cases of a bench that have a shape in common share a tensor, which takes seconds to draw.
         """

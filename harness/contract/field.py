@@ -52,7 +52,7 @@ class Field:
 
     @classmethod
     def joined(cls, parts: Sequence[Field], shape: tuple[int, ...] | None = None, slack: int = 0) -> Field:
-        """The field of a group from those of its tensors: flat, unless `shape` is given."""
+        """Join the fields of a group's tensors into one; flat, unless `shape` is given."""
         return cls(shape or (sum(part.size for part in parts),), parts[0].dtype, parts=tuple(parts), slack=slack)
 
     def part(self, array: Any, number: int) -> Any:
@@ -76,7 +76,7 @@ class Field:
 
 
 def granularity_of(amax_shape: Sequence[int]) -> str:
-    """What one amax covers, from the shape of all: `tensor`, `row` or `window`. A single amax is the tensor's."""
+    """The extent of one amax, from the shape of the amax array: `tensor`, `row` or `window`."""
     return "tensor" if tuple(amax_shape) == (1,) else "row" if len(amax_shape) == 1 else "window"
 
 

@@ -63,7 +63,7 @@ def _require_divisible(total: int, count: int) -> None:
 def _dims(
     kind: ShapeRepresentation, side: int, count: int, logical: tuple[int, int], array: Iterable[int] | None
 ) -> tuple[int, ...]:
-    """One side's extents: the caller's, or what the logical shape makes them."""
+    """The tensors' extents along one side: the caller's, or the ones that the logical shape implies."""
     name, total = f"{('first', 'last')[side]}_dims", logical[side]
     if array is not None:
         return _integers(name, count, array)

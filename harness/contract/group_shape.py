@@ -23,7 +23,7 @@ from harness.errors import ContractError
 
 MOST_TENSORS = 64
 VARYING_MULTIPLE_OF = 128
-SPLIT_MULTIPLE_OF = {"row_scaled": 16, "local_1x64": 64}  # of recipes that quantize splits as they are
+SPLIT_MULTIPLE_OF = {"row_scaled": 16, "local_1x64": 64}  # for recipes that quantize splits directly
 
 # Python takes seconds to read numbers of thousands of digits.
 _SIDE = r"(\d{1,18}|\d{1,18}\*\d{1,18}|\d{1,18}(\+\d{1,18})+)(of\d{1,18})?"
@@ -58,7 +58,7 @@ class GroupedShape:
 
     @classmethod
     def parse(cls, text: str) -> GroupedShape:
-        """The shape a text stands for, each side `N`, `n*N` or `A+B+C`; ContractError if it is none.
+        """The shape that a text spells, each side `N`, `n*N` or `A+B+C`; ContractError if it spells none.
 
         One side may end in a capacity, `of1024`: rows if it is the first, elements if it is the second.
         """
@@ -155,8 +155,8 @@ class GroupedShape:
     ) -> None:
         """Raise ContractError, with the index of the tensor, for what a representation does not allow.
 
-        multiple_of, varying_multiple_of: what divides the extents that may not differ, and those that may
-        wgrad: whether tensors with varying cols may be a part of an allocation, as those that a wgrad reads are
+        multiple_of, varying_multiple_of: divisors of the extents that may not differ, and of the ones that may
+        wgrad: whether tensors with varying cols may be a part of an allocation, as the operands of a wgrad are
         """
         kind = ShapeRepresentation(representation)
         require_count(len(self))
@@ -179,7 +179,7 @@ class GroupedShape:
 
 
 def varying_multiple_of(recipe: object) -> int:
-    """What divides an extent that differs from tensor to tensor, by the recipe of the tensors."""
+    """The divisor of an extent that differs from tensor to tensor, for the tensors' recipe."""
     return SPLIT_MULTIPLE_OF.get(str(recipe), VARYING_MULTIPLE_OF)
 
 
@@ -194,7 +194,7 @@ def require_count(num_tensors: int) -> None:
 def _extents(side: str) -> tuple[int, ...]:
     if "*" in side:
         count, _, extent = side.partition("*")
-        # One more than are allowed is refused all the same, and cannot fill the memory.
+        # Capped at one more than is allowed, which is refused as well and cannot fill the memory.
         return (int(extent),) * min(int(count), MOST_TENSORS + 1)
     return tuple(map(int, side.split("+")))
 
@@ -230,7 +230,7 @@ def _require_capacity(shape: GroupedShape, capacity: int, kind: ShapeRepresentat
         raise ContractError(
             f"a capacity of {capacity / unit:g} {what}; it is a positive multiple of 128, the nearest is {nearest}"
         )
-    if lines > LARGEST_EXTENT:  # tensors that fill it have as many
+    if lines > LARGEST_EXTENT:  # without a capacity, the tensors fill the allocation
         raise ContractError(f"a capacity of {lines} {what} is beyond {LARGEST_EXTENT}, and no kernel takes it")
     for number, end in enumerate(accumulate(shape.sizes)):
         if end > capacity:
@@ -244,8 +244,8 @@ def _require_capacity(shape: GroupedShape, capacity: int, kind: ShapeRepresentat
 
 
 def _require_sum(name: str, extents: Sequence[int]) -> None:
-    # Where a tensor's rows begin among all rows, and its columns among all columns, is an int of kernels, also where
-    # the one extent or the other is the same in all tensors: amaxes of lines lie back to back.
+    # Kernels keep the offset of a tensor's rows among all rows, and of its columns among all columns, in an int, even
+    # for an extent that is the same in all tensors, because amaxes of lines lie back to back.
     for number, end in enumerate(accumulate(extents)):
         if end > LARGEST_EXTENT:
             raise ContractError(

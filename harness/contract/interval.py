@@ -1,4 +1,4 @@
-"""What a field may hold where the contract bounds its values and does not name their bytes.
+"""Bounds for a field's values, where the contract does not name their bytes.
 
 Entries are compared in the order of numbers, in which -0 lies below +0, and a NaN without sign beyond +inf. So an entry
 with two equal ends must have exactly their bytes, and a NaN is inside only where it is an end.
@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-LARGEST_ORDERED = 1 << 28  # products of a case up to which oracles also sum in the order of a matrix unit
-ORDERED_TARGETS = ("sm_90a",)  # architectures whose matrix unit was measured, and is held to that order
-TOLERATED = 2.0**-40  # of the sum of magnitudes, between the exact values behind two oracles' intervals
+LARGEST_ORDERED = 1 << 28  # products; up to here oracles also sum in the order of a matrix unit
+ORDERED_TARGETS = ("sm_90a",)  # architectures whose matrix unit was measured and must sum in that order
+TOLERATED = 2.0**-40  # tolerated difference of two oracles' exact sums, relative to the sum of magnitudes
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,9 @@ class Interval:
 
     low, high: in the field's dtype and shape
     sums: float64, the value that `low` and `high` bound; None once the oracles have been compared
-    sizes: float64, the sum of the magnitudes of its terms, by which an error is measured
+    sizes: float64, the sum of the magnitudes of the terms; errors are measured relative to it
     ordered: in the field's dtype, what this project's kernels write on one of ORDERED_TARGETS; None where no order is
-        stated: by a library, and beyond LARGEST_ORDERED
+    stated: for a library's sums, and beyond LARGEST_ORDERED
     """
 
     low: Any
@@ -52,15 +52,15 @@ class Interval:
 
     @classmethod
     def joined(cls, parts: Sequence[Interval], join: Callable[[list[Any]], Any]) -> Interval:
-        """The interval of fields that lie one behind the other; what one part has not, the whole has not.
+        """Concatenate the intervals of consecutive fields; an array that one part lacks, the whole lacks.
 
-        join: `concatenate` of the library of the arrays
+        join: the `concatenate` of the arrays' library
         """
         columns = zip(*(part._arrays for part in parts), strict=True)
         return cls(*(None if any(array is None for array in column) else join(list(column)) for column in columns))
 
     def on(self, target: str) -> Demand:
-        """What a kernel of this project must write on an architecture: the bytes in its order if that is stated."""
+        """The demand on this project's kernels for one architecture: exact bytes if its order of sums is stated."""
         return self.ordered if self.ordered is not None and target in ORDERED_TARGETS else self
 
     @property
@@ -73,10 +73,10 @@ class Interval:
         return np.where(keys < low, self.low, np.where(keys > high, self.high, actual))
 
     def disagreement(self, other: Interval) -> str:
-        """What differs from another oracle's interval, or an empty text.
+        """A sentence on how another oracle's interval differs, or an empty text.
 
         Where both have the same sums, their ends must be the same bytes; where float64 rounded the sums, these must be
-        within TOLERATED of the sum of magnitudes. What they have in the order of a matrix unit must be the same bytes.
+        within TOLERATED of the sum of magnitudes. Their results in the order of a matrix unit must have the same bytes.
         """
         if (self.ordered is None) != (other.ordered is None):
             return "only one of them has bytes in the order of a matrix unit"
@@ -102,7 +102,7 @@ Demand = np.ndarray | Interval  # the bytes of a field, or the bounds of its val
 
 
 def order(array: np.ndarray) -> np.ndarray:
-    """Signed integers in the order of the floating-point numbers of an array."""
+    """Signed integers that order as the array's floating-point numbers do."""
     return _order(np.ascontiguousarray(array).view(f"i{array.dtype.itemsize}"))
 
 
@@ -123,5 +123,5 @@ def _same(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 def _apart(one: np.ndarray, other: np.ndarray, size: np.ndarray) -> np.ndarray:
-    # `not <=` in place of `>`, so that a NaN beside a number is apart.
+    # `not <=` in place of `>`, so that a NaN and a number count as far apart.
     return ~_same(one, other) & ~(np.abs(one - other) <= TOLERATED * size)

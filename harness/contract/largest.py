@@ -18,13 +18,13 @@ def extent_error(name: str, extent: int) -> str | None:
 
 
 def k_error(recipe: str, k: int, name: str = "K") -> str | None:
-    """K of a product. recipe: whose kernels multiply"""
+    """The sentence about a K that is too large. recipe: the recipe whose kernels multiply"""
     most = _LARGEST_K.get(recipe, LARGEST_EXTENT)
     return f"{name} = {k} is beyond {most}, and no kernel of {recipe} takes it" if k > most else None
 
 
 def lines_error(count: int, n: int) -> str | None:
-    """Lines of B of `count` products of N columns each."""
+    """The sentence about too many lines of B, for `count` products of N columns each."""
     lines = count * n
     if lines <= LARGEST_EXTENT:
         return None

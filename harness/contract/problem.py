@@ -18,7 +18,7 @@ Extents = tuple[int, int]
 
 
 class Problem:
-    """What every kind of problem can be asked.
+    """The interface of every kind of problem.
 
     rows, cols: of the tensor, of a group as one matrix, or M and K of a product
     capacity: elements of an allocation that a group may be a part of; None if it has no more than its tensors
@@ -58,7 +58,7 @@ class Problem:
         return self
 
     def too_large_for(self, recipe: str) -> str | None:
-        """What the kernels of a recipe cannot take, in a sentence, although each extent is legal by itself."""
+        """A sentence on why a recipe's kernels cannot take this problem although each extent is legal by itself."""
         return None
 
     @property
@@ -68,7 +68,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class OnDevice(Sequence[Extents]):
-    """Stands for the extents of `count` tensors that only the device knows."""
+    """Placeholder for the extents of `count` tensors that only the device knows."""
 
     count: int
 
@@ -154,7 +154,7 @@ class _Group(Problem):
 
     @property
     def _fullest(self) -> tuple[Extents, ...]:
-        """The split of an allocation that takes the most CTAs: the same for all tensors, and full."""
+        """The split of an allocation that takes the most CTAs: equal tensors that fill it."""
         rows, cols = self.lines
         each, more = divmod(rows // VARYING_MULTIPLE_OF, len(self.tensors))
         return tuple((VARYING_MULTIPLE_OF * (each + (g < more)), cols) for g in range(len(self.tensors)))
@@ -214,7 +214,7 @@ class GroupedGemm(_Group, Gemm):
 
     @staticmethod
     def varying_multiple_of(representation: str) -> int:
-        """What divides the extents that may differ: any number of rows may be read, and a scale covers 16 of K."""
+        """The divisor of the extents that may differ: 1 for rows, 16 for K because a scale covers 16 elements of K."""
         return 1 if representation == ShapeRepresentation.VARYING_FIRST_DIM else 16
 
     def __str__(self) -> str:

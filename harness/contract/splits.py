@@ -36,7 +36,7 @@ def other_splits(case: Case) -> tuple[Case, ...]:
 
 
 def _shared(total: int, weights: Sequence[int]) -> list[int]:
-    """A total in whole parts, about as large as the weights say."""
+    """Split a total into integer parts, roughly in proportion to the weights."""
     ends = np.cumsum(weights) * total // max(1, sum(weights))
     return np.diff(ends, prepend=0).tolist()
 
@@ -46,15 +46,15 @@ def _by_k(problem: Problem) -> bool:
 
 
 def _split(problem: Grouped | GroupedGemm, chunks: Sequence[int], rng: np.random.Generator) -> Grouped | GroupedGemm:
-    """The allocation with so many chunks of 128 rows in each tensor, of 128 of K in a wgrad, or of 128x128 elements if
-    both extents vary.
+    """Give each tensor its number of chunks. A chunk is 128 rows, 128 of K in a wgrad, or 128x128 elements if both
+    extents vary.
     """
     if _by_k(problem):
         return replace(problem, tensors=tuple((problem.m, VARYING_MULTIPLE_OF * count) for count in chunks))
     if problem.rows != 1:
         return replace(problem, tensors=tuple((VARYING_MULTIPLE_OF * count, problem.cols) for count in chunks))
     tensors: list[Extents] = []
-    spare = problem.lines[0] - VARYING_MULTIPLE_OF * sum(chunks)  # cols that empty tensors may have
+    spare = problem.lines[0] - VARYING_MULTIPLE_OF * sum(chunks)  # cols that are left for empty tensors
     for count in chunks:
         across = int(rng.choice([i for i in range(1, count + 1) if count % i == 0])) if count else min(1, spare)
         spare -= 0 if count else VARYING_MULTIPLE_OF * across

@@ -7,18 +7,18 @@ from typing import Protocol
 from harness.contract.case import Case
 from harness.errors import NotCapable
 
-BYTES_PER_ELEMENT = 16  # of a case, with the oracle's temporaries
+BYTES_PER_ELEMENT = 16  # copies of a case's tensor, with the oracle's temporaries
 CONTEXT = 1 << 30  # bytes of a GPU that CUDA and its libraries keep
 
 
 class Admitting(Protocol):
-    """A device, or as much of one as is asked what it can run."""
+    """The part of a device that says what it can run."""
 
     def admit(self, case: Case) -> None: ...
 
 
 def incapable(case: Case, device: Admitting) -> str:
-    """Why the device cannot run the case, or an empty string. The one place that NotCapable is caught."""
+    """The reason why the device cannot run the case, or an empty string. Only this function catches NotCapable."""
     try:
         device.admit(case)
     except NotCapable as reason:
@@ -27,5 +27,5 @@ def incapable(case: Case, device: Admitting) -> str:
 
 
 def needed(case: Case) -> int:
-    """Bytes of a GPU: the tensor several times over, for pristine copies and the oracle's temporaries."""
+    """Bytes of GPU memory for a case: several times its tensor, for pristine copies and the oracle's temporaries."""
     return BYTES_PER_ELEMENT * case.elements

@@ -19,7 +19,7 @@ from harness.errors import LaunchError
 WORKSPACE = 32 << 20  # bytes; what NVIDIA recommends for cuBLAS on Hopper
 
 _R_32F, _R_16BF = 0, 14  # cudaDataType
-_KINDS = {"fp32": _R_32F, "bf16": _R_16BF}  # by the flag dtype
+_KINDS = {"fp32": _R_32F, "bf16": _R_16BF}  # by the value of the flag dtype
 _COMPUTE_32F = 68  # cublasComputeType_t: fp32 products of bf16, fp32 sums
 _OP_N, _OP_T = 0, 1
 _DEFAULT = -1  # cublasGemmAlgo_t: the library's own choice
@@ -28,9 +28,10 @@ _SUCCESS = 0
 
 
 def call_of(name: str, dtype: str) -> Callable[..., None]:
-    """The function behind a signature: addresses and integers in its order, queued on CuPy's current stream.
+    """The function for a library call. It takes addresses and integers in the order of the call's signature, and queues
+    the work on CuPy's current stream.
 
-    dtype: of the output, as the flag of that name has it
+    dtype: the output's, as the flag `dtype` spells it
     """
     if name == "cublas_scaled_gemm":
         return lambda a, b, factor, out, m, k, n: gemm(a, b, out, _KINDS[dtype], m, k, n, factor)
@@ -49,7 +50,7 @@ def gemm(a: int, b: int, out: int, kind: int, m: int, k: int, n: int, factor: in
     library, handle, workspace = _opened(cupy.cuda.Device().id)
     stream = ctypes.c_void_p(cupy.cuda.get_current_stream().ptr)
     _check("cublasSetStream", library.cublasSetStream_v2(handle, stream))
-    # A new stream takes the workspace away.
+    # Setting a stream resets cuBLAS's workspace.
     pointer, size = ctypes.c_void_p(workspace.data.ptr), ctypes.c_size_t(WORKSPACE)
     _check("cublasSetWorkspace", library.cublasSetWorkspace_v2(handle, pointer, size))
     # cuBLAS counts along columns first: to it a row-major (M, N) is an (N, M), and out^T = b * a^T.
@@ -68,7 +69,7 @@ def gemm(a: int, b: int, out: int, kind: int, m: int, k: int, n: int, factor: in
 
 
 def bf16_product(m: int, k: int, n: int) -> Callable[[], None]:
-    """A product of two normal matrices, bf16 in and out, as a call: what a GEMM of this shape costs without NVFP4."""
+    """A call that multiplies two normal matrices, bf16 in and out: the cost of a GEMM of this shape without NVFP4."""
     import torch
 
     generator = torch.Generator("cuda").manual_seed(m + k + n)

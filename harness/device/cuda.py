@@ -23,9 +23,9 @@ from harness.errors import DeviceUnavailable, LaunchError, NotCapable
 from harness.files import KERNELS
 from harness.jit.nvrtc import nvrtc_version
 
-LARGE = 8  # a case that needs more than one part in LARGE of the GPU's memory has the GPU alone
+LARGE = 8  # a case that needs more than 1/LARGE of the GPU's memory runs alone on the GPU
 
-# The machine's and no kernel's: cudaErrorDevicesUnavailable, NoDevice, InvalidDevice, ECCUncorrectable, SystemNotReady.
+# Errors that no kernel causes: cudaErrorDevicesUnavailable, NoDevice, InvalidDevice, ECCUncorrectable, SystemNotReady.
 _GONE = {46, 100, 101, 214, 802}
 
 
@@ -81,7 +81,7 @@ class CudaDevice:
         }
 
     def condition(self) -> dict[str, Any]:
-        """Power and throttle reasons of this moment."""
+        """Current power and throttle reasons."""
         import cupy
 
         return condition(cupy.cuda.Device(self.index).pci_bus_id)
@@ -93,7 +93,7 @@ class CudaDevice:
         return energy_mj(cupy.cuda.Device(self.index).pci_bus_id)
 
     def celsius(self) -> int | None:
-        """Temperature of this moment, None if the driver does not tell."""
+        """Current temperature, None if the driver does not report it."""
         import cupy
 
         return celsius(cupy.cuda.Device(self.index).pci_bus_id)
@@ -154,7 +154,7 @@ class CudaDevice:
 
     def accepts(self, actual, expected: Demand) -> bool:
         if isinstance(expected, Interval):
-            # bf16 as well, which CuPy has not: the order of numbers is that of integers.
+            # Works for bf16, too, which CuPy lacks, because numbers are compared as integers.
             ends = (kept_or_uploaded(end) for end in (expected.low, expected.high))
             return bool(inside(actual, *ends, expected.dtype.itemsize).all())
         return equal_bytes(actual, kept_or_uploaded(expected))

@@ -42,7 +42,7 @@ class Gpu(Protocol):
 class Launches:
     """The launches of a case on a GPU, compiled, without memory.
 
-    other_grids: that another GPU might have; early: numbers of the kernels that begin early
+    other_grids: grids that another GPU might use; early: numbers of the kernels that begin early
     libraries: name and version of each that is called
     """
 
@@ -86,7 +86,7 @@ class CudaProgram:
     """One case on the GPU, launched eagerly or replayed from a graph that was captured once."""
 
     def __init__(self, device: Gpu, case: Case, target: str, memory: Memory, wait: bool = True):
-        """wait: for the current stream, on which the memory was filled; without, launches belong on that stream"""
+        """wait: whether to wait for the current stream, which filled the memory; if not, launch on that stream"""
         import cupy
 
         self.case = case
@@ -135,9 +135,8 @@ class CudaProgram:
         self.graph = None
 
     def launch(self, repeat: int = 0) -> None:
-        """Queue every launch on the current stream, on odd repeats with the grids that another GPU might have.
-
-        Allocates and waits for nothing.
+        """Queue every launch on the current stream, on odd repeats with grids of another GPU. Does not allocate or
+        wait.
         """
         for call in self.other_calls if repeat % 2 else self.calls:
             call()
@@ -180,7 +179,7 @@ class CudaProgram:
             self.graph.launch(cupy.cuda.get_current_stream())
 
     def outcome(self, poison: int) -> Outcome:
-        """Copies of the outputs and what was written beside them, once the stream is done. poison: as in `run`"""
+        """Copies of the outputs, and any writes outside of them, once the stream is done. poison: as in `run`"""
         outputs = {name: output.payload.copy() for name, output in self.memory.outputs.items()}
         found = Outcome(outputs, self._trespass(poison))
         # The next run poisons the outputs on another stream, which does not wait for these copies.
@@ -253,7 +252,7 @@ def native_target(major: int, minor: int) -> str:
 
 
 def begins_early(target: str) -> bool:
-    """Whether a launch may begin before the one ahead has ended; before sm_90 none does."""
+    """Whether a launch may begin before the previous one has ended; never before sm_90."""
     return int(re.findall(r"\d+", target)[0]) >= 90
 
 
@@ -265,7 +264,7 @@ def _module(cubin_path: str, together: bool):
 
 
 def load(kernel: Compiled, together: bool = False):
-    """The kernel's function from its cubin. together: launched so that all blocks run at once, or refused"""
+    """The kernel's function from its cubin. together: launch so that all blocks run at once, or fail"""
     return _module(kernel.cubin_path, together).get_function(kernel.symbol)
 
 

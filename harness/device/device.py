@@ -22,8 +22,9 @@ class Outcome:
     """What one run left behind.
 
     outputs: the payload of every output as bytes, guard bands cut off
-    trespass: a sentence about bytes that were not the kernel's to change, empty if there are none
-    approximated: `ex2.approx.f32 at file.cu:12` for each instruction whose last bits are open, and others in each run
+    trespass: a sentence about changed bytes that the kernel must not touch, empty if there are none
+    approximated: `ex2.approx.f32 at file.cu:12` for each instruction whose last bits PTX leaves open, and which differ
+    from run to run
     """
 
     outputs: dict[str, Array]
@@ -58,7 +59,7 @@ class Device(Protocol):
     subject_label: str
 
     def identity(self) -> dict[str, str]:
-        """What two records must share to be comparable."""
+        """The facts that two records must share to be comparable."""
 
     def admit(self, case: Case) -> None:
         """Raise NotCapable, with the reason, if this device cannot run the case.

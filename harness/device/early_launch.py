@@ -1,4 +1,4 @@
-"""A launch that may begin before the one ahead has ended, which CuPy cannot ask for: `cuLaunchKernelEx` by ctypes.
+"""Launch a kernel that may begin before the previous one has ended, by `cuLaunchKernelEx`, which CuPy lacks.
 
 Under capture it becomes a programmatic edge of the graph, with CUDA 12.3 or later.
 """
@@ -20,7 +20,7 @@ _SUCCESS = 0
 
 
 class Value(ctypes.Union):
-    """CUlaunchAttributeValue, whose other members nobody here needs."""
+    """CUlaunchAttributeValue, with only the member that is used here."""
 
     _fields_ = (("serialization", ctypes.c_int), ("pad", ctypes.c_char * 64))
 
@@ -52,7 +52,7 @@ class EarlyLaunch:
 
     def __init__(self, function: int, name: str, grid: Grid, threads: int, arguments: Sequence[Any]):
         self._driver, self._function, self._name = driver(), ctypes.c_void_p(function), name
-        self._arguments = arguments  # the arrays live as long as their addresses are used
+        self._arguments = arguments  # keeps the arrays alive while their addresses are used
         self._values = [_bytes_of(argument) for argument in arguments]
         addresses = [ctypes.addressof(value) for value in self._values]
         self._pointers = (ctypes.c_void_p * len(addresses))(*addresses)
@@ -60,7 +60,7 @@ class EarlyLaunch:
         self._config = Config(*grid, threads, 1, 1, 0, None, ctypes.pointer(self._attribute), 1)
 
     def __call__(self) -> None:
-        """Raises LaunchError for whatever the driver says but success."""
+        """Queue the kernel. Raises LaunchError for any driver error."""
         import cupy
 
         self._config.stream = cupy.cuda.get_current_stream().ptr
@@ -70,7 +70,7 @@ class EarlyLaunch:
 
 
 def _bytes_of(argument: Any) -> Any:
-    """A parameter's bytes, in memory of their own."""
+    """Copy a parameter's bytes into new memory."""
     scalar = argument if isinstance(argument, np.generic) else np.uint64(argument.data.ptr)
     return (ctypes.c_char * scalar.nbytes).from_buffer_copy(scalar.tobytes())
 
@@ -83,7 +83,7 @@ def _error(library: Any, status: int) -> str:
 
 @cache
 def driver() -> Any:
-    """The CUDA driver. Raises LaunchError where there is none that launches early."""
+    """Load the CUDA driver. Raises LaunchError if it is missing or lacks early launches."""
     try:
         library = ctypes.CDLL("libcuda.so.1")
     except OSError as error:

@@ -21,16 +21,16 @@ from harness.emulator.memory import Buffer
 from harness.jit.geometry import Grid
 from harness.suite.launch_plan import own_memory
 
-_TILE = 128, 4, 512  # lines and scales of a swizzled tile, and its bytes
+_TILE = 128, 4, 512  # lines, scales per line, and bytes of a swizzled tile
 _NO_RESERVE = 0x4000  # Linux's MAP_NORESERVE, for which `mmap` has no name
-_ALL = 1 << 24  # multiprocessors, so many that a persistent grid has a CTA for each tile
+_ALL = 1 << 24  # multiprocessors; with so many, a persistent grid has a CTA for each tile
 
 
 class CornerProgram(EmulatedProgram):
     """A dense case inside of a larger one, for one target.
 
     larger: the case with the extents of the tensor around it; inputs: the case's own arrays
-    around: the shape that each of them has in the larger case; fields: what the case writes; larger_fields: likewise
+    around: the shape of each input in the larger case; fields, larger_fields: what each of the two cases writes
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class CornerProgram(EmulatedProgram):
         self.own, self.around, self.larger_fields = case, around, larger_fields
 
     def written(self, poison: int, repeat: int) -> dict[str, np.ndarray]:
-        """The bytes of the case's fields as the launches leave them. Raises AccessError and LaunchError.
+        """Run the launches and return the bytes of the case's fields. Raises AccessError and LaunchError.
 
         poison: what these bytes are before; repeat: counts runs, whose grids alternate
         """
@@ -89,21 +89,21 @@ def _both_ends(count: int, taken: int, more: int = 0) -> list[int]:
 
 
 def corner(memory: np.ndarray, field: Field, shape: tuple[int, ...]) -> np.ndarray:
-    """The entries of a field at the end of every axis, as many as `shape` has; swizzled scales in tiles."""
+    """The last entries of a field along every axis, in the extents `shape`; swizzled scales in whole tiles."""
     array, parts = memory.view(field.dtype).reshape(_sides(field.shape, field)), _sides(shape, field)
     return array[tuple(slice(whole - part, None) for whole, part in zip(array.shape, parts, strict=True))]
 
 
 def _sides(shape: tuple[int, ...], field: Field) -> tuple[int, ...]:
-    """The shape, or the tiles that swizzled scales of this shape lie in, (down, across, bytes)."""
+    """The shape itself, or for swizzled scales the shape of their tiles, (down, across, bytes)."""
     lines, scales, size = _TILE
     return (shape[0] // lines, shape[1] // scales, size) if field.swizzled else shape
 
 
 def _sparse(size: int) -> np.ndarray:
-    """(size,) uint8 of zeros, whose pages do not exist before they are touched, however many there are."""
+    """Allocate (size,) uint8 of zeros, of any size, in pages that take no memory until they are touched."""
     if not size:
         return np.zeros(0, np.uint8)
     pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
-    pages.madvise(mmap.MADV_NOHUGEPAGE)  # or a byte would take two megabytes
+    pages.madvise(mmap.MADV_NOHUGEPAGE)  # with huge pages, touching one byte would take two megabytes
     return np.frombuffer(pages, np.uint8)

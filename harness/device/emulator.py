@@ -67,7 +67,7 @@ class EmulatorDevice:
         return nullcontext()
 
     def lost(self) -> str:
-        """A fault of an emulated kernel leaves nothing behind."""
+        """Return an empty string: a fault of an emulated kernel leaves nothing behind."""
         return ""
 
     def prepare(
@@ -97,11 +97,11 @@ class EmulatedProgram:
         fields: Mapping[str, Field],
     ):
         self.device, self.case, self.inputs, self.fields = device, case, inputs, fields
-        self.seed = case.seed + device.targets.index(target)  # of an order, another one for each target
-        self.unwritten: Mapping[str, np.ndarray] = {}  # of inputs: mask of the bytes whose reading is a fault
+        self.seed = case.seed + device.targets.index(target)  # seed of a drawn order, different for each target
+        self.unwritten: Mapping[str, np.ndarray] = {}  # by input: mask of the bytes that must not be read
         self.watch: tuple[int, int] | None = None  # block and thread to follow
         self.watched: list[tuple[Step, Compiled, Watch]] = []
-        self.lane_instructions = 0  # of all runs, for what measures the emulator
+        self.lane_instructions = 0  # in all runs, for measuring the emulator
 
         def compiled(step: Step) -> Compiled:
             return compile_kernel(step.signature, step.flags, ptx_of(target))
@@ -160,7 +160,7 @@ class EmulatedProgram:
         self, step: Step, compiled: Compiled, arrays: Mapping[str, Buffer], repeat: int, stream: Stream | None = None,
         only: tuple[int, ...] = (),
     ) -> Counters:  # fmt: skip
-        """stream: of launches some of which are early; only: numbers of the blocks that run, all if none is named"""
+        """Run one launch. stream: given if some launches are early; only: numbers of the blocks to run, all if empty"""
         arguments = [0 if value is None else value for _, value in bind(step, arrays)]
         grids = compiled.launch.grids(step.case.problem, self.device.multiprocessors)
         schedules = (ASCENDING, DESCENDING, Schedule(seed=self.seed))
@@ -174,20 +174,20 @@ class EmulatedProgram:
                 count_traffic=False,
                 watch=watch,
                 only=only,
-                sanitize=not only,  # the shadow of terabytes is too large, and the case itself shows races
+                sanitize=not only,  # a shadow of terabytes is too large, and the case itself shows races
             )  # fmt: skip
         except Fault as error:
             raise self._access_error(error) from None
         except LaunchRefused as error:
             raise LaunchError(str(error)) from None
         except NotEmulated as error:
-            # Our own kernel, whose other cases would not be compared either: no case of it may be left out for that.
+            # One of our own kernels must run on the emulator: its case may not be left out as not emulated.
             raise LaunchError(str(error)) from None
         self.lane_instructions += counters.lane_instructions
         return counters
 
     def _access_error(self, error: Fault) -> AccessError:
-        """The emulator knows kernels by their mangled names only."""
+        """Turn a fault into an AccessError that names the kernel as its source does, and not by its mangled name."""
         sentence = error.sentence
         for compiled in self.kernels:
             sentence = sentence.replace(compiled.symbol, f"{compiled.arch} {compiled.expression}")

@@ -1,4 +1,4 @@
-"""Whether bytes in memory are equal, NumPy's or CuPy's."""
+"""Compare bytes in NumPy or CuPy arrays."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ extern "C" __global__ void differ(
 def equal_bytes(one: Any, other: Any) -> bool:
     """Whether two arrays have the same bytes, or every byte of an array of bytes is the integer `other`.
 
-    Both on the host or both on the GPU, contiguous. On the GPU a kernel compares them, for whose work CuPy's `==` and
-    `all` would be compiled for seconds, and which needs no memory for a result of each byte.
+    Both on the host or both on the GPU, contiguous. On the GPU a kernel compares them: CuPy's `==` and `all` would
+    compile for seconds and need memory for a result per byte.
     """
     if not isinstance(other, int) and one.nbytes != other.nbytes:
         return False

@@ -1,4 +1,4 @@
-"""Copies on the GPU of what several programs of a case read, so that each of its modes need not upload them again."""
+"""GPU copies of arrays that several programs of a case read, so that each mode need not upload them again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 class KeptCopies:
     """The copy of each array for as long as the array itself lives. limit: bytes of all copies; 0 keeps none
 
-    None are kept where code of others runs, because expected bytes would lie in memory that it could find.
+    Where a subject runs none are kept, because it could find the expected bytes in GPU memory.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class KeptCopies:
             self._copies[number] = weakref.ref(array, lambda _: forget(number, None)), copy
 
     def clear(self) -> None:
-        """Forget all, as after a kernel that may have written anywhere, or to make room."""
+        """Drop all copies, after a kernel that may have written anywhere, or to make room."""
         self._copies.clear()
 
 

@@ -19,9 +19,9 @@ ALIGNMENT = 256
 
 
 class Guarded:
-    """One output or workspace between two guard bands, which nothing may touch, and neither its slack.
+    """One output or workspace between two guard bands. Nothing may touch the bands or the output's slack.
 
-    of: the module of its array, or CuPy
+    of: the array's module; CuPy by default
     """
 
     def __init__(self, field: Field, of: ModuleType | None = None):
@@ -32,7 +32,7 @@ class Guarded:
 
     @property
     def allocation(self) -> Any:
-        """What a kernel is given: the field and its slack."""
+        """The bytes that a kernel is given: the field and its slack."""
         return self.memory[GUARD : GUARD + self.field.allocated]
 
     @property
@@ -41,7 +41,7 @@ class Guarded:
         return self.memory[GUARD : GUARD + self.field.nbytes]
 
     def refit(self, field: Field) -> None:
-        """Hold the field of another split of the same allocation, at the same address."""
+        """Switch to the field of another split of the same allocation, at the same address."""
         if field.allocated != self.field.allocated:
             raise ValueError(f"a field of {field.allocated} bytes in an allocation of {self.field.allocated}")
         self.field = field
@@ -76,7 +76,8 @@ class Lent:
 class Memory:
     """The inputs and outputs of one case.
 
-    inputs: what the kernels read; pristine: what it must still be afterwards; outputs: where they write
+    inputs: what the kernels read; pristine: copies that the inputs must still equal afterwards; outputs: what they
+    write
     """
 
     def __init__(self, pristine: Mapping[str, Any], fields: Mapping[str, Field], of: ModuleType | None = None):
@@ -99,22 +100,22 @@ class Memory:
         return sum(value.nbytes for value in self.inputs.values()) + sum(o.field.nbytes for o in self.outputs.values())
 
     def replace_input(self, name: str, value: np.ndarray) -> None:
-        """Other contents for an input of the same size, at the same address."""
+        """Overwrite an input with other contents of the same size, at the same address."""
         self.put({**self.pristine, name: upload(value)})
 
     def refit(self, fields: Mapping[str, Field]) -> None:
-        """Hold the outputs of another split of the same allocation, at the same addresses."""
+        """Switch to the outputs of another split of the same allocation, at the same addresses."""
         for name, field in fields.items():
             self.outputs[name].refit(field)
 
     def put(self, pristine: Mapping[str, Any]) -> None:
-        """Other contents for all inputs, at the same addresses; flat arrays of bytes where the inputs are."""
+        """Overwrite all inputs, at the same addresses, with flat byte arrays that lie where the inputs do."""
         self.pristine = dict(pristine)
         for name, value in self.pristine.items():
             self.inputs[name][...] = value
 
     def trespass(self, byte: int) -> str:
-        """What was written that must not be, given the byte that guards were filled with; empty if nothing was."""
+        """A sentence on forbidden writes, given the byte that guards were filled with; empty if there are none."""
         for name, output in self.outputs.items():
             sentence = output.trespass(byte)
             if sentence:
@@ -126,15 +127,15 @@ class Memory:
 
 
 def copied(array: Any) -> Any:
-    """A copy; the sanitizer's plugin puts another in its place."""
+    """Copy an array; the sanitizer's plugin replaces this function."""
     return array.copy()
 
 
 def upload(array: np.ndarray) -> Any:
-    """The array's bytes on the GPU; CuPy has no bf16, and kernels ask for pointers only."""
+    """Upload an array as bytes, because CuPy lacks bf16 and kernels only take pointers."""
     with SECONDS.of(UPLOAD):
         content = flat(array)
-        # Not `asarray`, which copies by way of pinned memory that stays CuPy's: 8 GiB for an array of 4.3.
+        # Not `asarray`: it copies through pinned memory that CuPy keeps, 8 GiB for an array of 4.3 GiB.
         uploaded = import_module("cupy").empty(content.size, np.uint8)
         if content.size:
             uploaded.set(content)
@@ -142,7 +143,7 @@ def upload(array: np.ndarray) -> Any:
 
 
 def kept_or_uploaded(array: np.ndarray) -> Any:
-    """The array's bytes on the GPU, from an earlier call if `KEPT` has them. To be read only."""
+    """The array's bytes on the GPU, read-only; the copy in `KEPT` if there is one."""
     return KEPT.of(array, upload)
 
 

@@ -1,4 +1,4 @@
-"""What a GPU's power and clocks are held to, read through NVML, which comes with the driver."""
+"""A GPU's power limit, power and clock limits, read through NVML, which comes with the driver."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def condition(pci_bus_id: str) -> dict[str, Any]:
     """
     import pynvml
 
-    # Without those of an idle GPU and of clocks that are set.
+    # Reasons for an idle GPU and for clocks that a user set are left out.
     names = {
         pynvml.nvmlClocksThrottleReasonSwPowerCap: "power cap",
         pynvml.nvmlClocksThrottleReasonHwSlowdown: "hardware slowdown",
@@ -55,7 +55,7 @@ def celsius(pci_bus_id: str) -> int | None:
 
 
 def _asked(pci_bus_id: str, function: Callable[[Any], int]) -> int | None:
-    """What a function of NVML says of a GPU, or None."""
+    """Call a function of NVML on a GPU; None if it fails."""
     import pynvml
 
     try:

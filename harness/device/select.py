@@ -1,4 +1,4 @@
-"""The device that a command line asks for."""
+"""Choose the device that a command line asks for."""
 
 from __future__ import annotations
 
@@ -33,5 +33,5 @@ def select(name: str = "auto", index: int = 0, kernels: Path = KERNELS) -> Devic
 
 @lru_cache(maxsize=1)
 def gpu_is_there() -> bool:
-    """Whether `auto` is a GPU."""
+    """Whether `auto` selects a GPU."""
     return select().name == "cuda"

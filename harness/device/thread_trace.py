@@ -29,7 +29,7 @@ _HEX_FROM = 1 << 16
 def follow(
     case: Case, target: str, inputs: Mapping[str, np.ndarray], place: tuple[int, int], most: int
 ) -> tuple[str, str]:
-    """What a thread does in every launch of the case, and why the kernel was stopped, if it was.
+    """The text of what a thread does in every launch of the case, and the reason if the kernel was stopped.
 
     place: the numbers of block and thread, x fastest; most: lines. Raises UsageError for a place that no launch has.
     """
@@ -100,7 +100,7 @@ def _operand(operand: Operand, names: Mapping[str, str]) -> str:
 
 
 def _register(text: str) -> str:
-    return text.partition("@")[0]  # what makes the registers of inner scopes unique
+    return text.partition("@")[0]  # drops the suffix that makes registers of inner scopes unique
 
 
 def _values(seen: Seen, watch: Watch, names: Mapping[str, str]) -> str:
@@ -144,7 +144,7 @@ def _line(location: Location, folder: Path) -> str:
 
 @lru_cache(maxsize=64)
 def _source(name: str, folder: Path) -> list[str]:
-    """The lines of a file of a kernel, by its name alone; nothing of a file that is not there."""
+    """The lines of a kernel's source file, found by name alone; none if there is no such file."""
     for root in dict.fromkeys((folder, KERNELS)):
         for path in [root / name, *sorted(root.rglob(name))]:
             if path.is_file():

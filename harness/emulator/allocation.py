@@ -18,7 +18,7 @@ Decoded = Sequence[Sequence[DecodedStep]]  # the steps of every block
 
 
 def rows(blocks: list[Block], steps: Decoded, kinds: list[np.dtype]) -> tuple[list[int], tuple[int, int], set[int]]:
-    """The row of every slot, the rows of 32-bit and of 64-bit files, and the slots live at the entry."""
+    """The row of every slot, the row counts of the 32-bit and 64-bit files, and the slots live at the entry."""
     live_in = _live_at_entry(blocks, steps)
     first, last = [-1] * len(kinds), [-1] * len(kinds)
     for when, slots in _uses(blocks, steps, live_in):
@@ -49,7 +49,7 @@ def rows(blocks: list[Block], steps: Decoded, kinds: list[np.dtype]) -> tuple[li
 def _uses(
     blocks: list[Block], steps: Decoded, live_in: list[int], backwards: bool = False
 ) -> Iterator[tuple[int, Iterable[int]]]:
-    """When slots are used, in order: by steps, and by being live at the ends of a block, but for those seen so."""
+    """Yield the uses of slots in order: by steps, and by being live at the ends of a block, once each."""
     starts = [0, *itertools.accumulate(len(decoded) + 1 for decoded in steps)]
     seen = 0
     order = range(len(blocks))

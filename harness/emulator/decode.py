@@ -93,10 +93,10 @@ _COMPILED = ("ld.param", "ld.const", "ld.local", "st.local")
 _BARRIERS = ("bar.sync", "bar.cta.sync", "barrier.sync", "barrier.cta.sync")
 _ARRIVALS = ("bar.arrive", "bar.cta.arrive", "barrier.arrive", "barrier.cta.arrive")
 _REDUCTIONS = ("bar.red", "bar.cta.red", "barrier.red", "barrier.cta.red")
-_NUMBERS, _THREADS = range(16), range(32, 1 << 16, 32)  # of a barrier
+_NUMBERS, _THREADS = range(16), range(32, 1 << 16, 32)  # legal numbers and thread counts of a barrier
 _TERMINATORS = ("bra", "brx", "ret", "exit", "trap", *_BARRIERS, *_ARRIVALS, *_REDUCTIONS)
 
-# How many operands those have whose decoders look at the first ones alone.
+# Operand counts of the instructions whose decoders only look at the first operands.
 _OPERANDS = {
     **dict.fromkeys(("ret", "exit", "trap", "membar"), 0), **dict.fromkeys(("bra", "activemask"), 1),
     **dict.fromkeys(("ld", "ldu", "brx", "elect", "ldmatrix", "stmatrix"), 2), **dict.fromkeys(("vote", "match"), 3),
@@ -193,7 +193,7 @@ def decode(kernel: Kernel, variables: dict[str, Variable], addresses: dict[str, 
                 block.membermask = decoded.membermask
                 block.takes_warpgroup = instruction.mnemonic.startswith(WHOLE_WARPGROUP)
         blocks.append(block)
-    blocks.append(Block(len(kernel.instructions), 0, {}))  # falling off the end
+    blocks.append(Block(len(kernel.instructions), 0, {}))  # execution falls off the end
     steps.append([])
     rows, row_counts, entry = allocation.rows(blocks, [[step for _, step in each] for each in steps], emitter.kinds)
     program, origins = _compile(blocks, steps, emitter, rows)
@@ -203,7 +203,7 @@ def decode(kernel: Kernel, variables: dict[str, Variable], addresses: dict[str, 
         rows=rows,
         row_counts=row_counts,
         constants=emitter.constants,
-        # One that only an instruction not emulated names has no row.
+        # A special register that only instructions that are not emulated use has no row.
         specials={name: slot for name, slot in emitter.specials.items() if slot in entry},
         undefined=tuple(sorted(entry - set(emitter.specials.values()))),
         accesses=emitter.accesses,
@@ -223,7 +223,7 @@ def decode(kernel: Kernel, variables: dict[str, Variable], addresses: dict[str, 
 
 
 def _in_flight(emitter: Emitter, kernel: Kernel) -> dict[int, frozenset[int]]:
-    """The instructions that use registers of a `tcgen05.ld` which may not be waited for, and their slots."""
+    """The instructions that may use registers of a `tcgen05.ld` before a wait for it, with these registers' slots."""
     return {
         number: frozenset(emitter.named(name)[0] for name in names if name in kernel.registers)
         for number, names in tcgen05.registers_in_flight(kernel).items()
@@ -320,7 +320,7 @@ def _instruction(emitter: Emitter, number: int, instruction: Instruction, leads:
             return _Instruction(emitter.finish(), jump, membermask)
         return _Instruction(_steps(emitter, instruction), None, membermask)
     except (Unsupported, *UNREADABLE) as error:
-        # A decoder may fail on the operands of a form that it lacks.
+        # A decoder may fail on operands of a form that it does not know.
         emitter.discard()
         why = str(error) if isinstance(error, Unsupported) else ""
         return _Instruction([DecodedStep(unsupported(instruction, why), frozenset(), frozenset())])
@@ -345,7 +345,7 @@ def _steps(emitter: Emitter, instruction: Instruction) -> list[DecodedStep]:
 
 
 def _terminator(emitter: Emitter, instruction: Instruction) -> Callable[[int, dict[str, int]], Terminator]:
-    """What makes the terminator, given the following block and the blocks of labels."""
+    """A function that makes the terminator from the following block and the blocks of labels."""
     name, operands = instruction.mnemonic, instruction.operands
     if _is(name, ("bra", "ret", "exit")):
         label = operands[0].text if name.startswith("bra") else None

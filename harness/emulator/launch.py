@@ -32,11 +32,11 @@ from harness.emulator.registers import U32, U64, WARP, Bits
 from harness.emulator.schedule import ASCENDING, Schedule
 from harness.emulator.stored import stored
 
-LANES = 1 << 14  # of a batch: enough to amortise a step, few enough to keep registers in cache
-ASYNC_LANES = 1 << 11  # of a batch whose threads have clocks of their own
-BUDGET = 4_000_000  # instructions of a batch, each for all its lanes
+LANES = 1 << 14  # lanes of a batch: enough to amortise a step, few enough to keep registers in cache
+ASYNC_LANES = 1 << 11  # lanes of a batch whose threads have clocks of their own
+BUDGET = 4_000_000  # instructions of a batch, each counted once for all its lanes
 LARGEST_CLUSTER = 16
-PRINTED = 1 << 12  # lines of a launch that are shown
+PRINTED = 1 << 12  # lines printed by a launch that are shown
 LARGEST_SHARED = 227 << 10
 LARGEST_LOCAL = 1 << 30
 
@@ -52,7 +52,7 @@ class Module:
         self._code: dict[str, Code] = {}
         declared = stored(cache, (text,), lambda: _Declared(self._program))
         self.target, self.kernels, self._declared = declared.target, declared.kernels, declared.variables
-        # Their addresses are in decoded programs, so every process gives them the same.
+        # Decoded programs contain their addresses, so every process must assign the same ones.
         self.variables = {
             variable.name: Buffer(
                 variable.name, _initial(variable), writable=variable.space != "const", window=FIRST_WINDOW + number
@@ -170,7 +170,7 @@ def launch(
         target=module.target,
     )
     if sanitize:
-        budget = min(budget, LAST_EPOCH // 8)  # one instruction begins a few epochs
+        budget = min(budget, LAST_EPOCH // 8)  # one instruction begins at most a few epochs
         state.shadow = GlobalShadow(resources.cell_global, state.blocks, state.buffers, memory)
         state.shadow.lenient = lenient
     shared_size = resources.shared_size + dynamic_shared
@@ -214,7 +214,7 @@ def _one_sentence(kernel: str) -> Iterator[None]:
 
 
 class _Few:
-    """Hands on the first lines that a kernel prints."""
+    """Passes on only the first lines that a kernel prints."""
 
     def __init__(self, echo: Callable[[str], object]):
         self.echo, self.left = echo, PRINTED

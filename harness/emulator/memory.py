@@ -17,7 +17,7 @@ from harness.emulator.ptx.syntax import Instruction
 from harness.emulator.registers import U8, UNSIGNED
 
 WINDOW_BITS = 42
-FIRST_WINDOW = 16  # of a module's variables
+FIRST_WINDOW = 16  # window of a module's first variable
 _WINDOWS = itertools.cycle(range(1 << 10, 1 << 21))
 
 # The system owns the first KiB of a block's shared memory, so no kernel has data at address 0.
@@ -126,7 +126,7 @@ class Access:
     kind: `reads`, `writes` or `updates` (an atomic)
     size, count: bytes of an element, elements of a vector
     strong: atomic, volatile, relaxed, acquire or release: two of them do not race
-    acquires, releases: fences behind itself, and before
+    acquires, releases: acts as a fence after itself, or before
     of_block: strong, released or acquired within the block alone
     constant: through the non-coherent cache (`ld.global.nc`)
     number: of the access in its kernel, in the tags of races
@@ -146,7 +146,7 @@ class Access:
 
     @property
     def bytes(self) -> int:
-        """Bytes of one lane; the address must be a multiple."""
+        """Bytes that one lane accesses; the address must be a multiple of it."""
         return self.size * self.count
 
     @property
@@ -162,7 +162,7 @@ class Access:
 
     @property
     def what(self) -> str:
-        """`reads 16 bytes`."""
+        """The access in words: `reads 16 bytes`."""
         return f"{self.kind} {self.bytes} bytes"
 
 
@@ -180,7 +180,7 @@ class Resolved:
 
 
 def all_written(storage: Storage, index: np.ndarray, size: int) -> np.ndarray | None:
-    """None if every byte of every row was written, else a mask of the rows that lack one."""
+    """Return None if every byte of every row was written, else a mask of the rows with an unwritten byte."""
     rows = storage.written_rows(size)
     full = rows.dtype.type(int.from_bytes(bytes([WRITTEN]) * rows.itemsize, "little"))
     complete = rows[index] == full

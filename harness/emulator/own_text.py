@@ -1,4 +1,4 @@
-"""The emulator's own text, by which what it made and kept is known to be of another version."""
+"""A digest of the emulator's sources, which tells cached results of another version apart."""
 
 from __future__ import annotations
 

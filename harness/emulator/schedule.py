@@ -1,7 +1,7 @@
 """The order in which the blocks of a grid and the warps of a block run.
 
-Blocks and threads are counted by their place in this order; their numbers are what a kernel sees in special registers,
-and what a fault names.
+A place counts blocks or threads in this order; their numbers are the ones that a kernel sees in special registers and
+that a fault names.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Places = TypeVar("Places", int, np.ndarray)
 class Schedule:
     """descending: the last block first, and in a block the last warp
 
-    seed: of an order that is drawn, in which some warps run ahead of others, too (`machine.run_ahead`); None for none
+    seed: draws the order, in which some warps also run ahead of others (`machine.run_ahead`); None for a fixed order
     only: the clusters of a grid that run, in this order; all of them, if empty
     """
 
@@ -31,9 +31,9 @@ class Schedule:
 
     @property
     def stale_bits(self) -> int:
-        """64 bits of a register that nobody wrote: others in each kind of order, so that what depends on them differs.
+        """The 64 bits of a register that nobody wrote; they differ by kind of order, and so do results that use them.
 
-        As floats of any width they are 0, large, and a negative number.
+        As floats of any width they are 0, a large number, or a negative one.
         """
         if self.seed is not None:
             return 0xC6C6_C6C6_C6C6_C6C6
@@ -41,27 +41,28 @@ class Schedule:
 
     @property
     def approximation(self) -> int:
-        """Which of the values that PTX leaves open an approximate instruction gives: 0 for the nearest, 1 and 2 for one
-        end or the other, which depends on the operands, so that no two orders agree and quotients do not cancel it.
+        """The choice among the values that PTX leaves open for an approximate instruction: 0 takes the nearest; 1 and 2
+        take one end or the other by the operands, so that no two orders agree and the error does not cancel in a
+        quotient.
         """
         if self.seed is not None:
             return 2
         return 1 if self.descending else 0
 
     def number(self, place: Places, count: int) -> Places:
-        """The number of what runs at a place, or at each of many, of `count`."""
+        """The number of the block or warp that runs at a place, or at each of many places, out of `count`."""
         if self.seed is not None:
             return _drawn(self.seed, count)[place]
         return count - 1 - place if self.descending else place
 
     def clusters(self, place: Places, count: int) -> Places:
-        """The number of the cluster at a place, or at each of many, of a grid of `count`."""
+        """The number of the cluster at a place, or at each of many places, in a grid of `count` clusters."""
         return np.asarray(self.only)[place] if self.only else self.number(place, count)
 
     def threads(self, warps: int, together: int) -> np.ndarray:
         """The number of the thread at each place of a block, (32 * warps,).
 
-        together: how many warps stay side by side, 4 for warpgroups; a smaller rest stays last
+        together: how many warps stay side by side, 4 for warpgroups; a smaller remainder stays last
         """
         number = np.arange(warps)
         whole = warps // together

@@ -27,7 +27,7 @@ def unpack(content: bytes):
     """The value of `pack`. Raises pickle.UnpicklingError for bytes that name anything but data."""
     load = _DataAlone(io.BytesIO(zlib.decompress(content))).load
     collects = gc.isenabled()
-    gc.disable()  # it would look again and again at what is being made, which takes as long as making it
+    gc.disable()  # the collector would scan the new objects again and again, which takes as long as making them
     try:
         return load()
     finally:
@@ -42,7 +42,7 @@ class _DataAlone(pickle.Unpickler):
         if (module, name) in _ALLOWED:
             return super().find_class(module, name)
         found = super().find_class(module, name) if module.startswith("harness.emulator.") else None
-        # A class that a module of the emulator only imports may do anything when it is made.
+        # Only classes that the module defines itself: a class that it imports may run any code when it is made.
         if not isinstance(found, type) or found.__module__ != module:
             raise pickle.UnpicklingError(f"{module}.{name} is no data of the emulator")
         return found
@@ -58,9 +58,9 @@ _ALLOWED = {
 
 
 def stored(folder: Path | None, what: tuple[str, ...], make: Callable[[], Found]) -> Found:
-    """The value that was made of these texts before, or make() now. folder: None to keep nothing
+    """The value that was stored for these texts, or else make(), stored now. folder: None to store nothing
 
-    A file that the folder's key did not make, or that cannot be written, is as good as none.
+    A file without the folder's valid code counts as absent, and a failed write is ignored.
     """
     if folder is None:
         return make()

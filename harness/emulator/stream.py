@@ -1,4 +1,4 @@
-"""Launches one after another, as in a CUDA stream, of which one may begin before the last has ended."""
+"""Launches one after another, as in a CUDA stream, where a launch may begin before the previous one has ended."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Stream:
     def __init__(self) -> None:
         self._launches = 0
         self._last: PastLaunch | None = None
-        self._before_last: list[PastLaunch] = []  # that may not have ended when the last begins
-        self._unended: list[PastLaunch] = []  # that may not have ended when the last has
+        self._before_last: list[PastLaunch] = []  # launches that may not have ended when the last one begins
+        self._unended: list[PastLaunch] = []  # launches that may not have ended when the last one has
 
     def launch(
         self,
@@ -33,8 +33,8 @@ class Stream:
     ) -> Counters:
         """Run a kernel to its end, as `launch.launch` does, with the same options.
 
-        early: with the launch attribute programmaticStreamSerialization; the memory that kernels share has to be the
-        same Buffer objects. Raises what `launch` raises, and Fault for what the kernel touches too early.
+        early: whether it has the launch attribute programmaticStreamSerialization; kernels that share memory must be
+        given the same Buffer objects. Raises what `launch` raises, and Fault for what the kernel touches too early.
         """
         self._launches += 1
         dependence = Dependence(self._launches, early)
@@ -47,9 +47,9 @@ class Stream:
         return counters
 
     def end(self) -> None:
-        """No launch follows. Raises Fault for one that may still write when the last has ended.
+        """End the stream. Raises Fault for a launch that may still write when the last one has ended.
 
-        What comes next and begins early waits for the last launch alone.
+        Work that follows the stream waits only for the last launch.
         """
         for past in self._unended:
             written = past.written()

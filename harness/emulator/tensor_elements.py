@@ -1,4 +1,4 @@
-"""The elements of a tensor map: their types, what fills places outside of the tensor, and what a load makes of them.
+"""The elements of a tensor map: their types, the fill for places outside of the tensor, and how a load converts them.
 
 An H200 (driver 580.159.04) fills with these NaN, rounds tfloat32 to the nearest, ties to even, and leaves subnormals of
 `_ftz` as they are on their way to shared memory.
@@ -17,7 +17,7 @@ BITS = {
 }  # fmt: skip
 TYPES = tuple(BITS)
 FLOATS = frozenset(kind for kind in TYPES if "float" in kind)
-NAN_PAIR = b"\xf7\x7f"  # 0x7FF7, a NaN of 16 bits, which repeats in wider elements and is a NaN of each
+NAN_PAIR = b"\xf7\x7f"  # 0x7FF7, a 16-bit NaN; repeated, it is a NaN in wider elements, too
 _NAN_TF32 = U32(0x7FFFE000)
 
 

@@ -1,7 +1,7 @@
 """Tensor maps: what a TMA copy needs to know of a tensor in global memory, in 128 bytes.
 
-Their bits are the driver's own affair, so these are of our making. The meaning of the fields, the order of the elements
-of a box in shared memory and the swizzles are from the CUDA driver API, "cuTensorMapEncodeTiled", and the PTX ISA,
+The driver does not document their bits, so the layout here is our own. The meaning of the fields, the order of a box's
+elements in shared memory and the swizzles are from the CUDA driver API, "cuTensorMapEncodeTiled", and the PTX ISA,
 "Tensors" and "cp.async.bulk.tensor"; which address bits a swizzle XORs, from CUTLASS (`Swizzle<3, 4, 3>` and its kin).
 Tiles alone, not im2col. What no public text says is from copies that an H200 made (tests/emulator/probes.py): in an
 interleaved layout (NC/8HWC8) the innermost dimension counts slices of 16 or 32 bytes, and of the last dimension but one
@@ -22,7 +22,7 @@ import numpy as np
 
 from harness.emulator.tensor_elements import BITS, FLOATS, NAN_PAIR, TYPES
 
-SIZE = 128  # bytes, of which the address is a multiple of 64
+SIZE = 128  # bytes of a map; its address is a multiple of 64
 MOST_DIMENSIONS, _LEAST_INTERLEAVED = 5, 3
 _LAYOUT = struct.Struct("<4sBBBBBB6xQ5I4x4Q5H5B")
 _MAGIC = b"TMAP"
@@ -32,10 +32,10 @@ SWIZZLES = {
     "none": (0, 4, 3), "32B": (1, 4, 3), "64B": (2, 4, 3), "128B": (3, 4, 3), "128B_atom_32B": (2, 5, 2),
     "128B_atom_32B_flip_8B": (2, 5, 2), "128B_atom_64B": (1, 6, 1),
 }  # fmt: skip
-FLIPS = "128B_atom_32B_flip_8B"  # in odd lines of 128 bytes the halves of 16 bytes change places; for loads alone
+FLIPS = "128B_atom_32B_flip_8B"  # in odd lines of 128 bytes the halves of each 16 bytes swap; only for loads
 _MODES, _ATOMS = ("none", "32B", "64B", "128B"), ("", "_atom_32B", "_atom_32B_flip_8B", "_atom_64B")
 _TOGETHER = 16  # bytes
-_START = 8 * _TOGETHER  # bits of which the start of a row in a box is a multiple, and which a store writes as one
+_START = 8 * _TOGETHER  # bits; a row of a box starts at a multiple of it, and a store writes this much as one
 _SPANS = {"32B": 32, "64B": 64} | {f"128B{atom}": 128 for atom in _ATOMS}
 # Interleave, in the order of CUtensorMapInterleave → bytes of a slice of channels.
 SLICES = {"none": 0, "16B": 16, "32B": 32}
@@ -126,7 +126,7 @@ class TensorMap:
             raise MalformedMap(f"NaN for what lies outside of a tensor of {self.kind}")
 
     def _check_rows(self, bits: int) -> None:
-        """bits: of a row of the box"""
+        """Raise MalformedMap for a row of the box that the driver refuses. bits: bits of the row"""
         if bits % (8 * 16):
             raise MalformedMap(
                 f"a box whose rows have {self.box[0]} elements of {BITS[self.kind]} bits, not a multiple of 16 bytes"
@@ -156,7 +156,7 @@ class TensorMap:
             TYPES.index(self.kind), len(self.extents), _INTERLEAVES.index(self.interleave), _MODES.index(mode),
             self.fills_nan, _ATOMS.index(self.swizzle.removeprefix(mode)),
         )  # fmt: skip
-        extents = tuple(extent - 1 for extent in self.extents)  # 2^32 fits
+        extents = tuple(extent - 1 for extent in self.extents)  # minus 1, so that 2^32 fits
         body = _LAYOUT.pack(
             _MAGIC, *head, self.address, *padded(extents, 5), *padded(self.strides, 4), *padded(self.box, 5),
             *padded(self.steps, 5),
@@ -164,17 +164,17 @@ class TensorMap:
         return body.ljust(SIZE, b"\0")
 
     def fill(self) -> bytes:
-        """One unit of what arrives from outside of the tensor."""
+        """The bytes that a load writes for one unit outside of the tensor."""
         return (NAN_PAIR * 8)[: self._width()] if self.fills_nan else bytes(self._width())
 
     def _width(self) -> int:
-        """Bytes of a unit: as many as a swizzle keeps together, or fewer where the tensor ends between."""
+        """Bytes of a unit: as many as a swizzle keeps together, or fewer if the tensor's row ends within them."""
         ends = self.extents[0] * self.innermost_bits
         most = _TOGETHER // 2 if self.swizzle == FLIPS else _TOGETHER
         return next((width for width in (16, 8, 4, 2) if width <= most and ends % (8 * width) == 0), 1)
 
     def moved(self, address: int) -> TensorMap:
-        """The same map of a tensor at another address."""
+        """The same map for a tensor at another address."""
         return replace(self, address=address)
 
     def units(self, start: Sequence[int]) -> Box:
@@ -200,7 +200,7 @@ class TensorMap:
 
     def _units(self, start: Sequence[int]) -> Box:
         width, bits = self._width(), self.innermost_bits
-        # Along the innermost dimension bytes are counted, for a unit may be several elements or a part of a slice.
+        # The innermost dimension is counted in bytes, because a unit may be several elements or a part of a slice.
         counts = self._counts()
         counts = (counts[0] * bits // (8 * width), *counts[1:])
         starts = (start[0] * bits // 8, *start[1:])
@@ -222,20 +222,20 @@ class TensorMap:
             if axis == 0:
                 pitch = max(pitch, _SPANS.get(self.swizzle, 0))
         shape = np.broadcast_shapes(shared.shape, inside.shape)
-        # The innermost runs fastest in shared memory.
+        # The innermost dimension runs fastest in shared memory.
         arrays = (shared, outer, inside, near & ~inside)
         return Box(width, *(np.broadcast_to(each, shape).ravel(order="F") for each in arrays))
 
 
 def swizzled(addresses: np.ndarray, swizzle: str) -> np.ndarray:
-    """Where bytes of shared memory go, by their absolute addresses."""
+    """The swizzled addresses of bytes of shared memory, from their absolute addresses."""
     bits, low, distance = SWIZZLES[swizzle]
     mask = (1 << bits) - 1 << low
     found = addresses ^ (addresses >> distance & mask)
     return found ^ (addresses >> 4 & 8) if swizzle == FLIPS else found
 
 
-# What `tensormap.replace` may change → where it lies among the fields.
+# The name of a field in `tensormap.replace` → its position among the fields.
 FIELDS = {
     "global_address": 7, "rank": 2, "box_dim": 17, "global_dim": 8, "global_stride": 13, "element_stride": 22,
     "elemtype": 1, "interleave_layout": 3, "swizzle_mode": 4, "fill_mode": 5, "swizzle_atomicity": 6,
@@ -249,7 +249,7 @@ _CHOICES = {"elemtype": _PTX_TYPES, "interleave_layout": _INTERLEAVES, "swizzle_
 def replaced(content: bytes, field: str, ordinal: int, value: int) -> bytes:
     """The 128 bytes with one field changed, as PTX counts it. Raises MalformedMap if they are no tensor map.
 
-    Zeros are one without fields, because Triton's kernels make theirs of them, field by field.
+    All zeros count as a map with empty fields, because Triton's kernels build their maps from zeros, field by field.
     """
     fields = list(_LAYOUT.unpack(content[: _LAYOUT.size]))
     if not any(content):

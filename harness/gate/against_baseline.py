@@ -35,9 +35,9 @@ from harness.records.seal import sources_digest
 from harness.verdict import Change, Judgement, Performance, Verdict
 
 EFFECT = 0.03  # smallest change of a time that counts
-EFFECT_US = 0.75  # and the smallest in us: two processes of one binary differ by up to 0.6 (H200, 2026-11-21)
-DOUBTED = 2.0  # times the least change that counts; beyond, times of the same machine code are doubted
-SHORTEST = 0.8  # of what two events take; no eager sample is shorter than that, but for noise
+EFFECT_US = 0.75  # and in us: two processes of one binary differ by up to 0.6 (H200, 2026-11-21)
+DOUBTED = 2.0  # in least changes that count: beyond it, a change with the same machine code is doubted
+SHORTEST = 0.8  # share of the time between two empty events, below which no eager sample can be
 EXPOSED = 0.25  # largest share of rounds in which the GPU may have waited for the host
 
 
@@ -47,7 +47,7 @@ def judge(
     """Compare every case of the run and of the baseline. header: the baseline's; recipes: only these, if any"""
     new = _by_id(run.records, recipes)
     stored = _by_id(baseline, recipes)
-    known: dict[object, Beside] = {}  # by commit and date of the run that measured a part of the baseline
+    known: dict[object, Beside] = {}  # key: commit and date of the run that measured a part of the baseline
 
     def beside_its_run(record: Record | None) -> Beside:
         if record is None or not run.timed:
@@ -64,7 +64,7 @@ def judge(
 
 
 def stale(run: RunFiles, whole: bool = True) -> str:
-    """Why a run says nothing about the tree as it is now, or an empty string. whole: whether it must have all cases"""
+    """Why a run cannot judge the tree as it is now, or an empty string. whole: whether it must have all cases"""
     now = sources_digest()
     if run.about["sources"] not in (now, now[:16]) or run.header.get("sources", now[:16]) != now[:16]:
         return "is of other sources than this tree; time it again"
@@ -128,7 +128,7 @@ def _judge(case_id: str, new: Record | None, stored: Record | None, runs: Beside
 
 
 def _judge_times(case_id: str, now: Mapping, then: Mapping, medians: tuple[float, float], effect: float) -> Judgement:
-    """Judge times that may be compared. medians: of both runs, as they were measured"""
+    """Judge times that may be compared. medians: both runs', as measured"""
     if clocks := _two_clocks(now, then):
         return _judge_cycles(case_id, clocks, now, then, medians, effect)
     for whose, times in (("the baseline", then), ("this run", now)):
@@ -141,13 +141,13 @@ def _judge_times(case_id: str, now: Mapping, then: Mapping, medians: tuple[float
     verdict, reason = _compare(change, now, then, effect)
     late = _late_tail(now["samples_us"], then["samples_us"], _least_change(then, effect))
     if late and verdict is Performance.SAME and now["code"] != then["code"]:
-        # No second process is asked, which would miss as easily what happens in some calls.
+        # No second process is asked, because it can easily miss what happens only in some calls.
         return Judgement(case_id, Performance.AMBIGUOUS, f"{late}: {reason}", *medians, change)
     return Judgement(case_id, verdict, reason, *medians, change, again=verdict is Performance.AMBIGUOUS)
 
 
 def _hidden(change: Change, now: Mapping, then: Mapping, effect: float) -> str:
-    """Why a changed kernel that seems as fast as before may not be called SAME, or an empty string."""
+    """Why a changed kernel with unchanged times may not be called SAME, or an empty string."""
     least = _least_change(then, effect)
     if now["code"] == then["code"] or least <= effect or change.verdict(least) is not Performance.SAME:
         return ""
@@ -179,7 +179,7 @@ def _compare(change: Change, now: Mapping, then: Mapping, effect: float) -> tupl
 
 
 def _late_tail(now: Sequence[float], then: Sequence[float], least: float) -> str:
-    """Says that what seems SAME is slower in some of its calls, or an empty string."""
+    """A sentence if a case that seems SAME is slower in some of its calls, or an empty string."""
     tail = statistics.slowest_fifth(now, then)
     return f"SAME, but its slowest fifth begins {tail:+.1%} later" if tail > decision.TAIL * least else ""
 
@@ -191,7 +191,7 @@ def _unusable(name: str, times: Mapping) -> str:
 
 
 def _two_clocks(now: Mapping, then: Mapping) -> str:
-    """Says which run had a clock of two speeds, if one had."""
+    """A phrase on which run's clock had two speeds; empty if none had."""
     for name, times in (("this run", now), ("the baseline", then)):
         if clocks := statistics.describe_clocks(times.get("samples_mhz", ())):
             return f"in {name} {clocks}"
@@ -201,7 +201,7 @@ def _two_clocks(now: Mapping, then: Mapping) -> str:
 def _judge_cycles(
     case_id: str, clocks: str, now: Mapping, then: Mapping, medians: tuple[float, float], effect: float
 ) -> Judgement:
-    """Judge a case whose times are of two speeds. clocks: which run had them"""
+    """Judge a case by its cycles, because its clock had two speeds. clocks: which run had them"""
     verdict, reason = Performance.INVALID, f"{clocks}, so its median is of neither"
     if "tflops" not in now:
         reason += ", and it is no product, whose time would follow that clock"

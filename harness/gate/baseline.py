@@ -1,4 +1,4 @@
-"""The committed times of a GPU, each with the commit and date it was measured at: where they lie, and how they grow.
+"""The committed times of a GPU, each with the commit and date it was measured at: their files, and how runs are added.
 
 A baseline is of one kind of GPU, one driver and one method, and of as many runs as it was measured in. The file begins
 with the header of the newest of them, and under `parts` it has what differs in each.
@@ -38,7 +38,7 @@ def wanted() -> frozenset[str]:
 
 
 def known(stored: Sequence[Record], run: RunFiles) -> list[Record]:
-    """The stored records without those of cases that the suites no longer time, unless the run has them."""
+    """The stored records, without cases that the suites no longer time unless the run has them."""
     timed = {record["case_id"] for record in run.records}
     if {record["case_id"] for record in stored} <= timed:
         return list(stored)
@@ -46,7 +46,7 @@ def known(stored: Sequence[Record], run: RunFiles) -> list[Record]:
 
 
 def waiting() -> Iterator[str]:
-    """A sentence for each committed baseline that lacks cases, or has what is no longer timed."""
+    """A sentence for each committed baseline that lacks cases or has cases that are no longer timed."""
     for path in sorted(FOLDER.glob(f"*/{BENCH}")):
         there = {record["case_id"] for record in read_bench(path)[1]}
         missing, gone = sorted(wanted() - there), sorted(there - wanted())
@@ -114,7 +114,7 @@ def _require_no_newer(path: Path, header: Header, replaced: Sequence[Record], he
 
 
 def _merged(path: Path, header: Header, kept: Sequence[Record], head: Header) -> Header:
-    """The header of a baseline that has these records of its own and all of a run: the newest, and every part.
+    """The header for a baseline of these kept records and all of a run: the run's header, with every part listed.
 
     Raises UsageError if commit and date do not tell the run from one that the baseline keeps.
     """
@@ -134,7 +134,7 @@ def _merged(path: Path, header: Header, kept: Sequence[Record], head: Header) ->
 
 
 def _require_readable(path: Path, text: str) -> None:
-    """Raise UsageError if nobody could read a baseline of this text."""
+    """Raise UsageError if the text of a baseline cannot be read back."""
     try:
         header, records = times_lines(path, text.encode().splitlines())
         for record in records:
@@ -154,9 +154,9 @@ def _date(record: Record, header: Header) -> str:
 
 
 def _parts(header: Header) -> list[Header]:
-    """The runs of a file of times, itself if it is of one.
+    """The runs of a file of times; for a file of one run, that run.
 
-    A part without floors has those of the file's head, and takes them along, because a newer run gives it other ones.
+    A part without floors gets the file header's, because a newer run will change the header's.
     """
     if not header:
         return []
@@ -165,5 +165,5 @@ def _parts(header: Header) -> list[Header]:
 
 
 def _part(header: Header) -> Header:
-    """What a baseline has of the run with this header."""
+    """The fields of a run's header that a baseline keeps for it."""
     return {key: header[key] for key in _OF_A_PART}

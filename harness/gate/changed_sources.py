@@ -18,7 +18,7 @@ from harness.suite.side_by_side import process_pool
 
 
 class Side(Protocol):
-    """The part of a device that says which sources it runs."""
+    """The part of a device that identifies the sources it runs."""
 
     kernels: Path
     suites: Path | None
@@ -26,7 +26,7 @@ class Side(Protocol):
 
 
 def same_sources(case: Case, head: Side, base: Side) -> bool:
-    """Whether both sides launch the same with the same sources, so that nothing needs to be compiled to know it."""
+    """Whether both sides have the same launches from the same sources, so that nothing needs to be compiled."""
     try:
         return _launched(case, head) == _launched(case, base)
     except HarnessError:
@@ -36,7 +36,7 @@ def same_sources(case: Case, head: Side, base: Side) -> bool:
 def same_arguments(head: Iterable[Step], base: Iterable[Step]) -> bool:
     """Whether both sides give their launches the same memory, of the same size and in the same order.
 
-    Machine code does not tell: parameters are bound by their names, and the suite says how large scratch is.
+    Machine code does not show this: parameters are bound by name, and the suite sets the size of scratch.
     """
     return list(map(_arguments, head)) == list(map(_arguments, base))
 
@@ -44,7 +44,7 @@ def same_arguments(head: Iterable[Step], base: Iterable[Step]) -> bool:
 def compile_changed(cases: Iterable[Case], head: Side, base: Side, processes: int = 0) -> list[str]:
     """Compile every instantiation that only one side has into the cache, in parallel; return their keys.
 
-    What both sides have is the same machine code, and is compiled by nobody until a case that differs needs it.
+    Instantiations of both sides have the same machine code, and are compiled only when a case that differs needs them.
     processes: as many as there are cores, if 0. An error of the compiler is left to the case that meets it.
     """
     sides = [_jobs(cases, side) for side in (head, base)]
@@ -66,7 +66,7 @@ def _launched(case: Case, side: Side) -> list[tuple[object, ...]]:
 
 
 def _arguments(step: Step) -> tuple[object, ...]:
-    """The memory that a launch is given, and how it is launched; its parameters by the names of their arrays."""
+    """The memory and launch options of a launch; its parameters are identified by the names of their arrays."""
     return (
         step.signature.name if step.library else "",
         [replace(each, name=step.stage.key(each.name)) for each in step.signature.call],
@@ -83,7 +83,7 @@ def _compile(job: Job) -> None:
 
 
 def _jobs(cases: Iterable[Case], side: Side) -> dict[str, Job]:
-    """Every instantiation by its key, of launches that fit on the device and of those that do not."""
+    """Every instantiation by its key, for launches that fit on the device at once and for the ones that do not."""
     found: dict[str, Job] = {}
     for case in cases:
         with suppress(HarnessError):

@@ -1,4 +1,4 @@
-"""Commands of this harness below another, which end with it: one that goes on alone slows down what is timed next."""
+"""Run a harness command as a child that ends with its parent, because an orphan would slow down the next timing."""
 
 from __future__ import annotations
 

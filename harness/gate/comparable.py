@@ -16,7 +16,7 @@ from harness.records.records import Record
 from harness.records.run_folder import EVENTS, Header
 from harness.verdict import Judgement
 
-EVENTS_APART_US = 2.5  # most that is allowed for; measured hosts take 1.3 to 2.9 us
+EVENTS_APART_US = 2.5  # us; the largest allowance for events; measured hosts take 1.3 to 2.9 us
 DRIFT = 0.05  # largest change of the copy roofline, within a run or between two, under which times are comparable
 
 _MACHINE_KEYS = ("gpu", "multiprocessors", "l2_bytes", "power_limit_w", "subject", "driver", "runtime", "nvrtc")
@@ -27,8 +27,8 @@ _HEADER_KEYS = ("compile_flags", "clock", "method")
 class Beside:
     """A run beside the one that measured a part of the baseline.
 
-    refused: why they cannot be compared; then_us, now_us: what two events take with nothing between them, in each, and
-    0 where that was not measured
+    refused: why they cannot be compared; then_us, now_us: in each run, the time between two events with nothing between
+    them, 0 if not measured
     """
 
     refused: str = ""
@@ -40,7 +40,7 @@ class Beside:
         """Why their eager times cannot be compared although others may be, or an empty string."""
         for whose, events_us in (("the baseline", self.then_us), ("this run", self.now_us)):
             if not events_us:
-                # Without this a run could hide in its header by how much it is slower.
+                # Without this limit a run's header could hide how much slower it is.
                 return (
                     f"the header of {whose} has no time of two events with nothing between them ('{EVENTS}' in "
                     "floors_us), which its eager times hold; time its suites again"
@@ -55,11 +55,11 @@ class Beside:
 
     @property
     def shift_us(self) -> float:
-        """What to add to an eager time of this run, so that its events take what they took then."""
+        """The microseconds to add to an eager time of this run, so that its events count as long as the baseline's."""
         return self.then_us - self.now_us
 
     def said(self, judgement: Judgement) -> Judgement:
-        """The judgement of an eager case, which says what was allowed for."""
+        """Add to an eager case's judgement what was allowed for events."""
         if abs(self.shift_us) < 0.0005 or judgement.change is None:
             return judgement
         said = f"; two events took {self.then_us:.2f} us then and {self.now_us:.2f} now, which is allowed for"
@@ -67,12 +67,12 @@ class Beside:
 
 
 def beside(new: Header, stored: Header) -> Beside:
-    """A run beside that which measured a part of the baseline, by the headers of both."""
+    """Compare the headers of a run and of the run that measured a part of the baseline."""
     return Beside(incomparable(new, stored), *(header["floors_us"].get(EVENTS, 0.0) for header in (stored, new)))
 
 
 def measured_by(record: Record, header: Header) -> Header:
-    """The header of a baseline as it was of the run that measured this record.
+    """The header of the run that measured this record, taken from the baseline's header.
 
     Raises UsageError if the baseline has no such run.
     """
@@ -101,7 +101,7 @@ def incomparable(new: Header, stored: Header) -> str:
 
 
 def differing(new: Header, stored: Header) -> list[str]:
-    """What two runs would have to share to be compared, and do not: `driver (13000 then, 12080 now)`."""
+    """The facts that two runs must share to be compared and that differ: `driver (13000 then, 12080 now)`."""
     found = [
         f"{key} ({stored['machine'].get(key)} then, {new['machine'].get(key)} now)"
         for key in _MACHINE_KEYS

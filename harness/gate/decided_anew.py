@@ -1,4 +1,4 @@
-"""A line of a gate's file, decided anew from its samples, so that no edited verdict, median or interval is shown."""
+"""Decide a line of a gate's file again from its samples, so that no edited verdict, median or interval is shown."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from harness.gate.decision import CHANGED, EFFECT, Decision, Samples, decide
 from harness.records.run_folder import Header
 from harness.verdict import Change, Performance
 
-# How far rounding may move a change, and the last digits of a time in us or of a clock in GHz.
+# Tolerances for rounding: of a change, and of the last digits of a time in us or a clock in GHz.
 _ROUNDED, _LAST_DIGITS = 2e-5, 1.1e-4
 
 
 def require_its_verdict(line: Mapping[str, Any], header: Header) -> None:
-    """Raise UsageError unless the line has what `decide` gives to its samples, and the verdict a gate makes of that."""
+    """Raise UsageError unless the line has the result of `decide` on its samples, and the verdict that follows."""
     problem = _unlike_its_samples(line, header)
     if problem:
         raise UsageError(f"{line['case_id']} {problem}")
@@ -51,7 +51,7 @@ def _unlike_its_samples(line: Mapping[str, Any], header: Header) -> str:
 
 
 def _other_times(line: Mapping[str, Any], found: Decision) -> str:
-    """Names the first median or change that the samples do not give; an empty string if they give all."""
+    """The first median or change that does not follow from the samples; an empty string if all do."""
     for name in ("head_us", "base_us"):
         said, own = line[name], getattr(found, name)
         if (said is None) is not (own is None) or said and abs(said - own) > _LAST_DIGITS:

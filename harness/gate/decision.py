@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from harness.bench import statistics
 from harness.verdict import Change, Performance
 
-CHANGED = (Performance.SLOWER, Performance.FASTER)  # what a second process must find, too
+CHANGED = (Performance.SLOWER, Performance.FASTER)  # verdicts that a second process must confirm
 EFFECT = 0.01  # least change of a median that counts
-FLOORS = 3.0  # and the least in units of the noise between two timings of the head
+FLOORS = 3.0  # least change in units of the noise between two timings of the head
 TAIL = 2.0  # effects by which the slowest fifth may begin later; 0.8 % in 415 clean cases (`harness prove --percent 0`)
 MOST_DROPPED = 0.5  # share of the samples
 
@@ -38,7 +38,7 @@ class Samples:
 
     @property
     def written(self) -> Samples:
-        """As a file has them, so that whoever reads it decides the same."""
+        """The samples rounded as in a file, so that reading it back gives the same decision."""
         return Samples([round(us, 4) for us in self.us], [round(mhz, 1) for mhz in self.mhz])
 
 

@@ -1,4 +1,4 @@
-"""Whether a gate's file has all the cases that were chosen, each of them one that a gate could have timed."""
+"""Check that a gate's file has all chosen cases, and that a gate could have timed each of them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from harness.records.run_folder import Header
 from harness.records.seal import sources_digest
 from harness.suite.suite import find_case
 
-MOST_MOVED = 2.0  # times by which the copy roofline may change in a gate, whose sides are timed in turns
+MOST_MOVED = 2.0  # largest ratio of copy rooflines within a gate; it times both sides in turns, so it may be large
 Line = Mapping[str, Any]
 
 
 def flaw(header: Header, lines: Sequence[Line]) -> str:
-    """Why a gate may not be called clean though its cases are, or an empty string.
+    """Why a gate may not be called clean although its cases are, or an empty string.
 
     Raises UsageError for a case that there is not or that was not chosen, for a finished gate that lacks one, and for
     memory or times that the case cannot have.
@@ -46,7 +46,7 @@ def flaw(header: Header, lines: Sequence[Line]) -> str:
 
 
 def _chosen(header: Header, found: Sequence[Line], here: bool) -> int | None:
-    """How many cases were chosen; None for a gate of before that named none. here: whether this tree made it"""
+    """How many cases were chosen; None for an earlier gate that did not record it. here: whether this tree made it"""
     chosen = header.get("chosen")
     if chosen is None and here:
         raise UsageError("the header of the gate does not say how many cases were chosen, as a gate of this tree does")
@@ -64,7 +64,7 @@ def _chosen(header: Header, found: Sequence[Line], here: bool) -> int | None:
 
 
 def _named(command: str) -> argparse.Namespace:
-    """The cases and recipes that a command names; none if it is no line of shell."""
+    """The cases and recipes that a command names; none if the shell could not parse it."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--case", action="append", default=[])
     parser.add_argument("--recipe", "-R", action="append", default=[])
@@ -79,7 +79,7 @@ def _graph_id(case_id: str) -> str:
     try:
         return replace(find_case(case_id), mode="graph").id
     except HarnessError:
-        return case_id  # of another tree; what there is of it is refused as a case that there is not
+        return case_id  # a case of another tree; it is refused as unknown later
 
 
 def _impossible(line: Line, header: Header, here: bool) -> str:
@@ -102,7 +102,7 @@ def _impossible(line: Line, header: Header, here: bool) -> str:
 
 
 def _other_memory(line: Line, case: Case, machine: Mapping[str, str]) -> str:
-    """Why the line's copies are not those on which this tree times the case, or an empty string."""
+    """How the line's copies differ from the ones that this tree would time the case on, or an empty string."""
     right = memory_bytes(case)
     if right is not None and line["bytes"] != right:
         return f"bytes is {line['bytes']}, and a copy of its memory has {right}"

@@ -34,9 +34,9 @@ _ORDER = (
     Performance.SLOWER, Performance.NO_BASELINE, Performance.AMBIGUOUS, Performance.INVALID, Performance.NOT_MEASURED,
     Performance.FASTER, Performance.SAME,
 )  # fmt: skip
-_STORED = (Performance.SAME, Performance.AMBIGUOUS)  # verdicts whose case keeps the stored ratio
-_MEASURED = (*CHANGED, Performance.NO_BASELINE)  # and those whose case has the one of this run
-_SERIES = {"base": "base", "now": "head", "now again": "again"}  # the name in a picture: the graph of `revision_bench`
+_STORED = (Performance.SAME, Performance.AMBIGUOUS)  # verdicts that keep the stored ratio
+_MEASURED = (*CHANGED, Performance.NO_BASELINE)  # verdicts that take this run's ratio
+_SERIES = {"base": "base", "now": "head", "now again": "again"}  # series in a picture → graph of `revision_bench`
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class GateResult:
     facts: the two runs that were compared; rerun: the command that repeats one case, `{case}` for its id
     ratios: case id → times as fast as its counterpart, changed only by a significant change
     pictures: `roofline`, `maps` and `groups` as the templates take them; than: what `maps` are relative to
-    flaw: why it is not clean though its cases are, as that it is unfinished
+    flaw: why it is not clean although its cases are, such as being unfinished
     """
 
     records: Sequence[Record]
@@ -187,7 +187,7 @@ def describe(header: Mapping[str, Any]) -> str:
 
 
 def worst_first(judgements: Iterable[Judgement]) -> list[Judgement]:
-    """By the order of verdicts in tables and on screens; cases of one verdict as they came."""
+    """Sort by the order of verdicts in tables and on screens; cases of one verdict keep their order."""
     return sorted(judgements, key=lambda judgement: _ORDER.index(judgement.verdict))
 
 

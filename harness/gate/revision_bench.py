@@ -26,7 +26,7 @@ from harness.verdict import Performance, Result, Verdict
 from harness.verify.expected import NUMPY_LARGEST_TIMED, Expected, expect
 from harness.verify.verify import verify
 
-# Rounds: of a case that is SAME, of one that is SLOWER or FASTER, and of one that stays AMBIGUOUS.
+# Rounds for a case that is SAME, for one that is SLOWER or FASTER, and for one that stays AMBIGUOUS.
 FEWEST, CONFIRMED, MOST = 30, 120, 240
 
 METHOD = (
@@ -118,7 +118,7 @@ class RevisionBench:
         try:
             head, base = (launches_of(side, case, side.targets[0]) for side in (self.head, self.base))
         except (CaseError, UsageError):
-            return False  # what is wrong is told after the head is verified
+            return False  # the error is reported after the head is verified
         return same_arguments(head.steps, base.steps) and digest(head) == digest(base)
 
     def _time(self, case: Case, expected: Expected, verified: Result, head: Rotation, base: Rotation) -> Comparison:
@@ -164,9 +164,9 @@ class RevisionBench:
     def _anew(
         self, graphs: Mapping[str, TimedGraph], launches: Mapping[str, Sequence[Callable[[], None]]]
     ) -> dict[str, TimedGraph]:
-        """Graphs of the same launches, captured in random order and replayed once.
+        """Capture graphs of the same launches in random order, and replay each once.
 
-        One graph may be 2 % slower than another of the same launches, for as long as both are there.
+        One of two graphs of the same launches may be 2 % slower than the other for as long as both exist.
         """
         made = {}
         for name in self.order.sample(sorted(graphs), len(graphs)):
@@ -194,7 +194,7 @@ class RevisionBench:
 
 
 def _rounds(verdict: Performance) -> int:
-    """How many rounds such a verdict takes."""
+    """The number of rounds that a verdict needs."""
     if verdict is Performance.AMBIGUOUS:
         return MOST
     return CONFIRMED if verdict in CHANGED else FEWEST

@@ -13,9 +13,9 @@ from harness.records.records import Record
 from harness.verdict import Judgement, Performance, failures_of
 
 MOST_LINES = 25
-_AROUND = 6  # where the page lies, whether there is a baseline, what is left out, a blank line, and two of the counts
+_AROUND = 6  # lines: the page's path, the baseline, what is left out, a blank line, and two of counts
 _INDENT = "    "
-_WIDEST = 160  # columns of a reason, where a line can be longer
+_WIDEST = 160  # columns; a reason is wrapped at this width even if lines can be longer
 
 
 def render(records: Sequence[Record], judgements: Sequence[Judgement], code: Exit, width: int) -> str:

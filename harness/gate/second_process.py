@@ -1,7 +1,7 @@
-"""Times again in a second process what a gate found changed, because part of the noise differs from process to process.
+"""Time cases again in a second process if a gate found them changed, because part of the noise is per process.
 
-A process that was lucky or unlucky with its memory is so in all of its rounds, which no test on its samples can see.
-Where the first could tell nothing, because the host was late or its times were too far apart, the second may.
+Memory placement affects all rounds of a process alike, so no test on its samples can see it. If the first process could
+not decide, because the host was late or its times were too far apart, the second may.
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ def to_ask(judgements: Sequence[Judgement]) -> list[str]:
 
 
 def recurring(judgements: Sequence[Judgement], second: Sequence[Judgement]) -> list[Judgement]:
-    """The judgements, SLOWER and FASTER only where a second process found the same. second: of that process, any cases
+    """The judgements, SLOWER and FASTER only where a second process found the same. second: its judgements, of any
+    cases
 
-    Where the first told nothing, SAME of the second counts, while its SLOWER or FASTER has not recurred. Several that
-    disagree tell nothing.
+    If the first could not decide, a second's SAME counts, but its SLOWER or FASTER has not recurred. Several processes
+    that disagree decide nothing.
     """
     others: dict[str, Judgement] = {}
     for each in second:
@@ -71,7 +72,7 @@ def recurring(judgements: Sequence[Judgement], second: Sequence[Judgement]) -> l
 def recurring_comparisons(done: Sequence[Comparison], second: Mapping[str, Record]) -> list[Comparison]:
     """The comparisons, SLOWER and FASTER only where the second process found the same. second: its lines by case id
 
-    A kernel that is wrong in the second process is wrong.
+    A kernel with wrong bytes in the second process is wrong.
     """
 
     def recurred(found: Comparison) -> Comparison:
@@ -89,7 +90,10 @@ def recurring_comparisons(done: Sequence[Comparison], second: Mapping[str, Recor
 
 
 def _told(first: Performance, reason: str, second: Performance | None) -> tuple[Performance, str]:
-    """Verdict and reason of what changed once, by what a second process found; None if it did not time it."""
+    """Verdict and reason for a case that changed once.
+
+    second: the second process's verdict; None if it did not time it
+    """
     if second is first:
         return first, f"{reason}; so it is in a second process"
     told = f"a second found {second}" if second else "no second has timed it"
@@ -97,7 +101,7 @@ def _told(first: Performance, reason: str, second: Performance | None) -> tuple[
 
 
 def runs_again(run: RunFiles, ids: Sequence[str], gpu: bool) -> list[RunFiles]:
-    """The runs of other processes that lie in a run's folder; with a GPU, one of the cases that none has timed.
+    """The runs of other processes in a run's folder; with a GPU, also a new run of the cases that none has timed.
 
     Raises UsageError for a run of another tree, a damaged one, or a copy of the first.
     """
@@ -124,7 +128,7 @@ def _read(folder: Path, first: RunFiles) -> RunFiles:
 
 
 def _unfinished(second: RunFiles) -> str:
-    """Why a run that was stopped says nothing yet, with the command that goes on with it, or an empty string."""
+    """Why an unfinished run cannot be judged yet, with the command that continues it, or an empty string."""
     selected = second.about["selected"]
     if len(second.records) == selected:
         return ""
@@ -150,7 +154,7 @@ def require_new(folder: Path) -> None:
 
 
 def compare_again(base: str, effect: float, again: bool, ids: Sequence[str], folder: Path) -> dict[str, Record]:
-    """The lines of a gate against a revision, on these cases in a new process; none of cases it did not come to."""
+    """Gate these cases against a revision in a new process, and return its lines; cases it did not reach have none."""
     path = folder / FILE
     options = ["--once", "--base", base, "--effect", str(effect), *(["--all"] if again else [])]
     _harness("gate", str(folder.absolute()), *options, *_cases(ids))
@@ -163,6 +167,6 @@ def _cases(ids: Sequence[str]) -> list[str]:
 
 
 def _harness(*words: str) -> None:
-    """Run a command of this harness; its output is kept from the gate's own, what went wrong is shown."""
+    """Run a command of this harness without showing its output; errors are shown."""
     path = os.pathsep.join([str(PACKAGE.parent), *(each or str(Path.cwd()) for each in sys.path)])
     child.harness(*words, stdout=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": path})

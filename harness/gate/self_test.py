@@ -25,13 +25,13 @@ AGAINST_ITSELF = (
     "per_token/default/2048x2048/normal/graph",
     "swizzle/default/8192x8192/normal/graph",
 )
-JUDGED = (Exit.CLEAN, Exit.BYTES_DIFFER, Exit.SLOWER, Exit.NOISY)  # how a gate ends that has judged its cases
-OPEN = 0.02  # of verdicts on unchanged code, how many may say that nothing can be told
+JUDGED = (Exit.CLEAN, Exit.BYTES_DIFFER, Exit.SLOWER, Exit.NOISY)  # exit codes of a gate that has judged its cases
+OPEN = 0.02  # share of verdicts on unchanged code that may be undecided
 
 
 @dataclass(frozen=True)
 class Plant:
-    """A line of a kernel, found once in its file, and what it becomes; `{percent}` and `{cycles}` of the slowdown."""
+    """A line that occurs once in a kernel's file, and its slowed replacement with `{percent}` or `{cycles}`."""
 
     file: str
     line: str
@@ -42,7 +42,7 @@ _WAIT = "  for (const i64 until = clock64() + {cycles}; clock64() < until;) {{}}
 _TILE = "  __shared__ TransposeSmem<Dtype> tile;\n"
 _ROWS = "  __shared__ u32 warp_max[2][RowScaledRows::kWarps];\n"
 
-# By case. The amax of a large tensor reads part of it twice; kernels of 3 to 10 us, of one wave, wait in each CTA.
+# By case. The amax of a large tensor reads part of it twice; kernels of 3 to 10 us, in one wave, wait in each CTA.
 PLANTED = {
     "per_tensor/stage=amax/8192x8192/normal/graph": Plant(
         "harness/kernels/reduce/tensor_amax.cuh",
@@ -116,7 +116,7 @@ def prove(percents: Sequence[int], times: int, into: Path, drawn: int = 0, seed:
 
 
 def _plant(checkout: Path, percent: int, cycles: Mapping[str, float]) -> None:
-    """Slow every case of PLANTED down. cycles: of the SM, that each takes without it"""
+    """Plant a slowdown in every case of PLANTED. cycles: SM cycles that each takes without it"""
     for case, plant in PLANTED.items():
         path = checkout / plant.file
         text = path.read_text()
@@ -167,7 +167,7 @@ def _verdicts(file: Path) -> dict[str, str]:
 
 
 def _cycles(file: Path) -> dict[str, float]:
-    """SM cycles that each case takes, by a gate's lines. Raises UsageError for a case that has no time."""
+    """SM cycles of each case, from a gate's lines. Raises UsageError for a case without a time."""
     found = {}
     for line in _lines(file):
         if not line["head_us"] or not line["mhz"]:

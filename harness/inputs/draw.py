@@ -22,7 +22,7 @@ MOST_THREADS = 16
 def make(name: str, rows: int, cols: int, dtype: str, seed: int) -> np.ndarray:
     """Draw the (rows, cols) tensor `name` in `bf16`, `fp16` or `fp32`, C-contiguous; one seed gives the same bytes.
 
-    A name `file:<path>#<tensor>` is the top-left corner of a tensor of a .safetensors or .npy file. Raises InputError
+    A name `file:<path>#<tensor>` is the top-left corner of a tensor in a .safetensors or .npy file. Raises InputError
     for an unknown name or dtype, and for a file that cannot give this shape.
     """
     if dtype not in DTYPES:

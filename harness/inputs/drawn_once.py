@@ -18,15 +18,15 @@ import numpy as np
 from harness.inputs.draw import make
 from harness.inputs.dtypes import DTYPES
 
-LARGEST_OWN = 1 << 20  # elements of a tensor that costs less to draw than to share
+LARGEST_OWN = 1 << 20  # elements; a tensor of at most this size is cheaper to draw than to share
 LAST = 4  # tensors that stay mapped, so that the same array comes back while its shape lasts
 _PAUSE = 0.005
 
-Reference = tuple[str, str, tuple[int, ...]]  # of a tensor in a file: the file's name, the dtype and the shape
+Reference = tuple[str, str, tuple[int, ...]]  # a tensor in a file: the file's name, the dtype and the shape
 
 
 class DrawnOnce:
-    """Draws a tensor where it is asked for until `share` names a folder; from then on once for all processes.
+    """Draws tensors in the asking process; once `share` names a folder, each is drawn once for all processes.
 
     asker: the number of the case that this process prepares, by which files are dropped
     """
@@ -61,12 +61,12 @@ class DrawnOnce:
             os.utime(part, (0, 0))  # no case has asked yet
             part.replace(self._folder / name)
             found = self.load(reference)
-        with suppress(OSError):  # dropped in between
+        with suppress(OSError):  # dropped in the meantime
             self._ask(self._folder / name)
         return found
 
     def reference(self, array: object) -> Reference | None:
-        """Where another process finds an array that `of` or `load` returned; None of any other object."""
+        """The reference for other processes to an array that `of` or `load` returned; None for any other object."""
         known, reference = self._known.get(id(array), (lambda: None, None))
         return reference if known() is array else None
 
@@ -80,7 +80,7 @@ class DrawnOnce:
         return self._mapped[reference]
 
     def drop(self, number: int) -> None:
-        """Remove the files for which no case behind this number has asked yet. A case that asks later draws anew."""
+        """Remove the files that no case beyond this number has asked for yet. A case that asks later draws anew."""
         for path in self._folder.glob("drawn-*") if self._shared else ():
             with suppress(OSError):
                 if not path.suffix and path.stat().st_mtime <= number:
@@ -88,12 +88,12 @@ class DrawnOnce:
                     path.unlink()
 
     def _ask(self, path: Path) -> None:
-        """Let the file's time be the number of the last case that asked for it."""
+        """Store the number of the last case that asked for the file as the file's time."""
         last = max(path.stat().st_mtime, self.asker)
         os.utime(path, (last, last))
 
     def _drawn_elsewhere(self, reference: Reference) -> np.ndarray | None:
-        """What another process has drawn or is drawing; None if this one has to."""
+        """The tensor that another process has drawn or is drawing; None if this process has to draw it."""
         path = self._folder / reference[0]
         claim = path.with_suffix(".claim")
         try:
@@ -110,7 +110,7 @@ class DrawnOnce:
                 time.sleep(_PAUSE)
             return self.load(reference)
         except OSError:
-            return None  # dropped in between
+            return None  # dropped in the meantime
 
     def _map(self, reference: Reference) -> np.ndarray:
         name, dtype, shape = reference
@@ -127,7 +127,7 @@ DRAWN = DrawnOnce()
 
 
 def tensor(input_name: str, rows: int, cols: int, dtype: str, seed: int) -> np.ndarray:
-    """The (rows, cols) tensor as `draw.make` makes it, by way of `DRAWN`; without rows an empty one."""
+    """The (rows, cols) tensor that `draw.make` makes, shared through `DRAWN`; an empty one if there are no rows."""
     if not rows:
-        return np.empty((0, cols), DTYPES[dtype])  # no distribution makes such a tensor
+        return np.empty((0, cols), DTYPES[dtype])  # no distribution can draw it
     return DRAWN.of(f"{input_name} {seed}", dtype, (rows, cols), lambda: make(input_name, rows, cols, dtype, seed))

@@ -47,7 +47,7 @@ def load(name: str, rows: int, cols: int) -> np.ndarray:
 
 
 def _open(name: str, read: Callable[[Any, tuple[int, ...]], Any]) -> Any:
-    """What `read` makes of the tensor, which can be sliced, and of its shape."""
+    """Call `read` with the tensor, which can be sliced, and its shape, and return the result."""
     path, tensor = path_of(name), name.partition("#")[2]
     if not is_file(path):
         raise InputError(f"{name}: there is no file {path}")
@@ -59,18 +59,18 @@ def _open(name: str, read: Callable[[Any, tuple[int, ...]], Any]) -> Any:
 
 
 def of_operand(name: str, number: int) -> str:
-    """The input of operand `number`, the first is 0, where an input may name a tensor for each."""
+    """The input for operand `number`, counted from 0, of an input that may name one tensor per operand."""
     parts = parts_of(name)
     return parts[min(number, len(parts) - 1)]
 
 
 def parts_of(name: str) -> list[str]:
-    """The tensors that an input names; any other input is one."""
+    """Split an input into the tensors that it names; an input that is not a file is one part."""
     return name.split(BETWEEN) if name.startswith(PREFIX) else [name]
 
 
 def resolved(name: str, folder: Path) -> str:
-    """The input with the paths that a user typed in a folder, for a case id: absolute, or from the repository's root.
+    """Rewrite the paths that a user typed in a folder for a case id: absolute, or relative to the repository's root.
 
     Raises InputError for a part that does not begin with `file:`.
     """
@@ -131,7 +131,7 @@ def open_npy(path: Path, beginning: str) -> np.ndarray:
     try:
         return np.lib.format.open_memmap(path, mode="r")
     except Exception as error:
-        # NumPy parses the header as Python, so any error of Python's tokenizer can come through.
+        # NumPy parses the header as Python, so it may raise any error of Python's tokenizer.
         raise InputError(f"{beginning} not a readable .npy file: {shortened(error)}") from None
 
 

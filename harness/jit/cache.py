@@ -21,7 +21,7 @@ from harness.files import storage
 
 
 def cache_folder() -> Path:
-    """Where compiled kernels are kept, made if absent. Raises StorageError, also where another user owns it."""
+    """The folder for compiled kernels, made if absent. Raises StorageError, also if another user owns it."""
     root = private_files.cache_root()
     try:
         return private_files.private(root)
@@ -31,7 +31,7 @@ def cache_folder() -> Path:
 
 
 def entry_path(key: str, kind: str) -> Path:
-    """The file of an entry. kind: `record`, or that of a file beside it, such as `cubin`"""
+    """The file of an entry. kind: `record`, or the kind of a file beside it, such as `cubin`"""
     return cache_folder() / f"{key}.{kind}"
 
 
@@ -60,7 +60,7 @@ def store(key: str, record: Mapping[str, Any], files: Mapping[str, bytes]) -> No
 
 
 def lock(key: str) -> AbstractContextManager[Any]:
-    """Held by the process that makes an entry, so that others wait for it. Some keys share a lock."""
+    """A lock that a process holds while it makes an entry, so that others wait for it. Some keys share a lock."""
     return FileLock(cache_folder() / f"{key[:2]}.lock", mode=0o600)
 
 

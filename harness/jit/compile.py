@@ -28,10 +28,10 @@ from harness.seconds import COMPILE, SECONDS
 FLAGS = (
     "-std=c++17", "-ftz=false", "-fmad=false", "-prec-div=true", "-prec-sqrt=true", "-minimal", "--ptxas-options=-v",
 )  # fmt: skip
-# The emulator names lines. They make a cubin four times as large, and its machine code no other.
+# Line numbers are for the emulator. They make a cubin four times as large and leave its machine code unchanged.
 LINES = "-lineinfo"
 ARCHES = ("sm_80", "sm_90a", "sm_100a")
-ON_REQUEST = ("sm_103a", "sm_120a", "sm_121a")  # compile and run as well, and CI spends no time on them
+ON_REQUEST = ("sm_103a", "sm_120a", "sm_121a")  # these also compile and run, but CI does not test them
 
 _PTX, _CUBIN = "ptx.gz", "cubin"
 _INCLUDE = re.compile(r"^\s*#\s*include\s*(?P<target>.*)$", re.MULTILINE)
@@ -41,12 +41,12 @@ _QUOTED = re.compile(r'"((?:\w+/)*\w+\.cuh?)"\s*(//.*)?')  # a path with neither
 
 @dataclass(frozen=True)
 class Examined:
-    """What the compiler says of one instantiation of one kernel for one architecture.
+    """The compiler's report on one instantiation of a kernel for one architecture.
 
     expression: `kernel<args>` as in C++; symbol: its mangled name; launch: its geometry
     registers, spill_bytes, stack_bytes, shared_bytes: as ptxas reports them
     code_digest: equal for two revisions exactly if they run the same machine code; empty where only PTX was made
-    key: of its entry in the cache
+    key: its entry's in the cache
     """
 
     expression: str
@@ -65,7 +65,7 @@ class Examined:
 class Compiled(Examined):
     """One instantiation that can run, with its PTX and, for `sm_*`, its cubin.
 
-    packed_ptx: as it was when the cache checked it, or when it was made
+    packed_ptx: compressed, as checked by the cache or as just made
     """
 
     packed_ptx: bytes = field(repr=False)
@@ -83,7 +83,10 @@ Found = TypeVar("Found", bound=Examined)
 
 
 def instantiation(signature: Signature, flags: Mapping[str, object]) -> str:
-    """`kernel<bf16, Rounding::sr>`, each template parameter from the flag of its name; CompileError without one."""
+    """Spell `kernel<bf16, Rounding::sr>`, each template parameter from the flag of its name.
+
+    Raises CompileError if one lacks.
+    """
     arguments = []
     for parameter in signature.template:
         if parameter.flag not in flags:
@@ -112,14 +115,14 @@ def compile_kernel(signature: Signature, flags: Mapping[str, object], arch: str)
 
 
 def key_of(signature: Signature, flags: Mapping[str, object], arch: str) -> str:
-    """What an instantiation is known by in the cache: the same for two that the compiler cannot tell apart."""
+    """The cache key of an instantiation; two that the compiler cannot tell apart share a key."""
     return _question(signature, flags, arch)[-1]
 
 
 def _question(
     signature: Signature, flags: Mapping[str, object], arch: str
 ) -> tuple[str, dict[str, str], tuple[str, ...], str]:
-    """All that the compiler is given, and the digest of it."""
+    """The expression, sources and options for the compiler, and a digest of all of them."""
     expression = instantiation(signature, flags)
     sources = include_closure(signature.path)
     options = _options(arch, include_folders(sources, is_own(signature.path.parent)))
@@ -127,7 +130,7 @@ def _question(
 
 
 def examine(signature: Signature, flags: Mapping[str, object], arch: str) -> Examined:
-    """What the compiler says of one instantiation for `sm_*`. Raises CompileError with NVRTC's log.
+    """Get the compiler's report on one instantiation for `sm_*`. Raises CompileError with NVRTC's log.
 
     Its machine code is not kept. Its PTX is, as that of `compute_*`, which is the same text: the emulator runs it, and
     making it again would take half the time.
@@ -147,7 +150,7 @@ def examine(signature: Signature, flags: Mapping[str, object], arch: str) -> Exa
 
 
 def ptx_of(arch: str) -> str:
-    """`compute_90a` for `sm_90a`."""
+    """The virtual architecture: `compute_90a` for `sm_90a`."""
     return arch.replace("sm_", "compute_")
 
 
@@ -195,9 +198,9 @@ def include_folders(sources: Mapping[str, str], own: bool) -> dict[Path, str]:
     return found
 
 
-@lru_cache(maxsize=512)  # files that every kernel includes, asked for with every launch
+@lru_cache(maxsize=512)  # every launch asks for the same few files that all kernels include
 def _includes(current: str, text: str, own: bool) -> tuple[tuple[str, str, bool], ...]:
-    """What a file includes, where, and whether in angle brackets, which only the user's may."""
+    """A file's includes: target, line, and whether in angle brackets, which only a user's file may use."""
     found = []
     for match in _INCLUDE.finditer(text):
         where = f"{current}:{text.count(chr(10), 0, match.start('target')) + 1}"
@@ -211,7 +214,7 @@ def _includes(current: str, text: str, own: bool) -> tuple[tuple[str, str, bool]
 
 
 def _options(arch: str, folders: Mapping[Path, str]) -> tuple[str, ...]:
-    """What NVRTC is told; a toolkit's version is a macro, so that the key of the cache has it."""
+    """The options for NVRTC. A toolkit's version is passed as a macro, so that it is part of the cache key."""
     toolkits = (word for folder, version in folders.items() for word in (f"-I{folder}", f"-DTOOLKIT_{version or 0}"))
     return (*FLAGS, *([LINES] if _is_virtual(arch) else []), f"-arch={arch}", *toolkits)
 
@@ -230,7 +233,7 @@ Entry = tuple[dict[str, Any], dict[str, bytes]]  # the record of an instantiatio
 
 
 def _stored(key: str, kinds: set[str]) -> Entry | None:
-    """An entry that has these files; None if there is none."""
+    """The cached entry of a key if it has files of these kinds, else None."""
     found = cache.load(key)
     return found if found and kinds <= set(found[1]) else None
 
@@ -247,7 +250,7 @@ def _compile(
 
 
 def _keep(built: Built, signature: Signature, expression: str, arch: str, key: str) -> Entry:
-    """An entry of what NVRTC made: PTX, and machine code where there is some."""
+    """Store what NVRTC made as an entry: PTX, and machine code if there is any."""
     record = _record(built, signature, expression, arch)
     files = {_PTX: gzip.compress(built.ptx.encode(), 6, mtime=0)}
     if built.cubin:
@@ -259,7 +262,10 @@ def _keep(built: Built, signature: Signature, expression: str, arch: str, key: s
 def _build(
     main: str, sources: Mapping[str, str], signatures: Mapping[str, Signature], arch: str, options: Sequence[str]
 ) -> Built:
-    """A program of some instantiations of the file `main` and of their geometry. signatures: by expression"""
+    """Compile instantiations from the file `main`, with their launch geometry, as one program.
+
+    signatures: by expression
+    """
     launches = {_launch(signature): None for signature in signatures.values()}
     try:
         built = build(main, sources, [*signatures, *launches], options)
@@ -275,7 +281,7 @@ def _launch(signature: Signature) -> str:
 
 
 def _record(built: Built, signature: Signature, expression: str, arch: str) -> dict[str, Any]:
-    """The fields of an instantiation that NVRTC made, but for its key."""
+    """The fields of `Examined` for an instantiation that NVRTC made, without the key."""
     symbol = built.symbols[expression]
     resources = _resources(built.log, symbol)
     return {

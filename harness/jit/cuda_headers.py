@@ -19,18 +19,18 @@ _OF_C = ("assert", "ctype", "errno", "float", "inttypes", "limits", "math", "std
 
 
 def folder_with(header: str) -> Path | None:
-    """The folder of a header, with those it includes; None if no toolkit here has it."""
+    """The folder that holds a header and the headers it includes; None if no toolkit here has it."""
     return next((folder for folder in candidates() if (folder / header).is_file()), None)
 
 
 def toolkit_of(folder: Path) -> tuple[Path, ...]:
-    """The folders of the toolkit that a folder is of, in the order in which they are looked through."""
+    """The folders of the toolkit that a folder belongs to, in search order."""
     root = folder.parent if folder.name == _CCCL else folder
     return tuple(each for each in (root, root / _CCCL) if each.is_dir())
 
 
 def version(folder: Path) -> str:
-    """`13000`, the version that the headers of a folder give themselves; empty if they do not say."""
+    """The version in a folder's headers, such as `13000`; empty if they have none."""
     for header, macro in _VERSIONS:
         try:
             found = re.search(rf"#define\s+{macro}\s+(\d+)", (folder / header).read_text(errors="replace"))
@@ -42,7 +42,7 @@ def version(folder: Path) -> str:
 
 
 def remedy(header: str) -> str:
-    """What to do without a header of C++'s or of CUDA's libraries; empty of any other."""
+    """Advice for a missing header of C++ or of CUDA's libraries; empty for any other header."""
     if header.startswith(_OF_CCCL):
         return "`pip install nvidia-cuda-cccl` brings it"
     name, _, suffix = header.partition(".")

@@ -17,7 +17,8 @@ _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 def require_static(ptx: str, symbol: str, sources: Mapping[str, str], where: str) -> None:
     """Raise CompileError for a kernel that uses dynamic shared memory, at the line that declares it.
 
-    symbol: of the kernel in the PTX; sources: text by file; where: the kernel, in case that no line has the declaration
+    symbol: the kernel's in the PTX; sources: text by file; where: the kernel's place, used if no line has the
+    declaration
     """
     if ".extern .shared" not in ptx:
         return

@@ -12,7 +12,7 @@ from harness.contract.field import round_up
 from harness.contract.problem import Problem
 from harness.errors import CompileError
 
-_PADDED_TO = 128  # Schedule::tiles covers the extents rounded up to this, because scale matrices are padded to it
+_PADDED_TO = 128  # Schedule::tiles covers extents rounded up to this multiple, to which scale matrices are padded
 _LARGEST_Y = 65535
 _TILES_OF_ONE = 64
 _MOST_THREADS = 1024
@@ -60,9 +60,9 @@ class Launch:
         return replace(self, schedule=Schedule[chosen.upper()])
 
     def grids(self, problem: Problem, multiprocessors: int) -> tuple[Grid, ...]:
-        """`grid` first, then others on which a kernel writes the same bytes: those of other devices, or two layers.
+        """`grid` first, then other grids that must give the same bytes: grids of other devices, or two layers along z.
 
-        Layers are what more tiles than y may have lie in. Few tiles take them as well, so that small cases show them.
+        A layer holds the tiles that exceed the largest y. Small grids use them as well, so that small cases test them.
         A group's persistent CTAs take three tiles each on a device that is small enough, and one CTA takes a tensor
         of few tiles; of many it would take an emulator long.
         """
@@ -95,13 +95,16 @@ class Launch:
         return round_up(across, self.cluster_x), round_up(-(-down // layers), self.cluster_y), layers
 
     def _row(self, count: int) -> Grid:
-        """A grid of one dimension."""
+        """A one-dimensional grid of `count` CTAs."""
         if self.cluster_y > 1:
             raise CompileError(f"a grid of one row of CTAs has no clusters with {self.cluster_y} along y; use x alone")
         return round_up(max(1, count), self.cluster_x), 1, 1
 
     def _shared(self, problem: Problem) -> int:
-        """Tiles that a persistent grid shares. One tensor is read by elements, without padding."""
+        """How many tiles a persistent grid shares.
+
+        A single tensor is read without padding, so its elements are counted.
+        """
         if problem.is_group or problem.is_gemm:
             return self._count(problem)
         return -(-problem.elements // (self.tile_rows * self.tile_cols))
@@ -143,7 +146,7 @@ def _cluster(ptx: str, kernel: str, entry: str) -> tuple[int, int]:
 
 
 def _directive(ptx: str, entry: str, names: str) -> tuple[int, ...]:
-    """The numbers behind a directive of the entry with one of these names; none if it has no such directive."""
+    """The numbers after the entry's directive with one of these names; none if it has no such directive."""
     found = re.search(rf"\.entry {re.escape(entry)}\([^)]*\)[^{{]*?\.(?:{names}) (\d+(?:, *\d+)*)", ptx)
     return tuple(map(int, found[1].split(","))) if found else ()
 
@@ -151,7 +154,7 @@ def _directive(ptx: str, entry: str, names: str) -> tuple[int, ...]:
 def read_launch(ptx: str, symbol: str, kernel: str, entry: str = "") -> Launch:
     """The `Launch` that initialises the constant `symbol` in PTX text; CompileError if it cannot be one.
 
-    entry: mangled name of the instantiation, which has the clusters and, for a launch by flag, the CTAs of an SM
+    entry: mangled name of the instantiation, which declares its clusters and, for a launch by flag, the CTAs per SM
     """
     found = re.search(rf"\.align 4 \.b8 {re.escape(symbol)}\[20\] = \{{([\d, ]+)\}};", ptx)
     if not found:

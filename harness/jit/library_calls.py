@@ -8,7 +8,7 @@ from harness.jit.signature import CallParameter, Signature
 
 
 def _product(name: str, *written: CallParameter) -> Signature:
-    """A product of a_decoded (M, K) and b_decoded (N, K)^T."""
+    """The signature of a product of a_decoded (M, K) and b_decoded (N, K)^T."""
     operands = (CallParameter("bf16", f"{operand}_decoded", pointer=True) for operand in "ab")
     extents = (CallParameter("int", extent, pointer=False) for extent in "MKN")
     return Signature(Path(__file__), name, 1, template=(), call=(*operands, *written, *extents))

@@ -61,7 +61,7 @@ def _sections(elf: ELFFile, symbol: str) -> Iterable[bytes]:
 
 
 def without_other_kernels(ptx: str, symbol: str) -> str:
-    """The PTX with the entry of this name alone."""
+    """The PTX without its other entries."""
     return _KERNEL.sub(lambda kernel: kernel[0] if kernel["name"] == symbol else "", ptx)
 
 

@@ -22,7 +22,7 @@ class Built:
 
 @cache
 def nvrtc_version() -> str:
-    """`13.0`."""
+    """NVRTC's version, such as `13.0`."""
     major, minor = _checked(_nvrtc().nvrtcVersion())
     return f"{major}.{minor}"
 
@@ -73,14 +73,15 @@ def _nvrtc():
 
 
 def _text(size_call, text_call, program) -> bytes:
-    # Not bytes: NVRTC writes into it, and Python has one object for all bytes of one character, which an empty log is.
+    # Not bytes: NVRTC writes into it, and Python shares one object among all equal bytes of length 1, such as an empty
+    # log.
     buffer = bytearray(_checked(size_call(program)))
     _checked(text_call(program, buffer))
     return bytes(buffer)
 
 
 def _checked(result: tuple):
-    """What a call of NVRTC returned besides its status. Raises CompileError for any status but success."""
+    """The results of an NVRTC call without its status. Raises CompileError for any status but success."""
     status, *values = result
     if int(status) != 0:
         raise CompileError(f"NVRTC: {status.name}")

@@ -92,7 +92,7 @@ def read_signatures(stem: str, folder: Path = KERNELS) -> dict[str, Signature]:
     return _signatures(path, source)
 
 
-@lru_cache(maxsize=64)  # every case asks for those of its recipe
+@lru_cache(maxsize=64)  # every case asks for its recipe's signatures
 def _signatures(path: Path, source: str) -> dict[str, Signature]:
     found = {}
     for match in _KERNEL.finditer(source):

@@ -18,7 +18,7 @@
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
-constexpr int kRepeat = 4;  // rows of a warp
+constexpr int kRepeat = 4;  // rows per warp
 constexpr int kTileRows = kWarps * kRepeat;
 constexpr int kTileCols = 256;
 
@@ -61,7 +61,7 @@ __device__ __forceinline__ float granule_amax(
   return __ldg(amax + row_offset(line, u32(extents.blocks) / kWindowBlocks) + u32(block) / kWindowBlocks);
 }
 
-// A block of a line as it lies in memory
+// A block of a line in memory
 struct LoadedBlock {
   uint2 codes;
   u32 scale_inv;
@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(kThreads) dequantize(
     const float* __restrict__ amax,    // (1,), (rows,) or (rows, cols/64)
     Dtype* __restrict__ output,        // (rows, cols)
     int rows, int cols, int e4m3_max) {
-  constexpr int kVectors = kBlock / kVector<Dtype>;  // in a 16-block
+  constexpr int kVectors = kBlock / kVector<Dtype>;  // vectors in a 16-block
   constexpr int kSpans = kTileCols / (32 * kVector<Dtype>), kLoads = kRepeat * kSpans;
   const TileOrigin origin = tile_origin(kTileRows, kTileCols);
   const ScaleExtents extents(rows, cols / kBlock);

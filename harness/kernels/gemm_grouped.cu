@@ -34,7 +34,7 @@ __device__ __forceinline__ TileOrigin origin_of(const WorkItem& work_item, int N
   return {int(work_item.item / across) * kTile, int(work_item.item % across) * kTile};
 }
 
-// A tile's epilogue. of_all: what it reads, for all groups
+// The epilogue for a tile. of_all: the epilogue's inputs for all groups
 template <Epilogue epilogue, Granularity b_granularity, typename Dtype>
 __device__ __forceinline__ TileEpilogue<epilogue, b_granularity, Dtype> epilogue_of(
     const WorkItem& work_item, Dtype* __restrict__ output, const EpilogueParams<Dtype>& of_all) {
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(MainloopDense::kThreads, MainloopDense::kBlock
     const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,), elements of A
     int num_tensors, int N, int a_e4m3_max, int b_e4m3_max, float alpha, float beta) {
   __shared__ MainloopDense::Shared shared;
-  __shared__ WorkItem work_item;  // reread after the mainloop, to keep registers free
+  __shared__ WorkItem work_item;  // read again after the mainloop, to keep registers free
   find_work_item<Offsets::product>(
       work_item, blockIdx.x, {first_dims, last_dims, tensor_offsets, num_tensors},
       [&](int rows, int) { return tiles_in(rows) * tiles_in(N); });

@@ -25,7 +25,7 @@
 
 constexpr int kThreads = 256;
 
-// Signs of rht: the flag's, or the recipe's own
+// Sign mask of rht: the flag's value, or the recipe's own mask
 constexpr int own = -1;
 template <int sign_mask>
 constexpr int kPerTensorSigns = sign_mask == own ? 0xD7E8 : sign_mask;
@@ -71,7 +71,7 @@ constexpr int kTokenAmaxBlocksPerSm = __CUDA_ARCH__ >= 900 ? 4 : 3;
 constexpr int kTokenAmaxRhtBlocksPerSm = __CUDA_ARCH__ >= 900 ? 3 : 2;
 constexpr int kDbiasBlocksPerSm = 2;
 template <typename Dtype>
-constexpr int kSplitBlocksPerSm = kTileBlocksPerSm<Dtype, Activation::none>;  // of row_scaled and local_1x64
+constexpr int kSplitBlocksPerSm = kTileBlocksPerSm<Dtype, Activation::none>;  // also for row_scaled and local_1x64
 template <>
 constexpr int kSplitBlocksPerSm<fp16> = __CUDA_ARCH__ >= 900 ? 3 : 2;
 constexpr int kRowScaledAmaxBlocksPerSm = 4;
@@ -388,7 +388,7 @@ __global__ void __launch_bounds__(kThreads, kDbiasBlocksPerSm) grouped_per_token
     const int strips = DbiasTiles::across(tensor.cols);
     const int chunks = max(1, (edges ? round_up(tensor.rows, kChunkRows) : tensor.rows) / kChunkRows);
     const int strip = origin.col / DbiasTile::kCols, chunk = origin.row / kChunkRows;
-    const int row_arrivals = tensor.rows == 0 ? 1 : strips;  // its ticket is the next tensor's
+    const int row_arrivals = tensor.rows == 0 ? 1 : strips;  // an empty tensor has no ticket of its own
     __syncthreads();
     const float2 sum = dbias_row_col_amax<outputs, rht, kPerTokenSigns<sign_mask>>(
         row_max, prologue, tensor.rows, tensor.cols, origin,
@@ -604,10 +604,10 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kSplitBlocksPerSm<Dty
 // Exports
 // =====================================================================================================================
 
-// The grid has a CTA for each tile of these extents, which is what an item covers of a tensor without edges.
+// The grid has a CTA for each tile of this size, which is what an item covers in a tensor without edges.
 constexpr Launch kLaunchEncode = {
     TransposeTile::kRows, TransposeTile::kCols, TransposeTile::kThreads, 0, Schedule::by_flag};
-// An amax takes elements as they lie; the tiles say how many an item has.
+// An amax reads elements in memory order; the tile size only says how many elements an item has.
 __constant__ Launch grouped_amax_launch = {
     128, TensorAmax::kStep * 8 / 128, TensorAmax::kThreads, 5, Schedule::persistent};
 __constant__ Launch grouped_amax_rht_launch = {

@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(TensorAmax::kThreads) per_token_amax_2d(
     Optional<float> columnwise_amax,    // (cols,)
     GridAmax* __restrict__ amax_state,  // (1,) zero before and after
     int rows, int cols) {
-  __shared__ float amax;  // stays negative in all CTAs but the last
+  __shared__ float amax;  // stays negative in every CTA but the last
   if (threadIdx.x == 0) amax = -1.0f;
   tensor_amax(input, rows, cols, amax_state, &amax, static_cast<float*>(nullptr));
   __syncthreads();

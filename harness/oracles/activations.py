@@ -12,7 +12,7 @@ import numpy as np
 
 from harness.oracles.nvfp4 import ONE, ieee
 
-CHUNK_ROWS = 128  # summed on their own before their sums are
+CHUNK_ROWS = 128  # rows; each chunk is summed first, then the chunks' sums
 HALF = np.float32(0.5)
 SQRT_2_OVER_PI = np.float32(0.79788456)
 GELU_CUBIC = np.float32(0.044715)

@@ -12,18 +12,18 @@ _OWN: dict[str, Path] = {}
 
 
 def use(recipe: str, path: Path) -> None:
-    """Take the oracle of a recipe of the user's from a file."""
+    """Use a file as the oracle of a user's recipe."""
     _OWN[recipe] = path
 
 
 def oracle_of(recipe: str) -> Any:
-    """`harness/oracles/<recipe>.py`, or a file of the user's. Raises OracleError for one that is no Python.
+    """The module `harness/oracles/<recipe>.py`, or a user's file. Raises OracleError if that is not valid Python.
 
-    Raises ModuleNotFoundError for a recipe without an oracle, which a pipeline is.
+    Raises ModuleNotFoundError for a recipe without an oracle, such as a pipeline.
     """
     return own.load(_OWN[recipe]) if recipe in _OWN else import_module(f"harness.oracles.{recipe}")
 
 
 def forget() -> None:
-    """Take no oracle from a file any more."""
+    """Stop using files as oracles."""
     _OWN.clear()

@@ -90,7 +90,7 @@ def torch_oracle(case: Case, tensors: dict[str, torch.Tensor]) -> dict[str, torc
 
 
 def map4(case: Case, x: torch.Tensor) -> dict[str, torch.Tensor]:
-    """True for each block that is mapped to 4: (lines, blocks) bool of each output, on the device of the tensor."""
+    """For each output, (lines, blocks) bool, True where a block is mapped to 4; on the device of the tensor."""
     from harness.oracles import torch_four_over_six
 
     return torch_four_over_six.map4(case, x)
@@ -98,7 +98,7 @@ def map4(case: Case, x: torch.Tensor) -> dict[str, torch.Tensor]:
 
 @nvfp4.ieee
 def candidates(case: Case, slab: Slab, amax: np.ndarray) -> tuple[Candidate, Candidate]:
-    """Steps 1 to 7: the slab mapped to 4 and to 6, under the amax that governs each block."""
+    """Steps 1 to 7: the slab mapped to 4 and to 6, with the amax that governs each block."""
     square = case.flags.block == "block_16x16"
     s_enc = nvfp4.global_encode_scale(amax, case.flags.e4m3_max)  # 1
     s_dec = nvfp4.global_decode_scale(s_enc)

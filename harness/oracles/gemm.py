@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     import torch
 
 ROUTES = ("mma", "library", "fastest")
-SKINNY_ROWS, SKINNY_SPLITS = 64, 4  # up to so many rows K is summed in so many parts, by a kernel of its own
+SKINNY_ROWS, SKINNY_SPLITS = 64, 4  # a special kernel for at most this many rows sums K in this many parts
 FASTEST_ROWS = 512  # up to so many rows the route fastest sums by our kernels
 _ERROR = 2.0**-23  # relative error of one addition that cuts
 _LEAST = 2.0**-149  # the smallest subnormal
@@ -81,7 +81,7 @@ def inputs(case: Case, *high_precision: np.ndarray, **named: np.ndarray) -> dict
 
 
 def has_either_zero(case: Case) -> bool:
-    """Whether cuBLAS makes the output of its sums, so that the sign of a zero is its own."""
+    """Whether cuBLAS itself scales its sums to the output, so that a zero may have either sign."""
     flags = case.flags
     library = flags.get("route") == "library" or (flags.get("route") == "fastest" and case.rows > FASTEST_ROWS)
     return library and flags.epilogue == "per_tensor" and flags.beta == 0 and not flags.bias
@@ -100,7 +100,7 @@ def numpy_oracle(case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.nda
 
 @nvfp4.ieee
 def numpy_answer(case: Case, tensors: dict[str, np.ndarray], splits: int) -> dict[str, np.ndarray | Interval]:
-    """As `numpy_oracle`, of a product whose K is summed in so many parts; 0 if nothing is stated about it."""
+    """`numpy_oracle` for a product whose K is summed in `splits` parts; 0 if the order is not stated."""
     refuse(case)
     gemm_operands.require(case, tensors)
     a, b = (_values(case, tensors, name) for name in "ab")
@@ -130,7 +130,7 @@ def numpy_answer(case: Case, tensors: dict[str, np.ndarray], splits: int) -> dic
 
 @nvfp4.ieee
 def _ordered(case: Case, tensors: dict[str, np.ndarray], a: np.ndarray, b: np.ndarray, splits: int) -> np.ndarray:
-    """The output if sums are taken in the order of Hopper's matrix unit."""
+    """The output with sums in the order of Hopper's matrix unit."""
     if case.flags.epilogue == "windows":
         acc = gemm_hopper.sums_of_windows(a, b, tensors["a_amax"], tensors["b_amax"])
     else:
@@ -150,7 +150,7 @@ def _values(case: Case, tensors: dict[str, np.ndarray], name: str) -> np.ndarray
 @nvfp4.ieee
 def _sums(case: Case, tensors: dict[str, np.ndarray], rows: slice, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     if case.flags.epilogue != "windows":
-        return a @ b.T + 0.0  # a sum from +0 on is never -0
+        return a @ b.T + 0.0  # a sum that starts at +0 is never -0
     total = np.zeros((len(a), len(b)))
     for w, (of_a, of_b) in enumerate(zip(tensors["a_amax"][rows].T, tensors["b_amax"].T, strict=True)):
         along = slice(w * nvfp4.WINDOW, (w + 1) * nvfp4.WINDOW)
@@ -199,7 +199,7 @@ def torch_oracle(case: Case, tensors: dict[str, torch.Tensor]) -> dict[str, torc
 
 
 def torch_answer(case: Case, tensors: dict[str, torch.Tensor], splits: int) -> dict[str, torch.Tensor | Interval]:
-    """As `torch_oracle`, of a product whose K is summed in so many parts; 0 if nothing is stated about it."""
+    """`torch_oracle` for a product whose K is summed in `splits` parts; 0 if the order is not stated."""
     from harness.oracles import torch_gemm_bounds
 
     refuse(case)

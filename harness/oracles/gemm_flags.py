@@ -16,7 +16,7 @@ EPILOGUES = ("per_tensor", "row_scaled", *PER_TOKEN, "windows")
 EXACT_SUM_LARGEST_K = 16384  # more terms of up to 576 quarters could pass 2^24
 EXACT_WINDOWS_LARGEST_K = 4096  # a term has an amax of up to 2 for each operand as well
 
-# Flag → its neutral value, and the epilogues that take another
+# Flag → its neutral value, and the epilogues that allow other values
 _OPTIONS = {
     "alpha": (1, ("per_tensor",)),
     "beta": (0, ("per_tensor",)),
@@ -38,7 +38,7 @@ def lines(case: Case, name: str) -> int:
 
 
 def granularity(case: Case, name: str) -> str:
-    """The extent of one amax of an operand: `tensor`, or `row` or `window` of the copy that is read."""
+    """The extent of one amax of an operand: `tensor`, `row` or `window`; the latter two in the copy that is read."""
     flags = case.flags
     if flags.epilogue == "windows":
         return "window"

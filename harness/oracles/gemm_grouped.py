@@ -139,7 +139,7 @@ def has_order(case: Case) -> bool:
 
 
 def _without_terms(dense: Case, tensors: Mapping[str, np.ndarray], _: int) -> dict[str, np.ndarray | Interval]:
-    """The output of a group whose K is 0: every sum is +0."""
+    """The output of a group with K = 0, where every sum is +0."""
     shape = (dense.rows, dense.problem.n)
     output = gemm_epilogues.output(dense, tensors, slice(None), np.zeros(shape, np.float32))
     if dense.input == "exact_sum":
@@ -148,7 +148,7 @@ def _without_terms(dense: Case, tensors: Mapping[str, np.ndarray], _: int) -> di
 
 
 def _has_slack(case: Case, name: str) -> bool:
-    """Whether an array has an entry for all of the allocation, also for what no group has."""
+    """Whether an array covers the whole allocation, also the part that belongs to no group."""
     if case.problem.by_k:
         return case.problem.capacity is not None and _is_flat(case, name)
     by_row = ("a_data", "a_scale_inv", "c") if case.flags.epilogue == "per_tensor" else _BY_ROW
@@ -156,7 +156,7 @@ def _has_slack(case: Case, name: str) -> bool:
 
 
 def _entries(case: Case, name: str) -> int:
-    """The lines of an array that has slack, or the entries of a flat one."""
+    """How many lines an array with slack has, or how many entries a flat one."""
     if not case.problem.by_k:
         return case.problem.m
     lines = case.problem.m if name.startswith("a_") else case.problem.n
@@ -166,19 +166,19 @@ def _entries(case: Case, name: str) -> int:
 
 
 def _allocated(array: np.ndarray, rows: int) -> np.ndarray:
-    """The array at the start of an allocation whose other entries are NaN; all bits set but one, in bytes."""
+    """Extend the array to `rows` with NaN, or with 0x7F in arrays of bytes."""
     value = 0x7F if array.dtype == np.uint8 else np.nan
     return np.concatenate([array, np.full((rows - len(array), *array.shape[1:]), value, array.dtype)])
 
 
 def _is_flat(case: Case, name: str) -> bool:
-    """Whether an array has no lines that all groups share the length of."""
+    """Whether an array is flat because its lines differ in length between groups."""
     return case.flags.layout == "nt" and name.endswith(("_data", "_scale_inv"))
 
 
 @lru_cache(maxsize=1)
 def places(case: Case) -> tuple[dict[str, slice], ...]:
-    """The slice of every array that each group has, before it gets its shape."""
+    """For each group, its slice of every array, before reshaping."""
     shapes = [gemm_operands.shapes(part) for part in case.parts]
     counts = [
         {name: math.prod(shape) if _is_flat(case, name) else shape[0] for name, shape in group.items()}
@@ -191,7 +191,7 @@ def places(case: Case) -> tuple[dict[str, slice], ...]:
 
 
 def _stand_in(dense: Case) -> Case:
-    """The group, or if it is empty one with extents in place of its zeros."""
+    """The group, or for an empty one a case with `_STAND_IN` in place of its zero extents."""
     m, k = (extent or _STAND_IN for extent in (dense.problem.m, dense.problem.k))
     return replace(dense, problem=replace(dense.problem, m=m, k=k))
 

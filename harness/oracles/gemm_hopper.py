@@ -20,13 +20,13 @@ from harness.oracles import nvfp4
 STAGE = 8 * nvfp4.BLOCK
 STAGE_STEPS, WINDOW_STEPS = 8, 4
 DEPTH = 16  # products of a step
-FRACTION = 25  # bits of a term below the largest exponent
-_TINY = -7  # no factor counts as smaller: -14, the least exponent of a normal f16, times 2^7
+FRACTION = 25  # bits that a term keeps below the largest exponent
+_TINY = -7  # least exponent of a factor: -14, the least of a normal f16, plus 7
 _NONE = -400  # the exponent of a 0
-_TILE_ROWS, _TILE_SUMS = 16, 1 << 11  # summed at a time, so that the terms of a step stay in cache
+_TILE_ROWS, _TILE_SUMS = 16, 1 << 11  # rows and sums at a time, so that the terms of a step stay in cache
 _SLAB = 1 << 21  # elements of B that are put in order at a time
 
-Lines = tuple[np.ndarray, np.ndarray]  # of one operand: values (steps, 16, lines) float64, their exponents int16
+Lines = tuple[np.ndarray, np.ndarray]  # an operand's values (steps, 16, lines) float64, and their exponents int16
 
 
 def sums(a: np.ndarray, b: np.ndarray, splits: int) -> np.ndarray:
@@ -46,7 +46,7 @@ def sums(a: np.ndarray, b: np.ndarray, splits: int) -> np.ndarray:
 
 
 def sums_of_windows(a: np.ndarray, b: np.ndarray, a_amax: np.ndarray, b_amax: np.ndarray) -> np.ndarray:
-    """As `sums`, of operands with amaxes (M, K/64) and (N, K/64), which multiply the sum of each window."""
+    """`sums` for operands with amaxes (M, K/64) and (N, K/64), which multiply the sum of each window."""
 
     def part(left: Lines, right: Lines, cols: slice) -> np.ndarray:
         acc = np.zeros((left[0].shape[2], right[0].shape[2]), np.float32)
@@ -73,7 +73,7 @@ def add_step(total: np.ndarray, a: Lines, b: Lines) -> np.ndarray:
 def _by_slabs(
     a: np.ndarray, b: np.ndarray, group: int, part: Callable[[Lines, Lines, slice], np.ndarray]
 ) -> np.ndarray:
-    """All columns, some lines of B at a time. part: makes the sums of A with these"""
+    """Compute all columns, some lines of B at a time. part: makes the sums of A with these lines"""
     acc = np.empty((len(a), len(b)), np.float32)
     left, lines = _in_steps(a, group), max(_TILE_ROWS, _SLAB // b.shape[1])
     for first in range(0, len(b), lines):
@@ -114,7 +114,7 @@ def _in_steps(x: np.ndarray, group: int) -> Lines:
 
 
 def _exponent(x: np.ndarray) -> np.ndarray:
-    """floor(log2 |x|) of float64, int64; far below all others of 0."""
+    """floor(log2 |x|) of float64, int64; for 0 it is far below all others."""
     return (x.view(np.int64) >> 52 & 0x7FF) - 1023
 
 

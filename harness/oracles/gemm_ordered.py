@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["inputs", "numpy_oracle", "outputs", "refuse", "torch_oracle"]
 
-ANY_ORDER = "gemm"  # the recipe that may take the same sums in another order
+ANY_ORDER = "gemm"  # the recipe that may compute the same sums in another order
 
 
 def outputs(case: Case) -> dict[str, Field]:

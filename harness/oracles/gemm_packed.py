@@ -49,7 +49,7 @@ def _cancel(name: str, codes: np.ndarray, scale_inv: np.ndarray) -> None:
 
 
 def _amax(case: Case, name: str, rng: np.random.Generator) -> np.ndarray:
-    """(1,), (lines,) or (lines, K/64) float32 with full mantissas; of windows whose sums are exact, 1 and 2."""
+    """Amaxes (1,), (lines,) or (lines, K/64), float32 with full mantissas; for windows with exact sums, 1 and 2."""
     lines, granularity = gemm_flags.lines(case, name), gemm_flags.granularity(case, name)
     count = {"tensor": (1,), "row": (lines,), "window": (lines, case.cols // nvfp4.WINDOW)}[granularity]
     if granularity == "window" and case.input == "exact_sum":

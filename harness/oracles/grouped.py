@@ -38,7 +38,7 @@ RECIPES: dict[str, ModuleType] = {
     "row_scaled": row_scaled,
     "local_1x64": local_1x64,
 }
-SPLIT = ("row_scaled", "local_1x64")  # sources quantize splits of one tensor by them, and nothing else beside it
+SPLIT = ("row_scaled", "local_1x64")  # recipes by which sources quantize splits of one tensor, with no other option
 MULTIPLES = {"per_tensor": 16, "per_token": 16, "row_scaled": 16, "local_1x64": 64}  # of extents that do not vary
 ROWS_STAY_APART = (ShapeRepresentation.SAME_BOTH_DIMS, ShapeRepresentation.VARYING_FIRST_DIM)
 
@@ -160,7 +160,7 @@ def _given(case: Case, g: int, tensors: Mapping[str, np.ndarray], v: np.ndarray)
 
 
 def _fields(case: Case, dense: Case) -> dict[str, Field]:
-    """The fields of a tensor alone; for an empty one, those its recipe would have if it took empty tensors."""
+    """The fields of one tensor alone; for an empty one, the fields of its recipe with empty extents."""
     recipe = RECIPES[case.flags.recipe]
     if dense.elements:
         return recipe.outputs(dense)
@@ -168,9 +168,9 @@ def _fields(case: Case, dense: Case) -> dict[str, Field]:
 
 
 def _slack(case: Case) -> dict[str, int]:
-    """Entries that each field has behind the last tensor: codes, scales and amaxes of the lines that no tensor has.
+    """How many entries each field has behind the last tensor: codes, scales and amaxes of lines of no tensor.
 
-    An amax of a tensor, or of a column that all tensors have, is there for every tensor.
+    Amaxes of whole tensors, and of columns if all tensors have the same, exist for every tensor and have no slack.
     """
     if case.problem.capacity is None:
         return {}
@@ -206,7 +206,7 @@ def given_fields(case: Case) -> dict[str, Field]:
 
 
 def _multiples(recipe: str) -> tuple[int, int]:
-    """What divides an extent, and one that varies."""
+    """The divisors of an extent that does not vary, and of one that does."""
     return MULTIPLES[recipe], varying_multiple_of(recipe)
 
 

@@ -13,7 +13,7 @@ from harness.contract.field import Field, round_up
 from harness.errors import ContractError
 from harness.oracles.nvfp4 import BLOCK, CODES_PER_BYTE, WINDOW
 
-TILE_ROWS, TILE_COLS = 128, 4  # scale bytes of one GEMM tile
+TILE_ROWS, TILE_COLS = 128, 4  # rows and columns of scale bytes in one GEMM tile
 TILE_ROW_GROUP = 32  # rows r, r+32, r+64, r+96 of a tile lie side by side
 SLAB_ELEMENTS = 1 << 18  # a slab and its temporaries stay in cache, and 8192x8192 needs no gigabytes
 

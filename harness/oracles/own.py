@@ -1,4 +1,4 @@
-"""An oracle of the user's: a file outside of this package, whose mistakes become one sentence with its line."""
+"""A user's oracle: a file outside of this package, whose mistakes become one sentence with its line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from harness.oracles.own_answers import HELD_TO_OUTPUTS, wrong
 
 
 class OwnOracle:
-    """A module's functions; an exception, and an answer of another form, is an OracleError with its line."""
+    """A module's functions; an exception or a malformed answer becomes an OracleError with its line."""
 
     def __init__(self, path: Path, module: ModuleType):
         self._path, self._module = path, module
@@ -38,7 +38,7 @@ class OwnOracle:
                 answer = function(*arguments, **named)
             except (HarnessError, KeyboardInterrupt):
                 raise
-            except BaseException as error:  # SystemExit, and what pytest's skip and fail raise, are none of Exception
+            except BaseException as error:  # also SystemExit and pytest's skip and fail
                 _refuse(self._path, error, self._line(function))
             found = wrong(name, answer, self.outputs(arguments[0]) if name in HELD_TO_OUTPUTS else {})
             if found:
@@ -48,13 +48,13 @@ class OwnOracle:
         return guarded
 
     def _line(self, function: Callable[..., Any]) -> str:
-        """`:LINE` of a function of this file, else nothing."""
+        """`:LINE` of a function that this file defines, else an empty text."""
         code = getattr(function, "__code__", None)
         return f":{code.co_firstlineno}" if code and Path(code.co_filename) == self._path else ""
 
 
 def load(path: Path) -> OwnOracle:
-    """The oracle in a file, loaded again if the file changed. Raises OracleError for what Python refuses."""
+    """Load the oracle in a file, again if the file changed. Raises OracleError if Python cannot load it."""
     try:
         return _loaded(path, path.read_bytes())
     except OSError as error:
@@ -79,13 +79,13 @@ def _loaded(path: Path, content: bytes) -> OwnOracle:
 
 
 def not_python(error: SyntaxError) -> str:
-    """`:LINE: this is not Python: …`, with the beginning of the line if Python could read it."""
+    """The text `:LINE: this is not Python: …`, with the beginning of the line if Python could read it."""
     line = (error.text or "").strip()[:100]
     return f":{error.lineno or 1}: this is not Python: {error.msg}" + (f": `{line}`" if line else "")
 
 
 def _copies(tensors: Mapping[str, Any]) -> dict[str, Any]:
-    """What one oracle writes over in place neither the other one nor a kernel reads."""
+    """Copies for one oracle, so that what it overwrites in place reaches neither the other oracle nor a kernel."""
     return {name: value.copy() if isinstance(value, np.ndarray) else value.clone() for name, value in tensors.items()}
 
 

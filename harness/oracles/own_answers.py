@@ -1,4 +1,4 @@
-"""What the functions of a user's oracle must return; each that returns something else is one sentence."""
+"""Checks of what the functions of a user's oracle return; each mistake is one sentence."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ HELD_TO_OUTPUTS = ("numpy_oracle", "torch_oracle")
 
 
 def wrong(function: str, answer: Any, fields: Mapping[str, Field]) -> str:
-    """What is wrong with the answer of a function, or "".
+    """A sentence on what is wrong with a function's answer, or "".
 
-    fields: what `outputs` returned for the same case; only an answer of an oracle is held to it
+    fields: what `outputs` returned for the same case; only the oracles' answers must match it
     """
     if function == "outputs":
         return _not_mapping(function, answer, Field, "Fields") or ("" if answer else "outputs returned no field")

@@ -99,7 +99,10 @@ def _given_amaxes(case: Case, tensors: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _shared(case: Case, stage: str) -> Case:
-    """One stage of the case in the flags that `quantizer` reads. Its seed differs, so draw nothing from it."""
+    """One stage of the case, with the flags that `quantizer` reads.
+
+    Its seed differs, so nothing may be drawn from it.
+    """
     block = "block_16x16" if case.flags.weight_2d else "block_1x16"
     return replace(case, flags=case.flags.replace(stage=stage, block=block, scale_layout="compact"))
 

@@ -114,7 +114,7 @@ def cast(case: Case, slab: Slab, product: np.ndarray) -> np.ndarray:
 
 
 def quantize_plain(case: Case, x: np.ndarray, oracle: ModuleType, **flags: FlagValue) -> dict[str, np.ndarray]:
-    """Quantize `x`, for a case that reads quantized tensors: by `oracle.PLAIN` and as bf16, but for `flags`."""
+    """Quantize `x` for a case that reads quantized tensors: by `oracle.PLAIN`, as bf16, changed by `flags`."""
     recipe = oracle.__name__.rpartition(".")[2]
     quantized_case = replace(case, recipe=recipe, flags=Flags({**oracle.PLAIN, "dtype": "bf16", **flags}))
     dtype = str(quantized_case.flags.dtype)

@@ -26,7 +26,7 @@ def bounded(case: Case, tensors: Mapping[str, torch.Tensor], splits: int = 0) ->
     """The output (M, N) where its sums are exact, else its interval.
 
     tensors: the arrays that `inputs` of the recipe makes
-    splits: the parts of K that are summed apart in the order of a matrix unit; 0 for the interval alone
+    splits: how many parts of K are summed separately in the order of a matrix unit; 0 for the interval alone
     """
     a, b = (values(case, tensors, name).double() for name in ("a", "b"))
     shape = (case.rows, case.problem.n)
@@ -35,7 +35,7 @@ def bounded(case: Case, tensors: Mapping[str, torch.Tensor], splits: int = 0) ->
     low, high, sums, sizes = (torch.empty(shape, dtype=kind, device=a.device) for kind in kinds)
     for at in layout.slabs(*shape, _SLAB):
         rows, cols = at
-        total = _summed(case, tensors, at, a[rows], b[cols]) + 0.0  # -0 becomes +0, which no sum leaves
+        total = _summed(case, tensors, at, a[rows], b[cols]) + 0.0  # turns -0 into +0, as in a sum from +0
         if exact and not signless:
             low[at] = finished(case, tensors, at, total.float())
             continue
@@ -51,7 +51,7 @@ def bounded(case: Case, tensors: Mapping[str, torch.Tensor], splits: int = 0) ->
 
 
 def _has_signless_zeros(case: Case) -> bool:
-    """Where cuBLAS scales its own sums, by the one factor of per_tensor, its kernel decides the sign of a zero."""
+    """Whether cuBLAS scales its own sums, by per_tensor's one factor; then its kernel decides the sign of a zero."""
     flags = case.flags
     by_cublas = flags.get("route") == "library" or (flags.get("route") == "fastest" and case.rows > 512)
     return by_cublas and flags.epilogue == "per_tensor" and not (flags.beta or flags.bias)
@@ -67,7 +67,7 @@ def _summed(
 
 
 def _bound(case: Case, sizes: torch.Tensor) -> torch.Tensor:
-    """How far a sum may be off: a last bit for each addition and, with windows, for each product by a factor."""
+    """The largest error of a sum: a last bit for each addition and, with windows, for each product by a factor."""
     if case.flags.epilogue != "windows":
         return sizes * (case.cols / 2**23)
     off = sizes * ((case.cols + 64) / 2**23) + case.cols / 64 * 2.0**-149
@@ -77,7 +77,7 @@ def _bound(case: Case, sizes: torch.Tensor) -> torch.Tensor:
 
 
 def _inward(end: torch.Tensor, direction: float) -> torch.Tensor:
-    """The float32 at a float64, or the next one in the direction."""
+    """The float32 equal to a float64, or else the next one in the given direction."""
     near = end.float()
     short = near < end if direction > 0 else near > end
     return torch.where(short, torch.nextafter(near, torch.full_like(near, direction)), near)

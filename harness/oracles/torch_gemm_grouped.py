@@ -14,7 +14,7 @@ from harness.oracles.torch_source import BLOCK, DTYPES
 Tensors = Mapping[str, torch.Tensor]
 DenseOracle = Callable[[Case, Tensors], dict[str, torch.Tensor | Interval]]
 
-_TILE = (128, 4)  # lines and blocks that a scale matrix is padded to
+_TILE = (128, 4)  # a scale matrix is padded to multiples of these lines and blocks
 
 
 def grouped(case: Case, tensors: Tensors, dense: DenseOracle) -> torch.Tensor | Interval:
@@ -43,7 +43,7 @@ def grouped(case: Case, tensors: Tensors, dense: DenseOracle) -> torch.Tensor | 
 
 
 def _cut(case: Case, name: str, tensor: torch.Tensor) -> list[torch.Tensor]:
-    """The part of an array that each group has, in its own shape."""
+    """Each group's part of an array, in its own shape."""
     groups, n = case.problem.tensors, case.problem.n
     if name == "bias" or (name.endswith("amax") and tensor.numel() == len(groups) and _has_one(case, name)):
         return list(tensor.tensor_split(len(groups)))
@@ -64,6 +64,6 @@ def _cut(case: Case, name: str, tensor: torch.Tensor) -> list[torch.Tensor]:
 
 
 def _has_one(case: Case, name: str) -> bool:
-    """Whether an operand has one amax, and not one for each line."""
+    """Whether an operand has one amax instead of one for each line."""
     by_tensor = case.flags.epilogue == "row_scaled" and case.flags.b_granularity == "tensor"
     return case.flags.epilogue == "per_tensor" or (name == "b_amax" and by_tensor)

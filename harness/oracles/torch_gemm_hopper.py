@@ -14,14 +14,14 @@ from harness.contract.case import Case
 from harness.oracles.torch_gemm import finished, window_factors
 from harness.oracles.torch_source import DTYPES
 
-_SUMS = {"cpu": 1 << 11, "cuda": 1 << 20}  # at a time; on a CPU too few for several threads, which wait for each other
-_KEPT = 25  # bits behind the largest exponent that a term keeps
-_UNIT = 2.0**-7  # of a factor
+_SUMS = {"cpu": 1 << 11, "cuda": 1 << 20}  # sums at a time; on a CPU few, so that torch uses one thread
+_KEPT = 25  # bits that a term keeps below the largest exponent
+_UNIT = 2.0**-7  # unit of a factor
 _LOWEST = -400  # the exponent of a 0, below all others
 
 
 def parts_of_k(case: Case) -> int:
-    """Few rows are multiplied by four warpgroups of a block, each with a part of K; others by one after the other."""
+    """How many parts K is summed in: 4 for few rows, one part per warpgroup of a block, else 1."""
     return 1 if case.problem.m > 64 or case.flags.epilogue == "windows" else 4
 
 
@@ -96,12 +96,12 @@ def _accumulated(a: _Factors, b: _Factors, steps: Iterable[int]) -> torch.Tensor
 
 
 def _exponent(x: torch.Tensor) -> torch.Tensor:
-    """The exponents of normal float64 numbers, int64; of a 0 one that is below `_LOWEST`, of a NaN the largest."""
+    """The exponents of normal float64 numbers, int64; for 0 below `_LOWEST`, for NaN the largest."""
     return (x.abs().view(torch.int64) >> 52) - 1023
 
 
 def _shortened(x: torch.Tensor) -> torch.Tensor:
-    """The float32 next to a float64 on the side of zero."""
+    """A float64 rounded to float32 toward zero."""
     near = x.float()
     beyond = near.abs().double() > x.abs()
     return torch.where(beyond, torch.nextafter(near, torch.zeros_like(near)), near).double()

@@ -60,12 +60,12 @@ def grouped(case: Case, tensors: Tensors, dense: DenseOracle, granularity: str) 
 
 
 def _granules(granularity: str, extents: tuple[int, int], axis: int) -> int:
-    """Amaxes of a tensor in one direction: one, one for each line along `axis`, or one for each 64 elements."""
+    """How many amaxes a tensor has in one direction: one, one per line along `axis`, or one per 64 elements."""
     return {"tensor": 1, "row": extents[axis], "window": extents[0] * extents[1] // 64}[granularity]
 
 
 def cut(flat: torch.Tensor, sizes: list[int]) -> tuple[torch.Tensor, ...]:
-    """The tensors at the start of an allocation; what it has behind them is no tensor's."""
+    """Cut an allocation into its tensors; what lies behind the last one is dropped."""
     return flat.narrow(0, 0, sum(sizes)).split(sizes)
 
 

@@ -52,7 +52,7 @@ def slabs(rows: int, cols: int, elements: int) -> Iterator[tuple[slice, slice]]:
 def move_group(
     tensors: Mapping[str, torch.Tensor], extents: Sequence[tuple[int, int]], columnwise: bool, to_tiles: bool
 ) -> dict[str, torch.Tensor]:
-    """1.7 of every tensor's scale bytes, which lie back to back: `swizzled_scale_inv`, or `scale_inv`, flat uint8.
+    """1.7 for the scale bytes of all tensors, back to back: `swizzled_scale_inv`, or `scale_inv`, flat uint8.
 
     extents: (rows, cols) of each tensor; an empty one has no scale bytes
     """

@@ -1,4 +1,4 @@
-"""What a run leaves on disk: its journal, the records in it, and the folder they lie in, written, read and checked.
+"""A run's files on disk, written, read and checked: its journal, the records in it, and their folder.
 
 May import `contract/`, `inputs/`, `jit/`, `suite/`, `device/`, `verify/` and `harness.verdict`.
 """

@@ -1,4 +1,4 @@
-"""What a record must have so that a run could have written it: evidence for a verdict, times that are their samples'.
+"""Check that a run could have written a record: it has evidence for its verdict, and times follow from samples.
 
 Each function returns what is wrong, or an empty string.
 """
@@ -19,22 +19,22 @@ from harness.suite.suite import find_case
 from harness.verdict import Performance, Verdict
 from harness.verify.expected import fields_of
 
-LARGEST_EFFECT = 0.5  # a gate that calls less than half as fast the same would judge nothing
-_LAST_DIGIT = 0.0011  # us; times have three decimals, and a quantile lies between two of them
+LARGEST_EFFECT = 0.5  # a gate with a larger one would call half the speed SAME
+_LAST_DIGIT = 0.0011  # us; times have three decimals, and a quantile may lie between two of them
 _LAST_DIGIT_GATE = 0.00011
-UNCHANGED = "machine code, grids and libraries are the base's; not timed"  # the reason of what a gate does not time
+UNCHANGED = "machine code, grids and libraries are the base's; not timed"  # the reason for an untimed case
 _MOST_ROUNDS = 1000  # a gate takes a quarter of them, and a bench a twentieth
 _SHORTEST = 0.1  # us; a graph of empty kernels takes several times as long for each
 _MOST_MEMORY = 1 << 40  # bytes; no GPU has a tebibyte
-_MOST_PERCENT = 400.0  # of a copy; the L2 of no GPU is as many times as fast
-# The standard error of a median, times the root of the samples, in interquartile ranges of a normal distribution.
+_MOST_PERCENT = 400.0  # percent of a copy's rate; no GPU's L2 is that much faster
+# Standard error of a median, times the root of the number of samples, in interquartile ranges of a normal distribution.
 _RELATIVE_ERROR = math.sqrt(math.pi / 2) / (2 * NormalDist().inv_cdf(0.75))
-_JUDGED = (Performance.SAME, Performance.AMBIGUOUS, Performance.SLOWER, Performance.FASTER)  # by samples
+_JUDGED = (Performance.SAME, Performance.AMBIGUOUS, Performance.SLOWER, Performance.FASTER)  # they follow from samples
 _DEVICES = {"emulator": "sm_", "cuda": "sm_", "host": "host"}
 
 
 def wrong_case(record: Any) -> str:
-    """record: a `records.Finished`"""
+    """What is wrong with a finished case, or an empty text. record: a `records.Finished`"""
     return next(_problems_of_case(record), "")
 
 
@@ -71,7 +71,7 @@ def _problems_of_case(record: Any) -> Iterator[str]:
 
 
 def _without_evidence(record: Any) -> Iterator[str]:
-    """What a right case must have."""
+    """Yield the evidence that the record of a right case lacks."""
     if not record.bytes_compared and not _writes_nothing(record.case_id):
         yield f"a {record.verdict} that compared no byte"
     for name in ("device", "targets", "oracles"):
@@ -103,7 +103,7 @@ def _other_tflops(case_id: str, times: Any) -> Iterator[str]:
     try:
         case = find_case(case_id)
     except HarnessError:
-        return  # of another tree
+        return  # the case is of another tree
     if not case.is_gemm:
         yield f"tflops is {said}, and the case has no product"
         return
@@ -113,7 +113,7 @@ def _other_tflops(case_id: str, times: Any) -> Iterator[str]:
 
 
 def _writes_nothing(case_id: str) -> bool:
-    """Whether all outputs of a case are empty, as where no group has a row."""
+    """Whether all outputs of a case are empty, as in a group without rows."""
     try:
         return not any(field.nbytes for field in fields_of(find_case(case_id)).values())
     except HarnessError:
@@ -121,7 +121,7 @@ def _writes_nothing(case_id: str) -> bool:
 
 
 def wrong_times(times: Any) -> str:
-    """times: a `records.Times`"""
+    """What is wrong with times, or an empty text. times: a `records.Times`"""
     return next(_problems_of_times(times), "")
 
 
@@ -170,7 +170,7 @@ def _problems_of_times(times: Any) -> Iterator[str]:
 
 
 def wrong_comparison(line: Any) -> str:
-    """line: a `records.GateCase`, written by a gate with the given effect"""
+    """What is wrong with a gate's comparison, or an empty text. line: a `records.GateCase`; effect: the gate's"""
     return next(_problems_of_comparison(line), "")
 
 
@@ -224,7 +224,7 @@ def _unlike_samples(line: Any) -> Iterator[str]:
     if line.time[1] > line.time[2]:
         yield "the interval of the change is upside down"
     for name, said in (("head", line.head_us), ("base", line.base_us)):
-        # The record does not say which rounds were dropped.
+        # Only bounds can be checked, because the record does not say which rounds were dropped.
         series = np.sort(line.samples_us[name])
         kept = len(series) - line.dropped
         low = high = float(np.median(series))
@@ -238,7 +238,7 @@ def _unlike_samples(line: Any) -> Iterator[str]:
 
 
 def unmeasured(times: Mapping[str, Any], header: Mapping[str, Any]) -> str:
-    """Why the times are not of this header's runs, or an empty string."""
+    """Why none of this header's runs can have taken the times, or an empty string."""
     run, part = run_of(times, header), part_of(times)
     if run is None:
         return f"its times are of commit {part[0]}, {part[1]}, and no run in its header is; take the file as it was"

@@ -1,6 +1,6 @@
 """The files of a module and of everything that it imports, found by reading them: nothing is imported or run.
 
-Python's own modules, installed packages and the harness are left out; installed packages are told by their names.
+Python's own modules, installed packages and the harness are left out; installed packages are listed by name.
 """
 
 from __future__ import annotations
@@ -43,12 +43,13 @@ def imported_files(module: str) -> tuple[set[Path], set[str]]:
 
 
 def _spec(name: str) -> ModuleSpec | None:
-    """Where a module is, without importing its packages."""
+    """Find a module without importing its packages."""
     search: Sequence[str] = [str(Path.cwd()), *sys.path]
     spec = None
     for part in name.split("."):
         try:
-            # By its last name: of a dotted one, a package without __init__.py asks for a parent that was imported.
+            # By the last part of its name: with a dotted name, a package without __init__.py needs its parent to be
+            # imported.
             spec = PathFinder.find_spec(part, search)
         except (ImportError, OSError, ValueError):
             return None
@@ -81,7 +82,7 @@ def _imports(path: Path, package: str) -> Iterator[str]:
 
 def _tree(path: Path) -> ast.Module:
     try:
-        # Where warnings are errors, as under pytest, an escape that Python advises against would hide the whole file.
+        # Where warnings are errors, as under pytest, a deprecated escape sequence would make the whole file unreadable.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return ast.parse(path.read_bytes())

@@ -55,7 +55,7 @@ class Journal:
         except BlockingIOError:
             raise UsageError(f"{self.path} is written by another run; wait for it, or name another folder") from None
         except OSError:
-            pass  # a file system without locks
+            pass  # the file system has no locks
         kept = self._finished_lines()
         if not kept:
             self._write(header)
@@ -77,7 +77,8 @@ class Journal:
     def _resume(self, header: Record, lines: list[bytes]) -> None:
         then, records = journal_lines(self.path, lines)
         sealed = seal.changed(then.get("sealed", {}), header.get("sealed", {}))
-        # A digest of cases says what number, set and shard do; what is sealed says more than the digest of it.
+        # Do not report fields that repeat others: the digest of cases covers number, set and shard, and seals are
+        # listed.
         told = {"selected", "selection", "set", "shard", "sealed", *(("sources",) if sealed else ())}
         changed = [key for key in header if key not in told and header[key] != then.get(key)]
         if changed or sealed:
@@ -85,7 +86,7 @@ class Journal:
                 f"{self.path} cannot be resumed, because its {' and '.join(changed or ['sources'])} differ from this "
                 f"run's{': ' + seal.listed(sealed) if sealed else ''}; start anew"
             )
-        # A process may have died of something else than its case, so the case is run again.
+        # A process may have died for another reason than its case, so the case is run again.
         self.records = [record for record in records if not record.get("died")]
 
     def _write(self, record: Record) -> None:
@@ -98,7 +99,7 @@ class Journal:
                     written += self._file.write(line[written:])
                 os.fsync(self._file.fileno())
             except OSError:
-                os.truncate(self._file.fileno(), whole)  # or the next record would continue this line
+                os.truncate(self._file.fileno(), whole)  # otherwise the next record would continue this line
                 raise
 
 

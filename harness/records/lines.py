@@ -16,7 +16,7 @@ from harness.records.seal import selection_digest
 from harness.text import acts
 from harness.verdict import Verdict
 
-_KINDS = ("function-", "dict[")  # with which pydantic begins the name of a kind
+_KINDS = ("function-", "dict[")  # pydantic's names of kinds begin with these
 
 
 def journal_lines(path: Path, lines: Sequence[bytes]) -> tuple[Record, list[Record]]:
@@ -43,8 +43,8 @@ def is_gate(header: Record) -> bool:
 def times_lines(path: Path, lines: Sequence[bytes]) -> tuple[Record, list[Record]]:
     """Header and records of a file of times, or of a gate against a revision. Raises UsageError.
 
-    lines: with their ends. A gate writes them one by one, so that a last one without an end was being written when its
-    process died; without the line `end` it is unfinished.
+    lines: with their line ends. A gate writes lines one by one: a last line without an end was cut off when its process
+    died, and a file without the line `end` is unfinished.
     """
     if not lines:
         raise UsageError(f"{path} is not what a run writes: it is empty")
@@ -75,7 +75,7 @@ def times_lines(path: Path, lines: Sequence[bytes]) -> tuple[Record, list[Record
 
 
 def _check_against_header(path: Path, header: Record, records: Sequence[Record]) -> None:
-    """Raise UsageError for records that are not of the header's device or cases."""
+    """Raise UsageError for records whose device or case does not match the header."""
     device = header.get("device", {})
     for record in records:
         for key, said in (("device", record.get("device")), ("subject", record.get("subject"))):
@@ -114,7 +114,7 @@ def _parsed(path: Path, number: int, line: bytes) -> Record:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Every text of a JSON value, keys too."""
+    """Yield every string in a JSON value, keys included."""
     waiting = [value]
     while waiting:
         match waiting.pop():
@@ -144,7 +144,7 @@ def _check(path: Path, number: int, kind: type[BaseModel], value: Record) -> Non
         kind.model_validate(value)
     except ValidationError as error:
         first = error.errors()[0]
-        # pydantic names the kind that it tried, and the validator that raised.
+        # pydantic's location includes the kind that it tried, and its message names the validator; drop both.
         where = ".".join(str(part) for part in first["loc"] if not str(part).startswith(_KINDS))
         why = first["msg"].removeprefix("Value error, ")
         raise _refusal(path, number, f"{where}: {why}" if where else why) from None

@@ -1,4 +1,4 @@
-"""Whether the suites of this tree have the case of a record, and the case the bytes, kernels and oracles it claims."""
+"""Check that this tree has a record's case, and that the case has the bytes, kernels and oracles it claims."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _NO_ROOM = re.compile(r"capability: needs about ([0-9]{1,6}) GiB of GPU memory, 
 def require_possible(
     where: object, records: Iterable[Record], timed: bool, machine: Mapping[str, str] | None = None
 ) -> None:
-    """Raise UsageError for the first record that no run of this tree writes. where: for its text; timed: by a bench
+    """Raise UsageError for the first record that no run of this tree writes. where: for the message; timed: by a bench
 
-    machine: of the header of the times, without which their bounds are wider
+    machine: from the header of the times; without it their bounds are wider
     """
     for record in records:
         problem = impossible(record, timed, machine)
@@ -42,9 +42,9 @@ def require_possible(
 def require_possible_here(
     where: object, header: Mapping[str, Any], records: Iterable[Record], about: Mapping[str, Any] | None = None
 ) -> None:
-    """Raise UsageError for the first record that says to be of this tree, and that no run of it writes.
+    """Raise UsageError for the first record that claims to be of this tree and that no run of it writes.
 
-    Of other trees it is not known what their cases asked for, and neither of a recipe from a folder of the user's.
+    Records of other trees, and of recipes from a user's folder, are not checked, because their cases are unknown here.
     header: of the times, whose parts may be of several trees; about: the first line of the journal, if there is one
     """
     now = sources_digest()
@@ -58,7 +58,7 @@ def require_possible_here(
 
 
 def _of_the_user(record: Record, header: Mapping[str, Any], about: Mapping[str, Any]) -> bool:
-    """Whether a record is of a recipe that the suites have not, and its run took recipes from elsewhere."""
+    """Whether a record's recipe is not in the suites and its run used recipes from another folder."""
     recipe = record["recipe"]
     if is_file(SUITES / f"{recipe}.yaml"):
         return False
@@ -67,7 +67,10 @@ def _of_the_user(record: Record, header: Mapping[str, Any], about: Mapping[str, 
 
 
 def require_whole_set(where: object, records: Iterable[Record], set_name: str) -> None:
-    """Raise UsageError unless each recipe that is there has all cases of the set. set_name: empty for single cases"""
+    """Raise UsageError unless every recipe among the records has all cases of the set.
+
+    set_name: empty for single cases
+    """
     if not set_name:
         return
     found: dict[str, set[str]] = {}
@@ -108,7 +111,7 @@ def _capable(record: Record, case: Case) -> str:
 
 
 def evidence(case: Case, targets: Sequence[str], timed: bool, fits: bool = False) -> Record:
-    """What the record of the case has if our kernels pass on these targets.
+    """The fields that the case's record has if our kernels pass on these targets.
 
     fits: whether the device runs all CTAs of a launch at once
     """
@@ -132,13 +135,13 @@ def _problems(record: Record, case: Case, timed: bool, machine: Mapping[str, str
     compared = record["bytes_compared"]
     if record.get("subject"):
         if record["subject"].rpartition(" (")[0].endswith((".yaml", ".yml")) and record["reason"]:
-            return  # a card, and its reason says in which bytes its kernels have no part
+            return  # a card whose kernels write only some of the bytes, as its reason says
         if compared % _bytes(case) or compared < len(POISONS) * _bytes(case):
             yield f"a call writes {_bytes(case)} bytes, and {compared} are no whole number of calls"
         return
     if compared != right["bytes_compared"]:
         yield f"{right['bytes_compared']} bytes are compared in it, not {compared}"
-    launched = (record.get("times") or {}).get("launches")  # earlier runs did not count them
+    launched = (record.get("times") or {}).get("launches")  # earlier runs did not count launches
     counts = sorted({len(plan(case, fits=lambda step, fits=fits: fits)) for fits in (False, True)})
     if launched is not None and launched not in counts:
         yield f"launches is {launched}, and a call of it has {' or '.join(map(str, counts))}"

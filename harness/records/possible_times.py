@@ -1,4 +1,4 @@
-"""Whether times can be those of a case: they move its bytes, and are no shorter than physics allows."""
+"""Check that times are possible for a case: they move its bytes, and are no shorter than physics allows."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from harness.suite.physics import Needs, arrays_moved, bytes_moved, impossible, 
 from harness.verify.expected import fields_of
 from harness.verify.read_arrays import read_arrays
 
-LARGEST_L2 = 128 << 20  # of a GPU that its header does not tell; a B200 has 126 MiB
+LARGEST_L2 = 128 << 20  # bytes, assumed if the header does not say; a B200 has 126 MiB
 _CALLS = re.compile(r"graphs of ([0-9]{1,6}) calls")
-_FILLED = 3.0  # times that the copies of a case fill the L2, unless it is so small that 256 of them do not
+_FILLED = 3.0  # a case's copies fill the L2 at least this many times, unless 256 copies do not suffice
 _COPIES = 2, 256  # the fewest and the most
 
 
 def moved(case: Case) -> tuple[tuple[int, int, int], ...]:
-    """Bytes that a call moves, and bytes of the arrays that it reads and writes, whichever launches the device chooses.
+    """For each choice of launches, the bytes that a call moves, and the bytes of the arrays that it reads and writes.
 
     Nothing for a recipe of the user's.
     """
@@ -54,7 +54,7 @@ def memory_bytes(case: Case) -> int | None:
 def problems_of_times(
     case: Case, target: str, times: Mapping[str, Any], machine: Mapping[str, str] | None = None
 ) -> Iterator[str]:
-    """What times of our kernels cannot be. machine: of the header of these times, without which bounds are wider"""
+    """Yield why times cannot be our kernels'. machine: from the header of these times; without it bounds are wider"""
     known = moved(case)
     if known and times["bytes"] not in (counts := [count for count, _, _ in known]):
         yield f"bytes is {times['bytes']}, and a call of it moves {' or '.join(map(str, counts))}"
@@ -67,7 +67,7 @@ def problems_of_times(
 def too_short(
     case: Case, target: str, us: float, copy_gbps: float, machine: Mapping[str, str], mhz: float = 0.0, calls: int = 1
 ) -> Iterator[str]:
-    """Why no call of the case takes so few microseconds. calls: in a round; target: `sm_90a`, or nothing"""
+    """A sentence if no call of the case can take so few microseconds. calls: in a round; target: `sm_90a`, or empty"""
     l2_bytes = _number(machine.get("l2_bytes")) or LARGEST_L2
     peak = peak_tflops(target, _number(machine.get("multiprocessors")), mhz)
     found = []

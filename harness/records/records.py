@@ -1,4 +1,4 @@
-"""What may stand in a line of a run's files."""
+"""The schema of the lines of a run's files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from harness.verdict import Performance, Verdict
 Record = dict[str, Any]
 
 FASTEST_MHZ = 10_000
-LONGEST = 1 << 53  # beyond, a float no longer counts by one
+LONGEST = 1 << 53  # beyond it, floats skip integers
 _ID = r"^[a-z0-9][a-z0-9_]*/[^/\x00-\x20]+/[^/\x00-\x20]+/[^\x00-\x1f]+/(eager|graph)$"
 
 CaseId = Annotated[str, Field(pattern=_ID)]
@@ -34,7 +34,7 @@ def _right(line: Any, problem: str) -> Any:
 
 
 def _from_word(kind: type[Verdict] | type[Performance]) -> BeforeValidator:
-    # JSON has no enums, and a strict model takes no string for one.
+    # JSON has no enums, and a strict model does not convert a string to one.
     return BeforeValidator(lambda word: kind(word) if isinstance(word, str) else word)
 
 
@@ -62,7 +62,7 @@ class Rate(_Line):
 
 
 class Times(_Line):
-    """What a bench measured. Earlier runs had fewer of these."""
+    """The measurements of a bench. Earlier runs had fewer of these fields."""
 
     median_us: Positive
     q1_us: Positive
@@ -116,7 +116,10 @@ class _CaseLine(_Line):
 
 
 class Finished(_CaseLine):
-    """A finished case, `harness.verdict.Result` as JSON. Earlier runs had fewer of what has a default here."""
+    """A finished case, `harness.verdict.Result` as JSON.
+
+    Earlier runs lack some of the fields that have a default here.
+    """
 
     verdict: VerdictWord
     reason: str
@@ -141,7 +144,7 @@ class Finished(_CaseLine):
 
 
 class GateCase(_CaseLine):
-    """A case that `harness gate --base` timed, or, with `verified` null, found the same machine code of."""
+    """A case that `harness gate --base` timed; `verified` is null if the machine code was the same."""
 
     verified: VerdictWord | None
     verdict: PerformanceWord
@@ -172,7 +175,10 @@ class GateEnd(_Line):
 
 
 class Part(_Line):
-    """One of several runs that measured a baseline. floors_us: parts of before 2026-11-27 lack it, and none has null"""
+    """One of several runs that measured a baseline.
+
+    floors_us: missing in parts from before 2026-11-27, and never null
+    """
 
     commit: str
     edited: bool
@@ -203,7 +209,7 @@ class TimesHeader(_Line):
 
 
 class GateHeader(TimesHeader):
-    """How the times of a gate against a revision were measured. chosen: how many cases; gates of before do not say"""
+    """How the times of a gate against a revision were measured. chosen: how many cases; earlier gates lack it"""
 
     roofline: list[Rate] = Field(min_length=1)
     base: str

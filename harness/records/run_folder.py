@@ -22,7 +22,7 @@ from harness.text import one_line, printable
 RUNS = RESULTS / "runs"
 BENCH_HEADER = "bench_header.json"
 BENCH = "bench.jsonl"
-EVENTS = "events"  # of floors_us: what two events take with nothing between them, and so of every eager time
+EVENTS = "events"  # key of floors_us: the time between two events with nothing between them, a part of every eager time
 
 Header = dict[str, Any]
 
@@ -67,11 +67,11 @@ def read_run(run_dir: Path) -> RunFiles:
 
 
 def _other_machine(device: dict[str, str], machine: dict[str, str]) -> str:
-    """Says in what the machine of a header is another than the device of the journal beside it, or an empty string."""
+    """A sentence on how a header's machine differs from the journal's device, or an empty string."""
     if not device or not machine:
         return ""
     named = {key: one_line(value) for key, value in device.items()}
-    # What a record's device is, the journal says to each of them; earlier headers did not.
+    # Only the journal has the key `device`; earlier headers lack it.
     for key in sorted({*named, *machine} - {"device"}):
         if named.get(key) != machine.get(key):
             ours, theirs = (repr(of[key]) if key in of else "missing" for of in (machine, named))
@@ -101,8 +101,8 @@ def latest_bench(runs: Path) -> Path:
         raise UsageError(f"no run in {runs} has times; make some with `harness bench`, or name the run's folder")
 
     def age(path: Path) -> tuple[str, int, Path]:
-        # By what the header says, because copying a folder or a checkout gives its files another time. A run merged of
-        # shards is as new as the newest of them, and has the rooflines of all.
+        # By the dates in the header, because copying a folder changes file times. A merged run is as new as its newest
+        # shard, and has the rooflines of all shards.
         header = one(path, _read(path), TimesHeader)
         return header["date"], len(header["roofline"]), path
 
@@ -127,7 +127,7 @@ def new_header(command: str, machine: dict[str, str], method: str, clock: str) -
 
 
 def gpu_folder(machine: dict[str, str]) -> str:
-    """A GPU's name as a folder has it: `nvidia-h200`. machine: a device's identity"""
+    """The folder name for a GPU, such as `nvidia-h200`. machine: a device's identity"""
     return re.sub(r"[^a-z0-9]+", "-", machine.get("gpu", "unknown").lower()).strip("-") or "unknown"
 
 
@@ -151,14 +151,14 @@ def commit() -> str:
 
 
 def same_sources(then: str) -> bool:
-    """Whether nothing that a time depends on changed between a commit and this tree's."""
+    """Whether no file that times depend on differs between a commit and this tree's commit."""
     if then == commit():
         return True
     return _quiet("diff", "--quiet", then, "HEAD", "--", "harness", "suites")
 
 
 def now_here(header: Header) -> Header:
-    """The commit of a header that names none, or one that its sources had left: this tree's, if it has those sources.
+    """The commit for a header without one, or whose tree was edited: this tree's commit, if the sources are the same.
 
     A machine that only runs kernels may have no git, or a checkout that is behind the files copied onto it.
     """
@@ -169,7 +169,7 @@ def now_here(header: Header) -> Header:
 
 
 def edited() -> bool:
-    """Whether the tree has sources that its commit has not."""
+    """Whether the tree's sources differ from its commit."""
     return bool(_git("status", "--porcelain", "--", "harness", "suites"))
 
 
@@ -180,7 +180,7 @@ def now() -> str:
 
 def _git(*words: str) -> str:
     if INSTALLED:
-        return ""  # a repository around the package is another's
+        return ""  # a repository around an installed package is not the harness's
     try:
         return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
@@ -188,7 +188,7 @@ def _git(*words: str) -> str:
 
 
 def _quiet(*words: str) -> bool:
-    """Whether git ends with 0."""
+    """Whether the git command succeeds."""
     try:
         return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, check=False).returncode == 0
     except OSError:

@@ -1,4 +1,4 @@
-"""The seal of a run: a digest of each thing that its verdicts depend on, made at the start and again at the end.
+"""The seal of a run: a digest of each file and package that its verdicts depend on, made at the start and at the end.
 
 The names say what a digest is of: `harness/verify/verify.py`, `suites/gemm.yaml`, `tensor /data/x.npy`,
 `subject mine.py`, `package numpy`.
@@ -25,8 +25,8 @@ Seal = dict[str, str]
 GONE, NOT_INSTALLED = "gone", "not installed"
 TENSOR, SUBJECT, PACKAGE_OF = "tensor ", "subject ", "package "
 _SOURCES = {".py", ".cu", ".cuh"}
-_HARNESS = _SOURCES | {".npz"}  # what a chip's approximate instructions give on the emulator
-_SUITES = {".yaml", ".csv", ".safetensors"}  # cases, how many of a set are compared, and tensors
+_HARNESS = _SOURCES | {".npz"}  # .npz: the emulator's tables of approximate instructions
+_SUITES = {".yaml", ".csv", ".safetensors"}  # cases, counts of compared cases, and tensors
 _CODE = {".ptx", ".cubin", ".cu", ".cuh", ".h"}
 _PACKAGES = (
     "cuda-bindings", "cupy-cuda13x", "llvmlite", "ml_dtypes", "numba", "numpy", "nvidia-cuda-nvrtc", "pydantic",
@@ -36,9 +36,9 @@ _MOST_NAMED = 3
 
 
 def seal(cases: Iterable[Case] = (), suites: Iterable[Path] = (), subject: str = "") -> Seal:
-    """Digests of the harness, all suites and packages, and of what this run has besides.
+    """Digests of the harness, of all suites and packages, and of this run's own files.
 
-    cases: whose `file:` tensors count; suites: their files, wherever they are; subject: as the command line names it
+    cases: their `file:` tensors are included; suites: suite files of this run; subject: as the command line names it
     """
     made = _digests(_sources())
     made |= _digests((_named(path), path) for path in sorted(suites) if not path.is_relative_to(SUITES))
@@ -99,7 +99,7 @@ def _sources() -> Iterator[tuple[str, Path]]:
 
 
 def _own_sources() -> list[Path]:
-    """Kernels, headers and oracles of the user's recipes: of a folder and those in it, as it may be anybody's home."""
+    """Kernels, headers and oracles in the folders of the user's recipes, one level deep, because one may be a home."""
     folders = sorted(set(RECIPE_DIRS.values()))
     found = (path for folder in folders for pattern in ("*", "*/*") for path in sorted(folder.glob(pattern)))
     return [path for path in found if path.suffix in _SOURCES and path.is_file()]
@@ -111,9 +111,9 @@ def _tensors(cases: Iterable[Case]) -> Collection[Path]:
 
 
 def _card_files(card: Path) -> Iterator[Path]:
-    """A card, the code that it names, and what lies beside it and may be included."""
+    """A card, the code that it names, and the files beside it that the code may include."""
     yield card
-    with suppress(UsageError):  # which is said where the card is read
+    with suppress(UsageError):  # reported where the card is read
         data = read(card, str(card)).data
         yield (card.parent / str(data.get("code", ""))).resolve() if isinstance(data, dict) else card
     yield from sorted(path for path in card.parent.glob("*") if path.suffix in _CODE and path.is_file())
@@ -130,7 +130,7 @@ def _digests(files: Iterable[tuple[str, Path]]) -> Seal:
 
 def _digest(path: Path) -> str:
     if not is_file(path):
-        return GONE  # a device or a pipe has no end, and is refused where it is read
+        return GONE  # a device or a pipe has no end; it is refused where it is read
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()[:32]

@@ -1,4 +1,4 @@
-"""Shards of one run made one again: every shard once, of the same cases, sources and kind of machine."""
+"""Merge the shards of a run: every shard once, of the same cases, sources and kind of machine."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ from harness.records.run_folder import EVENTS, Header, RunFiles
 _SHARED = ("sources", "device", "selection", "set", "timed")
 _NEEDED = (*_SHARED, "cases", "selected", "sealed", "shard")
 _SHARED_BY_TIMES = ("commit", "edited", "sources", "machine", "compile_flags", "method", "clock")
-_EVENTS_APART_US = 0.1  # like hosts are less apart, and unlike ones 1.7 (H200, `harness bench`, results/NOTES.md)
+_EVENTS_APART_US = 0.1  # similar hosts differ by less, different ones by 1.7 (H200, `harness bench`, results/NOTES.md)
 
 
 def join(runs: Sequence[RunFiles], into: Path) -> RunFiles:
-    """The run that these shards are parts of. Raises UsageError if one is missing, unfinished or of another run."""
+    """Join shards to the run that they are parts of.
+
+    Raises UsageError if one is missing, unfinished or of another run.
+    """
     for run in runs:
         missing = [key for key in _NEEDED if run.about.get(key) is None]
         if missing:
@@ -56,7 +59,7 @@ def require_of_this_tree(whole: RunFiles) -> None:
 
 def _require_alike(first: RunFiles, run: RunFiles) -> None:
     differing = [key for key in _SHARED if run.about[key] != first.about[key]]
-    # Each shard has its own tensors.
+    # Tensors are not compared, because each shard reads its own.
     mine, theirs = (
         {name: digest for name, digest in each.about["sealed"].items() if not name.startswith(seal.TENSOR)}
         for each in (run, first)
@@ -100,7 +103,7 @@ def _not_every_shard_once(runs: Sequence[RunFiles]) -> Iterator[str]:
             yield f"shard {index}/{count} is there {times} times" if index <= count else f"no shard is {index}/{count}"
     missing = count - len(there)
     if missing:
-        # There may be very many.
+        # Name one example only, because very many may be missing.
         example = next(index for index in range(1, count + 1) if index not in there)
         yield f"{missing} of {count} shards are missing, {example}/{count} for one"
 
@@ -142,7 +145,7 @@ def _times_header(runs: Sequence[RunFiles]) -> Header:
 def _require_alike_events(runs: Sequence[RunFiles]) -> None:
     """Raise UsageError if two events take longer in one run than in another, because one header cannot say both."""
     took = {str(run.path): run.header["floors_us"][EVENTS] for run in runs if EVENTS in run.header["floors_us"]}
-    # Rounded as the floors are: a difference of floats is a little more or less.
+    # Rounded like the floors, because a difference of floats has an error.
     if took and round(max(took.values()) - min(took.values()), 3) > _EVENTS_APART_US:
         each = ", ".join(f"{us:.2f} us in {path}" for path, us in took.items())
         raise UsageError(

@@ -18,9 +18,9 @@ _LEGEND = "rate: % of the copy, or TFLOP/s of a product; x: times as fast as the
 
 
 def render(header: Header, timed: Sequence[Record]) -> str:
-    """A problem a line, its id last, so that nothing breaks it, below the facts it was measured under.
+    """One line per problem below the measuring conditions, with its id last so that it is never broken.
 
-    Rate and ratio are those of the graph, where there is one.
+    Rate and ratio are the graph's, if there is one.
     """
     pairs = pair_table(timed)
     columns = [[name, *(number(value, name) for value in pairs[name])] for name in ("eager us", "graph us")]
@@ -39,7 +39,7 @@ def render(header: Header, timed: Sequence[Record]) -> str:
 
 
 def _of_graph(pairs: pd.DataFrame, unit: str) -> pd.Series:
-    """What a problem has in a graph, or eagerly where it has none; NaN where neither was measured."""
+    """A problem's value as a graph, or the eager one if there is none; NaN if neither was measured."""
     if f"graph {unit}" not in pairs:
         return pairs["MB"] * math.nan
     return pairs[f"graph {unit}"].fillna(pairs[f"eager {unit}"])

@@ -39,7 +39,7 @@ def code_quality(records: Iterable[Record], judgements: Sequence[Judgement] = ()
 
 
 def owner(record: Record) -> tuple[str, int]:
-    """File, from the repository's root, and line of the last kernel a case ran; of the first in its file if none ran.
+    """File, from the repository's root, and line of the last kernel that a case ran; else of the first in its file.
 
     The last, because a recipe of several launches writes its codes in the last one.
     """
@@ -66,7 +66,7 @@ def _issue(record: Record, verdict: str, reason: str, severity: str) -> dict[str
 
 @cache
 def _lines(recipe: str) -> dict[str, int]:
-    """Kernel → line, of a recipe; empty if its file cannot be read."""
+    """Kernel → line, for a recipe's file; empty if it cannot be read."""
     try:
         return {name: signature.line for name, signature in read_signatures(recipe).items()}
     except CompileError:

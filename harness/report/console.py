@@ -14,17 +14,17 @@ from rich.table import Table
 from harness import text
 
 _WIDTH_OF_A_LOG = 200
-_NARROWEST = 30  # of a column of sentences, on however narrow a terminal
+_NARROWEST = 30  # columns; the least width of a column of sentences on a narrow terminal
 _UNBOUNDED = 1 << 16
 
 
 def log_console() -> Console:
-    """As wide as the terminal; wide where there is none, because a case id that is cut off is no case id."""
+    """A console as wide as the terminal; without a terminal it is wide, because a truncated case id is useless."""
     return text.console(width=None if sys.stdout.isatty() else _WIDTH_OF_A_LOG)
 
 
 def show(frame: pd.DataFrame, title: str, console: Console | None = None) -> None:
-    """Print a frame; columns of numbers stand right. Sentences take several lines, and a word, as an id is, never."""
+    """Print a frame, with numbers aligned right. Sentences may wrap, but a single word such as an id never does."""
     console = console or log_console()
     table = Table(title=title, title_justify="left")
     for name in frame.columns:
@@ -34,7 +34,7 @@ def show(frame: pd.DataFrame, title: str, console: Console | None = None) -> Non
     for row in zip(*_wrapped(columns, [str(name) for name in frame.columns], console.width), strict=True):
         table.add_row(*row)
     width = console.width
-    console.width = _UNBOUNDED  # else rich cuts what it may not wrap
+    console.width = _UNBOUNDED  # otherwise rich cuts off text that it may not wrap
     try:
         console.print(table)
     finally:
@@ -42,7 +42,7 @@ def show(frame: pd.DataFrame, title: str, console: Console | None = None) -> Non
 
 
 def _wrapped(columns: Sequence[Sequence[str]], heads: Sequence[str], width: int) -> list[list[str]]:
-    """The columns, those of sentences as narrow as the width asks, the others as they are."""
+    """The columns, with sentences as narrow as the width requires and all others unchanged."""
     natural = [max(map(len, (head, *cells))) for head, cells in zip(heads, columns, strict=True)]
     sentences = [number for number, cells in enumerate(columns) if any(" " in cell for cell in cells)]
     room = width - sum(natural) - 3 * len(columns) - 1 + sum(natural[number] for number in sentences)

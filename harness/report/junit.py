@@ -47,7 +47,7 @@ def junit(records: Iterable[Record], judgements: Sequence[Judgement], rerun: str
 
 
 def _case(case_id: str, us: float | None, kind: type | None, verdict: str, reason: str, text: str) -> TestCase:
-    """A test case. kind: of its result, or None if it passed; us: its median time"""
+    """A test case. kind: the element for its result, None if it passed; us: its median time"""
     from junitparser import Attr, TestCase
 
     class Case(TestCase):

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from jinja2 import Environment
 
-LAUNCHES = "launches"  # the only column of a table that holds counts
+LAUNCHES = "launches"  # the only column that holds counts
 
 
 def page(template: str, **content: Any) -> str:
@@ -18,12 +18,12 @@ def page(template: str, **content: Any) -> str:
 
 
 def rows(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows as a template takes them, with None for what is missing."""
+    """A frame's rows for a template, with None for missing values."""
     return table.astype(object).where(table.notna(), None).to_dict("records")
 
 
 def number(value: float | None, column: str) -> str:
-    """A number as tables show it: shares with one decimal, others with two or, from 100 on, one; else a dash."""
+    """A number as tables show it: shares with one decimal, others with two, or one from 100 on; a dash if missing."""
     if value is None or value != value:
         return "-"
     if column == LAUNCHES:

@@ -59,7 +59,7 @@ _SECOND = "x per_tensor"
 def write_verify(run_dir: Path, records: Sequence[Record]) -> list[Path]:
     """Write verify.md, verify.csv, verify.html and codequality.json; their paths.
 
-    Failures come first, then ids in their order: workers finish in another one in each run.
+    Failures come first, then ids in order, because workers finish in a different order in each run.
     """
     records = sorted(records, key=lambda record: (not Verdict(record["verdict"]).exit_code, record["case_id"]))
     table = verify_table(records)
@@ -144,7 +144,7 @@ def write_jsonl(path: Path, header: Header, records: Iterable[Record]) -> None:
 
 
 def frame(rows: Iterable[Any], columns: Iterable[str]) -> pd.DataFrame:
-    """A table of these rows. Pandas is loaded with the first one, because most processes of a run make none."""
+    """A table of these rows. Pandas is only imported here, because most processes of a run make no table."""
     import pandas as pd
 
     return pd.DataFrame(rows, columns=list(columns))
@@ -201,7 +201,7 @@ def against(record: Record) -> str:
 
 
 def _opponents(timed: Sequence[Record]) -> str:
-    """Every opponent with the recipes whose times are divided by it."""
+    """Every opponent, with the recipes that are compared with it."""
     found: dict[str, dict[str, None]] = {}
     for record in timed:
         found.setdefault(against(record).partition(" of ")[0], {})[record["recipe"]] = None
@@ -220,7 +220,7 @@ def facts_of(header: Header) -> dict[str, str]:
     machine = header["machine"]
     rates = [entry["gbps"] for entry in header["roofline"]]
     roofline = ", ".join(f"{entry['gbps']:,.0f} GB/s at the {entry['point']}" for entry in header["roofline"])
-    if len(rates) > 2:  # a run that was resumed
+    if len(rates) > 2:  # the run was resumed
         roofline = f"{min(rates):,.0f} to {max(rates):,.0f} GB/s in {len(rates)} measurements"
     floors = ", ".join(f"{name} {value:.2f} us" for name, value in header["floors_us"].items())
     edited = ", with uncommitted edits" if header["edited"] else ""

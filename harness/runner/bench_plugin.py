@@ -48,7 +48,7 @@ class BenchRun:
         self.identity = device.identity()
         self.header = self._header(config)
         self.began, self.timed, self._before = time.monotonic(), 0, dict(SECONDS.totals)
-        gbps = self._measure_roofline("start")  # first, because an idle GPU needs a while to reach its clock
+        gbps = self._measure_roofline("start")  # measured first, because an idle GPU needs a while to reach its clock
         self.header["floors_us"] = roofline.floors_us(self.clock)
         self._write_header()
         self.flush_seconds = roofline.flush_seconds(self.clock)
@@ -57,7 +57,7 @@ class BenchRun:
         _set_up_recorder(config, run_dir)
 
     def prepare(self, case: Case) -> None:
-        """Have ready what a case is compared with."""
+        """Prepare the opponents of a case."""
         self.bench.prepare(case)
 
     def time(self, item: pytest.Item, result: Result) -> Result:
@@ -73,7 +73,7 @@ class BenchRun:
         timed = self.bench.time(item.case, result, record)
         self.timed += 1
         for fixture in fixtures:
-            fixture.has_error = not timed.verdict.right  # keeps its time out of benchmark.json
+            fixture.has_error = not timed.verdict.right  # keeps the case's time out of benchmark.json
             fixture.extra_info |= {key: value for key, value in timed.times.items() if key != "samples_us"}
             fixture.extra_info["case_id"] = timed.case_id
         return timed
@@ -105,20 +105,20 @@ class BenchRun:
     def pytest_sessionfinish(self) -> Iterator[None]:
         """Measure the copy roofline again, to show whether the machine held its rate, and add up the seconds.
 
-        Before any other plugin ends, because what fails in one would lose the closing value, and with it all times.
+        Runs before other plugins finish: a failure in one would lose the closing value, and with it all times.
         """
         self.keep_seconds()
         try:
             self._measure_roofline("end")
         except LaunchError as error:
-            # A kernel broke the CUDA context; the gate refuses a run without the closing value.
+            # A kernel broke the CUDA context, so there is no closing value, and the gate will refuse the run.
             self.header["note"] = str(error)
             self._write_header()
         return (yield)
 
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Write the tables of times, and print the one."""
+        """Write the tables of times, and print the main one."""
         run = read_run(self.run_dir)
         if self.timed:
             terminalreporter.write_line(self._where_seconds_went())
@@ -129,10 +129,10 @@ class BenchRun:
         tables.write_bench(self.run_dir, run.header, run.records)
 
     def keep_seconds(self) -> None:
-        """Add the seconds of this process to the header, to which one that goes on adds its own."""
+        """Add the seconds of this process to the header; a process that resumes the run adds its own."""
         wall = time.monotonic() - self.began
         spent = {kind: seconds - self._before[kind] for kind, seconds in SECONDS.totals.items()}
-        # Flushes are waited for in rounds and in warm-up, whose seconds hold theirs.
+        # Flush time is also part of rounds and warm-up, which wait for flushes, so it is not subtracted from "other".
         spent |= {"other": max(0.0, wall - sum(spent.values())), "flush": self.clock.flushes * self.flush_seconds}
         spent |= {"all": wall, "cases": self.timed}
         before = self.header.get("seconds", {})
@@ -140,7 +140,7 @@ class BenchRun:
         self._write_header()
 
     def _where_seconds_went(self) -> str:
-        """`0.19 s a case: compile 3.1, inputs 0.8, ...`, over all processes of the run."""
+        """Text such as `0.19 s a case: compile 3.1, inputs 0.8, ...`, over all processes of the run."""
         spent = dict(self.header["seconds"])
         wall, cases, flush = (spent.pop(name) for name in ("all", "cases", "flush"))
         parts = ", ".join(f"{name} {value:.1f}" for name, value in spent.items())
@@ -164,7 +164,7 @@ class BenchRun:
 
 
 def recorder(item: pytest.Item, clock: Clock) -> Any:
-    """pytest-benchmark's fixture with our clock, requested as doctest items do, because a case is no function."""
+    """Request pytest-benchmark's fixture with our clock, the way doctest items do, because a case is not a function."""
     item.add_marker(pytest.mark.benchmark(timer=clock, group=item.case.shape, disable_gc=True))
     item._fixtureinfo = item.session._fixturemanager.getfixtureinfo(node=item, func=None, cls=None)
     item.fixturenames, item.funcargs = item._fixtureinfo.names_closure, {}
@@ -180,6 +180,6 @@ def _set_up_recorder(config: pytest.Config, run_dir: Path) -> None:
     if not option.benchmark_json:
         taken = len(list(run_dir.glob("benchmark*.json")))
         option.benchmark_json = run_dir / (f"benchmark-{taken + 1}.json" if taken else "benchmark.json")
-    warnings.filterwarnings("ignore", "Not saving anything")  # the summary says that no case passed
+    warnings.filterwarnings("ignore", "Not saving anything")  # our summary already says that no case passed
     option.benchmark_quiet = not option.benchmark_verbose
     option.verbose = option.verbose or 1

@@ -15,12 +15,12 @@ from harness.runner.process import PROCESS
 from harness.suite.command_lines import verify_command
 from harness.verdict import Result, Verdict
 
-# What code may raise to have pytest skip, expect or end something; here it could only hide that nothing was compared.
+# Exceptions that make pytest skip, xfail or exit; here they could only hide that nothing was compared.
 _OUTCOMES = (pytest.skip.Exception, pytest.xfail.Exception, pytest.fail.Exception, pytest.exit.Exception, SystemExit)
 
 
 class CaseFailedError(Exception):
-    """A case with a red verdict; its text is all that is shown."""
+    """A case has a red verdict; only this error's text is shown."""
 
 
 class SuiteFile(pytest.File):
@@ -63,7 +63,7 @@ class CaseItem(pytest.Item):
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """The story of a mismatch, the sentence of a harness error, a traceback for any other error.
 
-        A story already ends with the command that reproduces it; the others get it here.
+        A story already ends with the command that reproduces it; for other texts the command is added here.
         """
         if isinstance(excinfo.value, CaseFailedError):
             return str(excinfo.value)

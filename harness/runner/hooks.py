@@ -27,7 +27,7 @@ from harness.runner.supervisor import supervised, told
 from harness.suite.schema import nearest
 
 _SETTLED = pytest.StashKey[bool]()
-_ALLOCATIONS = 10_000  # between two looks of the garbage collector; its own 700 take a tenth of a run
+_ALLOCATIONS = 10_000  # between two garbage collections; with Python's 700 they take a tenth of a run
 
 
 class Refusal(pytest.UsageError):
@@ -48,7 +48,7 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, Any, Any]:
     except pytest.UsageError as error:
         print(f"error: {error}", file=sys.stderr)
         return told(getattr(error, "exit_code", Exit.USAGE))
-    except KeyboardInterrupt:  # behind the loop over cases; within it pytest takes it
+    except KeyboardInterrupt:  # after the loop over cases; inside the loop pytest handles it
         return told(Exit.INTERRUPTED)
     process = config.stash.get(PROCESS, None)
     if process is None or process.run is None:
@@ -61,10 +61,10 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, Any, Any]:
 
 @pytest.hookimpl(wrapper=True, optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> Generator[None, int, int]:
-    """With `-n auto`, only processes that have work for longer than they take to begin; 0 is this one alone."""
+    """With `-n auto`, start only as many processes as have enough work to pay for their start; 0 is this one alone."""
     found = yield
     if suite_files(config):
-        with suppress(HarnessError):  # which `pytest_configure` tells
+        with suppress(HarnessError):  # `pytest_configure` reports the error
             worth = chosen(config).worth_processes
             return min(found, worth) if worth > 1 else 0
     return found
@@ -77,13 +77,13 @@ def pytest_configure(config: pytest.Config) -> None:
     try:
         config.option.case_timeout = _seconds(config.option.case_timeout)
         for name in ("subject", "cluster", "set"):
-            if getattr(config.option, name) == "":  # as of a variable that is not set; ours alone would then be green
+            if getattr(config.option, name) == "":  # from an unset variable; ours alone would then be green
                 raise UsageError(f"--{name} is empty; name one, or leave --{name} out")
         if config.option.device not in NAMES:
             raise UsageError(f"there is no device '{config.option.device}'{nearest(config.option.device, NAMES)}")
         process = config.stash[PROCESS] = Process(config)
         _leave_out_hypothesis(config)
-        config.option.force_short_summary = True  # with CI set, pytest would tell every story a second time
+        config.option.force_short_summary = True  # with CI set, pytest would print every story twice
         if not config.option.collectonly:
             process.start()
     except HarnessError as error:
@@ -98,7 +98,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Take what is loaded by now out of the garbage collector, which would look through all of it again and again."""
+    """Freeze the objects that exist now, so that the garbage collector does not scan all of them again and again."""
     if PROCESS in session.config.stash:
         gc.freeze()
         gc.set_threshold(_ALLOCATIONS)
@@ -116,16 +116,16 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """The first case that is compared loads torch and Numba, which the collector shall not look through either."""
+    """Freeze again after the first compared case, which loads torch and Numba."""
     if isinstance(item, CaseItem) and "torch" in sys.modules and not item.config.stash.get(_SETTLED, False):
         item.config.stash[_SETTLED] = True
-        gc.collect()  # so that no memory of this case is kept
+        gc.collect()  # so that no memory of this case is frozen
         gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Leave nothing of a suite run to the collector, which pytest calls several times at the end."""
+    """Freeze all objects at the end, because pytest runs the garbage collector several times."""
     if PROCESS in session.config.stash:
         gc.freeze()
 
@@ -148,7 +148,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         report.error_code = int(error.exit_code) if isinstance(error, HarnessError) else None
         report.ends_run = str(error) if isinstance(error, DeviceUnavailable | StorageError) else ""
         if report.ends_run and is_worker(item.config):
-            # The controller hears of it later, and what the next case says of a lost GPU is worth nothing.
+            # Stop at once: the controller will learn of it later, and the next case's result on a lost GPU would be
+            # worthless.
             item.session.shouldstop = report.ends_run
     return report
 
@@ -158,7 +159,7 @@ def pytest_configure_node(node: Any) -> None:
     """Give a worker the run's folder, the records that are there, and a GPU of its own."""
     process = node.config.stash.get(PROCESS, None)
     if process is not None and process.run is not None:
-        # Not the journal, which has grown when a worker replaces another one.
+        # Not the journal itself, which has grown by the time a worker replaces another one.
         node.workerinput["harness_done"] = json.dumps(process.run.resumed)
         node.workerinput["harness_run_dir"] = str(process.run.journal.path.parent.resolve())
         node.workerinput["harness_gpu"] = process.run.gpu_of(node.gateway.id, gpu_count())
@@ -166,15 +167,15 @@ def pytest_configure_node(node: Any) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Stealing | None:
-    """Give each worker a part of its own and have it help others at the end, unless --dist asks for another way.
+    """Give each worker a part of its own and let it steal from others at the end, unless --dist sets another mode.
 
-    Neighbours share their kernel, or as eager and graph their data, and a process keeps what it decoded or computed.
+    Neighbouring cases share a kernel, or as eager and graph their data, which a process keeps decoded or computed.
     """
     return Stealing(config, log) if config.option.dist == "load" and PROCESS in config.stash else None
 
 
 def _leave_out_hypothesis(config: pytest.Config) -> None:
-    """Without tests in Python no property is tested, and the plugin would load Hypothesis for the summary."""
+    """Unregister Hypothesis's plugin: suites have no property tests, and it would load Hypothesis for its summary."""
     named = [Path(argument.partition("::")[0]) for argument in config.args]
     plugin = config.pluginmanager.get_plugin("hypothesispytest")
     if plugin is not None and all(path.suffix == ".yaml" or path.name == "suites" for path in named):

@@ -28,15 +28,15 @@ from harness.verdict import Result, Verdict
 from harness.verify.verify import blank, failed, reproduce
 
 ENDED = 70  # exit code of a worker that gave up its case; only pytest-xdist sees it
-_GRACE = 30  # seconds after the timeout until a process ends in which no second Python thread can run
+_GRACE = 30  # seconds after the timeout; then a process ends even if its other Python threads cannot run
 _LAST_WORDS = "last_words"
 
 
 class Watchdog:
     """Calls `late` if a case takes longer than `seconds`; 0 is no limit.
 
-    late: takes the case and what its thread is doing, in one line and in several; called in another thread, and does
-    not return
+    late: gets the case and what its thread is doing, in one line and in several; called in another thread, and does not
+    return
     """
 
     def __init__(self, seconds: float, late: Callable[[Case, str, str], None]):
@@ -69,7 +69,7 @@ class Watchdog:
 
 
 class GaveUp(Exception):
-    """A case after which its process can run no other. record: of the case"""
+    """Raised for a case after which its process can run no other. record: the case's"""
 
     def __init__(self, record: Record):
         super().__init__(record["reason"])
@@ -77,7 +77,7 @@ class GaveUp(Exception):
 
 
 def attempt(case: Case, device: Device, run: Callable[[], Result]) -> Result:
-    """What `run` returns of the case. Raises GaveUp if this process can run no other case on it.
+    """Return the result of `run`. Raises GaveUp if this process can run no other case on the device.
 
     Raises what `run` raises if the device is still there.
     """
@@ -95,13 +95,13 @@ def attempt(case: Case, device: Device, run: Callable[[], Result]) -> Result:
     if result.verdict is Verdict.LAUNCH_ERROR and device.lost():
         raise GaveUp(result.to_record())
     if result.verdict is Verdict.OUT_OF_BOUNDS and device.name == "cuda":
-        # The kernel may have written over anything else in this process's memory.
+        # The kernel may have overwritten anything in this process's memory.
         raise GaveUp(result.to_record())
     return result
 
 
 def given_up(case: Case, device: Device, reason: str, detail: str = "") -> Record:
-    """The record of a case that its process does not survive. detail: more lines for its story"""
+    """The record of a case that ends its process. detail: more lines for its story"""
     empty = blank(case, device)
     return failed(empty, Verdict.LAUNCH_ERROR, reason, _story(empty, reason, detail)).to_record()
 
@@ -109,7 +109,7 @@ def given_up(case: Case, device: Device, reason: str, detail: str = "") -> Recor
 def died(case: Case, how: str, device: Device) -> Record:
     """The record of a case whose process ended and left no record."""
     reason = f"{how}, and left no record; --resume runs the case again"
-    # One of a cluster's machines stands for all, and has no targets.
+    # On a cluster, the device stands for all machines and has no targets.
     ran = Result(case.id, case.recipe, Verdict.LAUNCH_ERROR, device=device.name, subject=device.subject_label)
     story = _story(ran, reason)
     return Result(case.id, case.recipe, Verdict.LAUNCH_ERROR, reason, story, case.input, died=True).to_record()
@@ -138,13 +138,13 @@ def last_words(run_dir: Path, case_id: str) -> Record | None:
 
 
 def forget(run_dir: Path) -> None:
-    """Remove last words that a killed run left unread."""
+    """Remove records that workers of a killed run left behind."""
     for path in run_dir.glob(f"{_LAST_WORDS}.*.json"):
         path.unlink(missing_ok=True)
 
 
 def _doing(thread: int, seconds: float) -> tuple[str, str]:
-    """Where the thread is: the innermost line of the harness, and the stack."""
+    """Where a thread is: the innermost line of the harness, and the whole stack."""
     frames = traceback.extract_stack(sys._current_frames()[thread])
     own = [frame for frame in frames if Path(frame.filename).is_relative_to(PACKAGE)]
     last = (own or frames)[-1]

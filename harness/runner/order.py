@@ -10,14 +10,14 @@ from xdist.scheduler import WorkStealingScheduling
 from harness.verify.host_room import LARGE
 
 Item = TypeVar("Item")
-TIMES = 6  # at which large cases begin, a sixth of them at each, so that not all draw at once
-BEGUN = 0.6  # of a part, by when the last begins
+TIMES = 6  # large cases begin at six points, a sixth of them at each, so that not all draw inputs at once
+BEGUN = 0.6  # the last large case begins after this share of a part
 
 
 def spread(items: Sequence[Item], elements: Callable[[Item], int], processes: int) -> list[Item]:
-    """The items in parts of like length, one for each process, with the large ones apart from each other.
+    """Order the items in parts of similar length, one for each process, with large items far apart.
 
-    The large ones stand at several places of the first half of a part; all others keep their order.
+    The large ones are placed at several points in the first half of a part; all others keep their order.
     """
     large = sorted((item for item in items if elements(item) >= LARGE), key=elements, reverse=True)
     if not large:
@@ -32,11 +32,11 @@ def spread(items: Sequence[Item], elements: Callable[[Item], int], processes: in
 
 
 class Stealing(WorkStealingScheduling):
-    """Work stealing that a worker's end does not end."""
+    """Work stealing that survives the end of a worker."""
 
     def check_schedule(self) -> None:
         try:
             super().check_schedule()
         except OSError:
-            # A worker that a case took down cannot be asked for its cases. Its end is reported next, and they go back.
+            # A dead worker cannot be asked to give back its cases. Its end is reported next, and that returns them.
             return

@@ -16,8 +16,8 @@ def outcome(
 ) -> tuple[Exit, str]:
     """CLEAN only if every selected case has a result, none is wrong and at least one was compared.
 
-    selected: case ids; total: how many there were before the command line narrowed them; ended_by: the code of what
-    ended the run early and was told, if anything did
+    selected: case ids; total: how many there were before the command line narrowed them; ended_by: the exit code of an
+    error that ended the run early and was reported, if there was one
     """
     if not selected:
         return Exit.USAGE, f"no case was selected out of {total}; loosen -k, --case, --set or --shard"
@@ -41,13 +41,13 @@ def outcome(
 
 
 def worst(codes: Iterable[Exit]) -> Exit:
-    """The most serious of some exit codes; CLEAN of none."""
+    """The most serious of some exit codes; CLEAN if there are none."""
     codes = {*codes, Exit.CLEAN}
     return next(code for code in SEVERITY if code in codes)
 
 
 def last_line(selected: Collection[str], results: Sequence[Result]) -> str:
-    """`465 selected, 447 compared, 18 excluded`, and what else there is."""
+    """Text such as `465 selected, 447 compared, 18 excluded`, with further counts if there are any."""
     excluded = sum(result.verdict is Verdict.EXCLUDED for result in results)
     failed = sum(result.verdict in NOT_COMPARED for result in results)
     counts = {

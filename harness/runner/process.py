@@ -1,4 +1,4 @@
-"""One process of a suite run: what its cases run on, and how it ends where it can run no other case.
+"""One process of a suite run: the device for its cases, and how it ends if it can run no other case.
 
 The controller checks suites, keeps the journal and sums up. A worker of pytest-xdist (the controller itself without
 `-n`) collects the same cases and runs them; records travel on the reports.
@@ -44,7 +44,7 @@ from harness.verify.expected import NUMPY_LARGEST, NUMPY_LARGEST_TIMED
 from harness.verify.prepared import SOURCE
 from harness.verify.verify import Verifier, verify
 
-KEPT_SHARE = 16  # of the memory of a GPU one part holds what the modes of a case share
+KEPT_SHARE = 16  # 1/KEPT_SHARE of a GPU's memory holds what the modes of a case share
 PROCESS = pytest.StashKey["Process"]()
 UNDER_TEST = pytest.StashKey["UnderTest"]()
 
@@ -58,7 +58,7 @@ class UnderTest(NamedTuple):
 
 
 class Process:
-    """selection: the cases of the run; run, bench: the controller's; done: records that a resumed run has already."""
+    """selection: the cases of the run; run, bench: set in the controller; done: records that a resumed run has."""
 
     def __init__(self, config: pytest.Config):
         """Check the suites and choose the cases. Raises UsageError."""
@@ -73,10 +73,10 @@ class Process:
         self.watchdog = isolation.Watchdog(0 if option.usepdb or option.trace else option.case_timeout, self._too_late)
 
     def start(self) -> None:
-        """Open the run, or as a worker learn what is done."""
+        """Open the run or, in a worker, learn which cases are done."""
         if is_worker(self.config):
             self.done = json.loads(self.config.workerinput["harness_done"])
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a group may get it; the controller ends its workers
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the controller ends its workers
             return
         if supervised():
             interrupt_by_signals()
@@ -106,7 +106,7 @@ class Process:
         if hasattr(option, "maxworkerrestart") and option.maxworkerrestart is None:
             option.maxworkerrestart = str(
                 len(self.selection)
-            )  # every case may cost a worker, and none may cost the run
+            )  # every case may end its worker, but none may end the run
 
     def result_of(self, item: pytest.Item) -> Result:
         """Verify the item's case and, with --bench, time it if it passed.
@@ -178,13 +178,13 @@ class Process:
 
 
 def chosen(config: pytest.Config) -> Selection:
-    """The cases that the command line asks for. Raises UsageError."""
+    """The cases that the command line selects. Raises UsageError."""
     request = Request.of_options(config.option, config.args, config.invocation_params.dir, config.rootpath)
     return request.selected().selection
 
 
 def suite_files(config: pytest.Config) -> list[Path]:
-    """The suites that the command line names, directly or by their folder."""
+    """The suite files that the command line names, directly or by their folder."""
     return list(named_suites(config.args, config.invocation_params.dir)[0])
 
 
@@ -194,7 +194,7 @@ def is_worker(config: pytest.Config) -> bool:
 
 
 def under_test(config: pytest.Config) -> UnderTest:
-    """What this process runs, chosen once; a worker has the GPU that it was given."""
+    """The kernels or subject and the device of this process, chosen once; a worker uses the GPU that it was given."""
     if UNDER_TEST not in config.stash:
         device = select_device(config.option.device, config.workerinput["harness_gpu"] if is_worker(config) else 0)
         name = config.option.subject

@@ -1,4 +1,4 @@
-"""What a command line of pytest asks of a suite run, read without pytest, so that nothing else has a say in it."""
+"""A pytest command line's request to a suite run, parsed without pytest, so that no plugin or file can change it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from harness.suite.own_recipes import use_recipe_dir
 
 @dataclass(frozen=True)
 class Request:
-    """The words of a command line that choose cases or the folder of a run. suites: in the order named"""
+    """The parts of a command line that choose cases or the folder of a run. suites: in the order named"""
 
     suites: tuple[Path, ...]
     set_name: str
@@ -42,7 +42,10 @@ class Request:
 
     @classmethod
     def of_options(cls, option: argparse.Namespace, named: Sequence[str], folder: Path, rootdir: Path) -> Request:
-        """The same from options that were read, ours or pytest's. named: the words that are no options"""
+        """Make a request from options that were already parsed, by us or by pytest.
+
+        named: the words that are no options
+        """
         for each in option.recipe_dir:
             use_recipe_dir(Path(folder, each))
         suites, nodes = named_suites(named, folder)
@@ -53,12 +56,12 @@ class Request:
         )  # fmt: skip
 
     def selected(self) -> Request:
-        """The same with its selection. Raises UsageError."""
+        """The request with its selection of cases. Raises UsageError."""
         return replace(self, selection=select(self.suites, self.set_name, self.ids, self.shard, self.narrowing))
 
 
 def named_suites(words: Sequence[str], folder: Path) -> tuple[tuple[Path, ...], dict[Path, frozenset[str]]]:
-    """The suites that words name, directly or by their folder, and the cases by `FILE::ID` where not all are meant."""
+    """The suites that words name, directly or by their folder, and the cases of suites that are named by `FILE::ID`."""
     whole: dict[Path, bool] = {}
     nodes: dict[Path, set[str]] = {}
     for word in words:
@@ -75,14 +78,14 @@ def named_suites(words: Sequence[str], folder: Path) -> tuple[tuple[Path, ...], 
 
 
 def named_path(text: str) -> Path:
-    """A path of the command line. Raises ArgumentTypeError for an empty one, as of a shell variable that is not set."""
+    """A path on the command line. Raises ArgumentTypeError for an empty one, such as from an unset shell variable."""
     if not text:
         raise argparse.ArgumentTypeError("the path is empty")
     return Path(text)
 
 
 def _parser() -> argparse.ArgumentParser:
-    """The options of ours and of pytest's that choose cases; any other word is left to pytest."""
+    """A parser for our options and pytest's that choose cases; any other word is left to pytest."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("words", nargs="*")
     parser.add_argument("--set", default="")
@@ -96,7 +99,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--subject", default="")
     parser.add_argument("-k", dest="keyword", default="")
     parser.add_argument("--deselect", action="append", default=[])
-    # Other letters of pytest's, which may stand before a k, as in -xk, or before a word that is no file.
+    # Other short options of pytest, which may be combined with k, as in -xk, or be followed by a word that is no file.
     for letter in "vqxsl":
         parser.add_argument(f"-{letter}", action="store_true")
     for letter in "nprcomW":

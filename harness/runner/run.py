@@ -30,7 +30,7 @@ from harness.runner.selection import Selection
 from harness.runner.supervisor import GO_ON, leave
 from harness.verdict import Result
 
-_REPORTED = "fE"  # what pytest lists at the end unless -r says otherwise
+_REPORTED = "fE"  # the default of -r: what pytest lists at the end
 
 
 class Run:
@@ -78,7 +78,7 @@ class Run:
         return self.gpus[worker]
 
     def go_on(self, config: pytest.Config, record: Record) -> NoReturn:
-        """Keep the record of a case that this process does not survive, and end it; the supervisor starts another."""
+        """Keep the record of a case after which this process cannot go on, and end it for the supervisor to replace."""
         capture = config.pluginmanager.getplugin("capturemanager")
         if capture:
             capture.stop_global_capturing()
@@ -115,7 +115,7 @@ class Run:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Free the GPU of a worker that ended, for the one that replaces it."""
+        """Free the GPU of a worker that ended, for its replacement."""
         self.gpus.pop(node.gateway.id, None)
 
     @pytest.hookimpl(optionalhook=True)
@@ -186,7 +186,7 @@ class Run:
         self.stopped = self.stopped or sentence
         if self.session is not None:
             self.session.shouldstop = self.stopped
-            # A controller of pytest-xdist has a session of its own kind as well.
+            # pytest-xdist's controller also has a session object of its own.
             distributed = self.session.config.pluginmanager.getplugin("dsession")
             if distributed is not None:
                 distributed.shouldstop = self.stopped
@@ -195,7 +195,7 @@ class Run:
         self.journal.close()
 
     def outcome(self, status: int) -> tuple[Exit, str]:
-        """The exit code of the run, and a sentence if what was printed does not explain it. status: pytest's own"""
+        """The exit code of the run, and a sentence if the output does not explain it already. status: pytest's own"""
         if self.interrupted:
             return Exit.INTERRUPTED, ""
         judged, sentence = outcome(self.cases, self.selection.total, self.results, worst(self.errors))
@@ -207,12 +207,12 @@ class Run:
                 print(f"error: {fewer}", file=sys.stderr, flush=True)
                 judged = Exit.BYTES_DIFFER
         if not judged and status != pytest.ExitCode.OK:
-            return Exit.BYTES_DIFFER, ""  # a test in Python failed, or pytest itself
+            return Exit.BYTES_DIFFER, ""  # a Python test failed, or pytest itself did
         return judged, sentence
 
 
 def _list_no_case_again(reporter: Any) -> None:
-    """Unless asked with -r, pytest lists no failure where all are cases, of which the summary has the first."""
+    """Unless -r asks for it, keep pytest from listing failures that are all cases; the summary has the first ones."""
     asked = reporter.config.option.reportchars != _REPORTED
     if not asked and all(getattr(report, "record", None) for report in reporter.stats.get("failed", [])):
         reporter.reportchars = reporter.reportchars.replace("f", "")

@@ -14,17 +14,17 @@ from harness.records.seal import selection_digest
 from harness.suite.schema import nearest
 from harness.suite.suite import Suite, load_suites
 
-FIXED_COST = 1 << 16  # elements that take as long as what every case does, however small
-PROCESS_COST = 16 * FIXED_COST  # and as long as a process takes to begin: torch and Numba alone are seconds
+FIXED_COST = 1 << 16  # in elements: the time for the fixed work of a case
+PROCESS_COST = 16 * FIXED_COST  # and for starting a process: loading torch and Numba takes seconds
 
 
 @dataclass(frozen=True)
 class Narrowing:
     """How a command line leaves out cases of a set.
 
-    keyword: of -k, as pytest reads it, matched with case ids and file names
-    nodes: the cases that are named by `FILE::ID`, of each file that is not named as a whole
-    deselected: of --deselect, beginnings of node ids; rootdir: what these are relative to
+    keyword: the expression of -k, matched like pytest against case ids and file names
+    nodes: the cases named by `FILE::ID`, for each file that is not named as a whole
+    deselected: prefixes of node ids, from --deselect; rootdir: the folder they are relative to
     """
 
     keyword: str = ""
@@ -72,17 +72,17 @@ class Selection:
 
     @property
     def worth_processes(self) -> int:
-        """How many processes have work for longer than they take to begin."""
+        """How many processes have enough work to pay for their start."""
         return sum(cost(case) for cases in self.cases.values() for case in cases) // PROCESS_COST
 
     @property
     def digest(self) -> str:
-        """The same for the same cases."""
+        """A digest that is equal for equal selections of cases."""
         return selection_digest(self.by_id)
 
     @property
     def is_whole_set(self) -> bool:
-        """Whether nothing of a set is left out."""
+        """Whether the selection has all cases of a set."""
         return bool(self.set_name) and self.digest == self.unsharded
 
 
@@ -122,7 +122,7 @@ def select(
 
 
 def shards(cases: Sequence[Case], count: int) -> list[list[Case]]:
-    """Split cases into parts of like cost. The same cases give the same parts on every machine.
+    """Split cases into parts of similar cost. The same cases give the same parts on every machine.
 
     The modes of a case stay together, because they share its inputs and the answers of the oracles.
     """
@@ -139,7 +139,7 @@ def shards(cases: Sequence[Case], count: int) -> list[list[Case]]:
 
 
 def cost(case: Case) -> int:
-    """The time a case takes, in elements."""
+    """The time that a case takes, in units of elements."""
     return case.work + FIXED_COST
 
 

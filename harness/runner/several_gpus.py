@@ -1,6 +1,6 @@
 """A bench shared by the GPUs of one host: each times a shard in a run of its own, and the shards become one run.
 
-A case and its baseline are timed on the same GPU. All must be of one kind, which merging sees to.
+A case and its baseline are timed on the same GPU. All must be of one kind, which the merge checks.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from harness.records.run_folder import new_folder
 from harness.runner.outcome import worst
 from harness.runner.process import gpu_count
 
-_TAKEN = ("--shard", "--ahead", "-n")  # what each shard has its own of
+_TAKEN = ("--shard", "--ahead", "-n")  # options that each shard sets itself
 
 
 def count_of(asked: str) -> int:
-    """How many GPUs `--gpus` means. Raises UsageError for what is no number and for too many.
+    """The number of GPUs that `--gpus` asks for. Raises UsageError if it is not a number or too large.
 
-    Raises DeviceUnavailable for a number where there is none.
+    Raises DeviceUnavailable if there is no GPU.
     """
     have = gpu_count()
     if asked == "all":
@@ -44,9 +44,9 @@ def count_of(asked: str) -> int:
 def bench(words: Sequence[str], count: int, runs: Path) -> Exit:
     """Run `harness bench` with these words on so many GPUs, and merge what they timed into the folder of the run.
 
-    runs: where a run without --run-dir gets its folder. With --resume the shards go on where they were.
-    Returns the worst code of the shards, or that of the merge. Raises UsageError for words that each shard has its own
-    of.
+    runs: where a run without --run-dir gets its folder. With --resume the shards continue.
+    Returns the worst code of the shards, or that of the merge. Raises UsageError for options that each shard sets
+    itself.
     """
     for word in words:
         if word.partition("=")[0] in _TAKEN:
@@ -59,7 +59,7 @@ def bench(words: Sequence[str], count: int, runs: Path) -> Exit:
         if own.resume:
             raise UsageError("--resume with --gpus goes on with the shards below --run-dir DIR; name it")
         own.run_dir = new_folder(runs=runs)
-    # Before the hours that shards take: they are merged into it.
+    # Checked before the shards run for hours, because they are merged into this folder.
     journal.refuse_begun(own.run_dir, "that of several GPUs needs a new folder, or one with unfinished shards alone")
     parts = [own.run_dir / f"gpu{number + 1}" for number in range(count)]
     shards = [_Shard(rest, number, parts, own.resume) for number in range(count)]
@@ -77,7 +77,7 @@ def bench(words: Sequence[str], count: int, runs: Path) -> Exit:
 
 
 class _Shard:
-    """A process that times one shard on one GPU. Its lines appear with the GPU's number before them."""
+    """A process that times one shard on one GPU. Its output lines are prefixed with the GPU's number."""
 
     def __init__(self, words: Sequence[str], number: int, parts: Sequence[Path], resume: bool):
         count, folder = len(parts), parts[number]
@@ -101,7 +101,7 @@ class _Shard:
 
 
 def _visible(number: int) -> str:
-    """The GPU as CUDA_VISIBLE_DEVICES names it here."""
+    """A GPU's name for CUDA_VISIBLE_DEVICES, given the variable's present value."""
     names = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
     return names[number].strip() if names else str(number)
 

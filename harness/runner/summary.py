@@ -10,15 +10,15 @@ from rich.table import Table
 from harness import text
 from harness.verdict import Result, Verdict
 
-MOST_LINES = 25  # of the last screen, with pytest's lines around it
-AROUND = 4  # the head of the section, where the page lies, and what pytest and the supervisor say at the end
+MOST_LINES = 25  # lines of the last screen, including pytest's
+AROUND = 4  # lines for the section's head, the page's path, and the last words of pytest and the supervisor
 _CONVENTIONS = "convention that explains each byte that is not ours"
 
 
 def render(results: Sequence[Result], refused: Counter[str], seconds: float, width: int) -> str:
     """What was compared, what is wrong, a subject's declared differences, and what was not compared and why.
 
-    So short that a run ends on one screen, on a narrow one too: every other row is in verify.md.
+    It fits on one screen, even a narrow one; further rows are in verify.md.
 
     refused: combinations that the recipes refuse, reason → count; no cases exist for them
     seconds: wall time of the run
@@ -31,7 +31,10 @@ def render(results: Sequence[Result], refused: Counter[str], seconds: float, wid
 
 
 def _render(results: Sequence[Result], refused: Counter[str], seconds: float, width: int, rows: int) -> list[str]:
-    """The lines. rows: of reasons, of conventions and of wrong cases, the row that counts the others among them"""
+    """The lines.
+
+    rows: how many rows for reasons, conventions and wrong cases, including the row that counts the rest
+    """
     passed = [result for result in results if result.verdict.right]
     instantiations = {name for result in passed for name in result.instantiations}
     compared = Table(show_header=False)
@@ -73,7 +76,7 @@ def _render(results: Sequence[Result], refused: Counter[str], seconds: float, wi
 
 
 def _cause(result: Result) -> str:
-    """What the story of a wrong case takes for the cause, or else what was found."""
+    """The cause in a wrong case's story, or else its reason."""
     named = (line.partition("cause ")[2].strip() for line in result.story.splitlines() if line.startswith("cause "))
     return text.one_line(next(named, result.reason))
 
@@ -91,7 +94,7 @@ def _verdicts(results: Sequence[Result]) -> str:
 
 
 def _by(counts: Counter[str]) -> list[tuple[str, str, int]]:
-    """Reasons by count, and alphabetically among as many, so that two runs show them in one order."""
+    """Sort reasons by count, then alphabetically, so that two runs show them in the same order."""
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return [(f"{count:,}", reason, count) for reason, count in ordered]
 
@@ -99,7 +102,7 @@ def _by(counts: Counter[str]) -> list[tuple[str, str, int]]:
 def _listed(
     left: str, right: str, others: str, rows: Sequence[tuple[str, str, int]], width: int, most: int
 ) -> list[str]:
-    """A table of a row a line, whose last row counts those that do not fit; no line without a row.
+    """A table with one line per row, whose last row counts the rows that do not fit; empty without rows.
 
     left, right: heads of the columns; rows: what stands in them, and for how many cases; most: of the table's rows
     width: where a line is cut, 0 for nowhere, because an id is copied into commands

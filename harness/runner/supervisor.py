@@ -1,8 +1,8 @@
-"""Runs suites in a process of its own, and decides by its journal alone how it ended.
+"""Run suites in a child process, and decide by its journal alone how the run ended.
 
-pytest's process loads plugins and runs conftests and kernels, any of which may end it, replace it or change what it
-says. So the exit code is not its word: this process knows from the command line which cases were asked for, and reads
-from disk which of them have a record.
+pytest's process loads plugins and runs conftests and kernels, any of which may end it, replace it or change its output.
+So its exit code is not trusted: this process knows from the command line which cases were asked for, and reads from
+disk which of them have a record.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from harness.runner.request import Request
 from harness.suite.ending import ENDING, end_with_parent
 from harness.verdict import Result
 
-# A process below says NO_DEVICE by this code, because a command line that pytest cannot read ends it with that number.
+# A child reports NO_DEVICE by this code, because pytest uses NO_DEVICE's own number for an unreadable command line.
 _NO_DEVICE_BELOW = 74
 _UNREADABLE = 4
-GO_ON = 71  # exit code of a process that can run no other case, and whose run goes on in a new one
+GO_ON = 71  # exit code of a process that can run no other case; the run continues in a new process
 SUPERVISOR = "HARNESS_SUPERVISOR"  # environment variable: process id of the supervisor
 _SIGNALS = (*ENDING, signal.SIGCHLD)
-_EXPLAINED = (Exit.USAGE, Exit.INTERRUPTED, Exit.NO_DEVICE)  # pytest's process said why it ended early
+_EXPLAINED = (Exit.USAGE, Exit.INTERRUPTED, Exit.NO_DEVICE)  # pytest's process has printed why it ended early
 
 
 def supervise(words: Sequence[str], folder: Path, rootdir: Path, runs: Path) -> Exit:
@@ -52,7 +52,7 @@ def supervise(words: Sequence[str], folder: Path, rootdir: Path, runs: Path) -> 
     sealed = seal.seal()
     words = [*words, *([] if request.run_dir else ["--run-dir", str(run_dir)])]
     with _Child(words, folder) as child:
-        # Meanwhile, because suites take a second to read. The child tells what is wrong with them.
+        # In parallel to the child, because reading suites takes a second. The child reports errors in them.
         with suppress(HarnessError):
             request = request.selected()
             sealed = _sealed(request) | sealed
@@ -62,9 +62,9 @@ def supervise(words: Sequence[str], folder: Path, rootdir: Path, runs: Path) -> 
         with _Child([*words, *([] if request.resume else ["--resume"])], folder) as child:
             code = child.wait()
         if code == GO_ON and _size(run_dir) == size:
-            code = Exit.BYTES_DIFFER  # or it would go on for ever
+            code = Exit.BYTES_DIFFER  # no progress: restarting would never end
     with suppress(OSError):
-        run_dir.rmdir()  # if nothing is in it
+        run_dir.rmdir()  # removed if it is empty
     if code == _UNREADABLE:
         print("error: pytest cannot read the command line, as it says above", file=sys.stderr)
         return Exit.USAGE
@@ -79,29 +79,29 @@ def supervised() -> bool:
     supervisor, pid = os.environ.get(SUPERVISOR), os.getppid()
     while pid > 1 and str(pid) != supervisor:
         pid = _parent(pid)
-    return pid > 1 and _program(pid) == _program(os.getpid())  # no shell that only set the variable
+    return pid > 1 and _program(pid) == _program(os.getpid())  # the parent itself, not just an inherited variable
 
 
 def told(code: int) -> int:
-    """The code with which a process below a supervisor tells it an exit code of the table; any other's own."""
+    """The process exit code that stands for an `Exit`; below a supervisor NO_DEVICE has a special one."""
     return _NO_DEVICE_BELOW if code == Exit.NO_DEVICE and supervised() else code
 
 
 def leave(code: Exit) -> NoReturn:
-    """End this process with this code, whatever else wants to be done at its end."""
+    """End this process at once with this code, without any exit handlers."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
 
 
 class _Child:
-    """pytest in a process that dies with this one and gets the signals that this one gets."""
+    """pytest in a child process that dies with this one and gets its signals forwarded."""
 
     def __init__(self, words: Sequence[str], folder: Path):
         self.words, self.folder = words, folder
 
     def __enter__(self) -> _Child:
-        # From before the start, so that none is lost.
+        # Blocked before the start, so that no signal is lost.
         self.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         own = os.getpid()
 
@@ -119,17 +119,17 @@ class _Child:
         return self
 
     def wait(self) -> int:
-        """Its exit code; minus the number of the signal that ended it."""
+        """Wait for the exit code; negative if a signal ended the child."""
         told = interrupted = False
         while (code := self.process.poll()) is None:
             received = signal.sigwaitinfo(_SIGNALS)
             interrupted |= received.si_signo in ENDING
-            # What the terminal sends goes to both processes, and such a signal has no sender.
+            # A signal from the terminal reaches both processes and has no sender, so it is not forwarded.
             if received.si_signo == signal.SIGCHLD or (received.si_signo == signal.SIGINT and not received.si_pid):
                 continue
             self.process.send_signal(signal.SIGKILL if told else received.si_signo)
             told = received.si_signo != signal.SIGINT
-        # What was interrupted may leave a file open, or a finalizer undone, which pytest calls an error of its own.
+        # An interrupted run may leave a file open or a finalizer undone, which pytest reports as an error.
         return Exit.INTERRUPTED if interrupted and code == Exit.BYTES_DIFFER else code
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None):
@@ -140,7 +140,7 @@ class _Child:
 
 
 def _run_dir(request: Request, folder: Path, runs: Path) -> Path:
-    """The folder of the run. Raises UsageError if it holds one that is not to be resumed, or none to resume."""
+    """The folder of the run. Raises UsageError if it holds a run without --resume, or no run to resume."""
     if request.run_dir is None:
         return journal.latest_run(runs) if request.resume else new_folder(runs=runs)
     run_dir = folder / request.run_dir
@@ -161,7 +161,7 @@ def _judged(request: Request, run_dir: Path, sealed: seal.Seal, code: int) -> Ex
     ended_by = _known(code) if _known(code) in _EXPLAINED else Exit.CLEAN
     judged, why = outcome(selection.by_id, selection.total, results, ended_by)
     if sentence and not ended_by:
-        # Without a journal no kernel ran, as with pytest's --version.
+        # Without a journal no kernel ran, for example with pytest's --version.
         begun = (run_dir / journal.FILE).exists() or code
         judged, why = worst([Exit.BYTES_DIFFER, judged]) if begun else Exit.USAGE, sentence
     if code < 0:
@@ -174,12 +174,12 @@ def _judged(request: Request, run_dir: Path, sealed: seal.Seal, code: int) -> Ex
 
 
 def _exit(code: Exit) -> str:
-    """`; exit 64 (usage)` of a run that is not green, because make ends with a code of its own."""
+    """Text such as `; exit 64 (usage)` for a run that is not green, because make replaces the exit code."""
     return f"; exit {int(code)} ({code.name.lower().replace('_', ' ')})" if code else ""
 
 
 def _results(request: Request, run_dir: Path, sealed: seal.Seal) -> tuple[list[Result], str]:
-    """The results on disk, and why they do not count if they do not."""
+    """The results on disk, and a sentence if they do not count."""
     if not (run_dir / journal.FILE).exists():
         return [], f"nothing was compared: the run left no {journal.FILE} in {run_dir}; `harness list` lists cases"
     try:
@@ -198,7 +198,7 @@ def _results(request: Request, run_dir: Path, sealed: seal.Seal) -> tuple[list[R
 
 
 def _known(code: int) -> Exit:
-    """As `exit_of`, with INTERRUPTED for the signals that end a process."""
+    """`exit_of` a code, but INTERRUPTED for a signal that ends a process."""
     return Exit.INTERRUPTED if -code in ENDING else exit_of(code)
 
 

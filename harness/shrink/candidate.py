@@ -37,7 +37,7 @@ class Candidate:
         return cls(replace(case, seed_of=case.seed_name), _split(case, high_precision(case)))
 
     def inputs(self) -> dict[str, np.ndarray]:
-        """The kernel inputs. Raises ContractError where the oracle refuses such tensors."""
+        """The kernel inputs. Raises ContractError if the oracle refuses these tensors."""
         return oracle_of(self.case.recipe).inputs(self.case, **self._joined())
 
     @property
@@ -50,7 +50,7 @@ class Candidate:
         return replace(self, parts=tuple({role: next(left) for role in part} for part in self.parts))
 
     def converted(self, mode: str | None = None, input_name: str | None = None, **flags: object) -> Candidate | None:
-        """Keep the tensors in a case of another mode, input name or flags; None if that is no case.
+        """Keep the tensors in a case with another mode, input name or flags; None if there is no such case.
 
         Another layout transposes them, another dtype rounds them, and tensors that only the new flags need are drawn.
         """
@@ -64,7 +64,7 @@ class Candidate:
         return Candidate(case, tuple(parts))
 
     def with_tensors(self, numbers: Sequence[int]) -> Candidate | None:
-        """Keep only some tensors of the group; None if that is no case."""
+        """Keep only some tensors of the group; None if there is no such case."""
         tensors = [self.case.problem.tensors[number] for number in numbers]
         return self._cut(tensors, _n(self.case), tuple(self.parts[number] for number in numbers))
 
@@ -80,7 +80,7 @@ class Candidate:
         return [(-1, i) for i in range(max(extents) // size)]
 
     def with_items(self, axis: str, items: Sequence[tuple[int, int]]) -> Candidate | None:
-        """Keep only some pieces of an axis; None if that is no case, or has no elements."""
+        """Keep only some pieces of an axis; None if there is no such case, or it has no elements."""
         size = self._piece(axis)
         parts, extents = [], []
         for number, (case, part) in enumerate(zip(self.case.parts, self.parts, strict=True)):
@@ -103,7 +103,7 @@ class Candidate:
         return Candidate(case, parts) if case else None
 
     def _capacity(self, cols: int) -> int | None:
-        """Elements of an allocation that keeps its rows, or where both extents of a tensor vary its elements."""
+        """The new capacity: the allocation keeps its rows or, if both extents of a tensor vary, its elements."""
         capacity = self.case.problem.capacity
         return capacity if capacity is None or self.case.rows == 1 else self.case.rows * cols
 
@@ -167,7 +167,7 @@ def _taken(array: np.ndarray, along: Sequence[str], axis: str, kept: np.ndarray)
 def _kept(
     drawn: Part, new: Mapping[str, Sequence[str]], part: Part, old: Mapping[str, Sequence[str]]
 ) -> dict[str, np.ndarray]:
-    """The old tensors in the dtypes and layouts of the drawn ones."""
+    """Convert the old tensors to the dtypes and layouts of the drawn ones."""
     made = dict(drawn)
     for role in drawn.keys() & part.keys():
         array = part[role] if new[role] == old[role] else part[role].T
@@ -179,7 +179,7 @@ def _kept(
 
 
 def _found(case: Case, shape: str) -> Case | None:
-    """The case of another shape with the same seed; None if the suite refuses it."""
+    """The case with another shape and the same seed; None if the suite refuses it."""
     try:
         found = suite_of(case.recipe).find(f"{case.recipe}/{case.variant}/{shape}/{case.input}/{case.mode}")
     except UsageError:

@@ -1,4 +1,4 @@
-"""What makes two failures the same while a case shrinks: the verdict, and where it occurs."""
+"""When two failures count as the same while a case shrinks: same verdict, same place."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CAUSE = re.compile(r"^cause +(.+)$", re.MULTILINE)
 
 
 class Failure(NamedTuple):
-    """What two failing results are compared by.
+    """The facts by which two failing results are compared.
 
     where: the first wrong field, or the kind and line of a wrong access; empty if there is neither
     """

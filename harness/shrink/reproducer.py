@@ -50,10 +50,10 @@ def test_every_byte_is_as_expected():
 
 
 class Reproducer(BaseModel):
-    """What `case.yaml` says.
+    """The content of `case.yaml`.
 
     case: a block of a set that makes one case; seed_of: the `data_id` whose seed it has
-    device: where it failed; kernels: the folder of the `.cu` files, if not the harness's own
+    device: where it failed; kernels: the folder of the `.cu` files, if it is not the harness's
     recipe_dir: the folder of the recipe, if it is the user's
     found: verdict and cause, for the reader
     """
@@ -77,7 +77,7 @@ def write(shrunk: Shrunk, folder: Path, kernels: Path | None = None) -> Path:
     write_text(folder / CASE, _yaml(shrunk, kernels))
     write_text(folder / STORY, describe(shrunk.result, shrunk.cause) + "\n")
     digest = hashlib.sha256(f"{shrunk.before.case_id} {shrunk.case.id}".encode()).hexdigest()[:8]
-    test = folder / f"test_{shrunk.case.recipe}_{digest}.py"  # pytest wants a name of its own for each module
+    test = folder / f"test_{shrunk.case.recipe}_{digest}.py"  # pytest needs a unique name for each module
     values = {"values": shrunk.left, "of": shrunk.of, "shape": shrunk.case.shape}
     write_text(test, _TEST.format(original=shrunk.before.case_id, failure=shrunk.failure, **values))
     return test

@@ -72,7 +72,7 @@ def _fewest(count: int, fails: Callable[[int], bool], budget: Budget) -> int:
 
 
 def _smaller(items: Items, pieces: int, fails: Callable[[Items], bool], budget: Budget) -> tuple[Items, int] | None:
-    """A piece, or all but one of them, that fails, and how many pieces to cut it into; None if none fails."""
+    """A failing piece, or all pieces but one if they fail, and how many pieces to cut it into next; else None."""
     ends = [len(items) * i // pieces for i in range(pieces + 1)]
     for first, last in zip(ends, ends[1:], strict=False):
         if budget.over:
@@ -80,7 +80,7 @@ def _smaller(items: Items, pieces: int, fails: Callable[[Items], bool], budget: 
         if fails(items[first:last]):
             return items[first:last], 2
     for first, last in zip(ends, ends[1:], strict=False):
-        if budget.over or pieces == 2:  # leaving out one half leaves the other
+        if budget.over or pieces == 2:  # leaving out one half is the same as keeping the other
             return None
         before, after = items[:first], items[last:]
         rest = before + after if isinstance(before, list) else np.concatenate([before, after])

@@ -20,9 +20,9 @@ from harness.verdict import Result, Verdict
 from harness.verify.verify import verify
 
 GREEN = (Verdict.PASS, Verdict.EXCLUDED)
-PLAIN = "normal"  # an input name without a promise: what is left has values of its own
-_PIECES = 16  # most pieces of an axis; a case that still fails does so by its extent, and its values become zero later
-_RERUNS = 3  # for failures that come and go
+PLAIN = "normal"  # an input name without special promises, because the remaining values are no longer the input's
+_PIECES = 16  # most pieces of an axis; a finer cut is not needed, because single values become zero later
+_RERUNS = 3  # repeats, for failures that do not occur in every run
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Shrunk:
     before: the result of the original case; failure: what it has in common with `result`
     cause: the diagnosis of the original, whose many wrong bytes show more than the few that are left; may be empty
     inputs: what the kernels of `case` read
-    left, of: values that are not zero, and all values; tries, seconds: the search; stopped: why it ended
+    left, of: number of non-zero values, and of all values; tries, seconds: of the search; stopped: why it ended
     """
 
     before: Result
@@ -82,7 +82,7 @@ class _Search:
         self.attempts = _RERUNS if before.verdict is Verdict.NONDETERMINISTIC and device.name == "cuda" else 1
 
     def fails(self, candidate: Candidate | None) -> bool:
-        """Whether the candidate is a case and fails like the original."""
+        """Whether the candidate is a legal case and fails like the original."""
         if candidate is None or self.budget.over:
             return False
         try:
@@ -145,7 +145,7 @@ class _Search:
         return inputs if arrays is None else with_arrays(arrays)
 
     def _zeroed(self, arrays: Sequence[np.ndarray], fails: Callable) -> Sequence[np.ndarray] | None:
-        """The arrays with as many zeros as still fail; None if every value is needed."""
+        """The arrays with as many zeros as possible while the case still fails; None if every value is needed."""
         there = np.flatnonzero(np.concatenate([_bits(array).any(axis=-1) for array in arrays]))
         if not len(there):
             return None
@@ -156,7 +156,7 @@ class _Search:
 
 
 def _alone(device: Device) -> Iterator[Device]:
-    """Copies of the device, each with one of its targets."""
+    """Copies of the device, each with a single one of its targets."""
     for target in device.targets:
         alone = copy.copy(device)
         alone.targets = (target,)

@@ -1,4 +1,4 @@
-"""What a GPU's approximate instructions give for every input, beside the emulator's formulas, in a table of its own.
+"""Measure a GPU's approximate instructions for every input against the emulator's formulas, in a table per chip.
 
 `measure` sweeps all 2^32 inputs of a float32 instruction, a binade at a time, or all 2^16 of a narrower one, on the
 GPU, and leaves the table of `harness.emulator.approximate.measured`. `div` has two operands, and stays within PTX's
@@ -22,22 +22,22 @@ from harness.jit.nvrtc import build
 Array = Any
 Instruction = Callable[[Array], Array]  # bits of inputs → bits of results, on the GPU
 
-MOST_BYTES = 4 << 20  # of all tables of a chip
-MOST_EXCEPTIONS = 1 << 16  # results of an instruction that contradict PTX
+MOST_BYTES = 4 << 20  # bytes of all tables of a chip
+MOST_EXCEPTIONS = 1 << 16  # limit for results of an instruction that contradict PTX
 UNARY = tuple(name for name, found in APPROXIMATE.items() if found.count == 1)
 _TURNS = tuple(name for name in KEYS if "turns" in name)
-# Instruction → the keys that may tell its steps, the first of which that does is taken.
+# Instruction → candidate keys for its steps; the first one that determines them is used.
 CANDIDATES = {
     "rcp": ("fraction",), "sqrt": ("fraction, parity of the exponent",), "rsqrt": ("fraction, parity of the exponent",),
     "ex2": tuple(f"sign, {bits} bits behind the point" for bits in (23, 24, 25)), "lg2": (), "sin": _TURNS,
     "cos": _TURNS, "tanh": (),
 }  # fmt: skip
-_FEWEST = 8  # binades that a table has to explain
-_FEW_ZEROS = 1 << 12  # of the sign that a table does not tell, which stand by input
+_FEWEST = 8  # a table must explain at least this many binades
+_FEW_ZEROS = 1 << 12  # at most this many zeros of an unexpected sign are stored by input
 
 
 class ContradictionError(Exception):
-    """A GPU gives many results that PTX, or what the emulator takes it to say, excludes."""
+    """A GPU gives many results that PTX, as the emulator reads it, excludes."""
 
 
 def _source(name: str, found: Approximation) -> str:
@@ -54,13 +54,13 @@ def _source(name: str, found: Approximation) -> str:
 
 
 def compiled(name: str, arch: str) -> bytes:
-    """Machine code of a kernel that executes an instruction once for each input."""
+    """Compile a kernel that executes an instruction once for each input."""
     text = _source(name, APPROXIMATE[name])
     return build("k.cu", {"k.cu": text}, (), ("-std=c++17", "-ftz=false", "-fmad=false", f"-arch={arch}")).cubin
 
 
 def on_gpu(name: str, arch: str) -> Instruction:
-    """The instruction on the current GPU, of CuPy arrays."""
+    """A function that runs the instruction on the current GPU, on CuPy arrays."""
     import cupy
 
     module = cupy.cuda.function.Module()
@@ -77,7 +77,7 @@ def on_gpu(name: str, arch: str) -> Instruction:
 
 @dataclass
 class _Key:
-    """The steps of one key so far. known: by key"""
+    """The steps found so far under one candidate key. known: by value of the key"""
 
     name: str
     table: Array
@@ -98,10 +98,10 @@ def sweep(name: str, run: Instruction, xp: ModuleType = np, binades: range | Non
             for each in names]  # fmt: skip
     least, most, bounded = np.zeros(count, np.int64), np.zeros(count, np.int64), np.ones(count, bool)
     inputs, results = [np.zeros(0, unsigned)], [np.zeros(0, unsigned)]
-    # One and the half below it first, whose inputs have every key.
+    # The binades of 1 and 1/2 first, because their inputs have every value of a key.
     first_two = (count // 4 - 1, count // 4 - 2)
     for done, number in enumerate(sorted(binades or range(count), key=lambda each: (each not in first_two, each))):
-        if done == len(first_two):  # a key that explains neither of them is none
+        if done == len(first_two):  # a candidate that explains neither of them is dropped
             keys = [key for key in keys if any(key.conforms)]
         bits = (number * size + xp.arange(0, size, apart)).astype(found.form.unsigned(xp))
         seen = _without_few_zeros(xp, _compared(xp, found, bits, run(bits)), _FEW_ZEROS - sum(map(len, inputs)))
@@ -120,7 +120,7 @@ def sweep(name: str, run: Instruction, xp: ModuleType = np, binades: range | Non
                 key.conforms[number] = True
                 continue
             steps = KEYS[key.name].steps(xp, found, bits, seen.within, seen.order)
-            # A table has no sign of a zero.
+            # A table does not store the sign of a zero.
             key.conforms[number] = not bool(seen.other_zero.any()) and _conforms(
                 xp, key, KEYS[key.name].of(xp, bits), steps, seen.usable
             )
@@ -128,10 +128,10 @@ def sweep(name: str, run: Instruction, xp: ModuleType = np, binades: range | Non
 
 
 class _Seen(NamedTuple):
-    """Results of a binade. usable: results that PTX leaves open, of the kind that steps tell
+    """Results of a binade. usable: results that PTX leaves open and that steps can express
 
-    odd: those that contradict what PTX says exactly; beyond: those that are further away than it allows
-    other_zero: zeros of the sign that the nearest value has not
+    odd: results that contradict values that PTX fixes; beyond: results outside of PTX's bounds
+    other_zero: zeros with the opposite sign of the nearest value
     """
 
     within: Range
@@ -158,7 +158,7 @@ def _compared(xp: ModuleType, found: Approximation, bits: Array, given: Array) -
 
 
 def _without_few_zeros(xp: ModuleType, seen: _Seen, most: int) -> _Seen:
-    """With zeros of the other sign as if they contradicted PTX, by input, unless they are more."""
+    """Treat up to `most` zeros of the other sign as exceptions, stored by input."""
     if not 0 < int(seen.other_zero.sum()) <= most:
         return seen
     odd, usable = seen.odd | seen.other_zero, seen.usable & ~seen.other_zero
@@ -166,7 +166,7 @@ def _without_few_zeros(xp: ModuleType, seen: _Seen, most: int) -> _Seen:
 
 
 def _conforms(xp: ModuleType, key: _Key, at: Array, steps: Array, usable: Array) -> bool:
-    """Whether all inputs of a binade have the steps of their keys, which the first binade to have one says."""
+    """Whether all inputs of a binade have the steps of their keys; the first binade with a key sets its steps."""
     at, steps = at[usable], steps[usable]
     if bool((key.known[at] & (key.table[at] != steps)).any()):
         return False
@@ -195,7 +195,7 @@ def _measured(
 
 
 def _narrow(steps: np.ndarray) -> np.ndarray:
-    """The same numbers in as few bytes as they need."""
+    """The same numbers in the smallest sufficient integer type."""
     kinds = (kind for kind in (np.int8, np.int16, np.int32) if (steps == steps.astype(kind)).all())
     return steps.astype(next(kinds, np.int64))
 
@@ -205,7 +205,7 @@ def _host(array: Array) -> np.ndarray:
 
 
 def fitted(chip: Chip, most: int = MOST_BYTES) -> Chip:
-    """The chip with as few of its largest tables left out as it takes to need no more bytes."""
+    """The chip without its largest tables, as few as are needed to stay below `most` bytes."""
     found = dict(chip.instructions)
     while sum(map(len, pack(Chip(chip.name, found)).values())) > most:
         with_table = [name for name, each in found.items() if each.key]
@@ -217,14 +217,14 @@ def fitted(chip: Chip, most: int = MOST_BYTES) -> Chip:
 
 
 def measure(name: str, arch: str) -> Measured:
-    """An instruction of the current GPU. arch: `sm_90a`. Raises ContradictionError."""
+    """Measure an instruction on the current GPU. arch: `sm_90a`. Raises ContradictionError."""
     import cupy
 
     return sweep(name, on_gpu(name, arch), cupy)
 
 
 def row(name: str, found: Measured) -> dict[str, object]:
-    """What a table of the terminal says of an instruction."""
+    """The terminal's table row for an instruction."""
     share = exact_share(found)
     return {
         "instruction": name, "key": found.key or "none", "binades known": f"{100 * share:.0f} %",
@@ -234,7 +234,7 @@ def row(name: str, found: Measured) -> dict[str, object]:
 
 
 def exact_share(found: Measured) -> float:
-    """The share of binades of inputs whose results are known, not bounded."""
+    """The share of input binades with exactly known results."""
     known = found.least == found.most
     return float((known | found.conforms if found.key else known).mean())
 

@@ -37,7 +37,7 @@ class Counted:
 
     @property
     def family(self) -> str:
-        """The kernel, with its rounding if that is a parameter: `per_tensor_encode_tile sr`."""
+        """The kernel, with its rounding if that is a parameter: such as `per_tensor_encode_tile sr`."""
         rounding = re.search(r"Rounding::(\w+)", self.expression)
         return " ".join([self.expression.partition("<")[0], *([rounding[1]] if rounding else [])])
 
@@ -72,7 +72,7 @@ def differing(counted: Iterable[Counted]) -> list[Counted]:
 
 
 def narrowing_differs(counted: Iterable[Counted]) -> list[Counted]:
-    """Instantiations with other counts of narrowing conversions in machine code; ptxas may drop a dead widening."""
+    """Instantiations whose machine code and PTX count other narrowing conversions; ptxas may drop dead widenings."""
     kinds = ("to e2m1", "to e4m3")
     return [each for each in differing(counted) if any(each.sass[kind] != each.ptx[kind] for kind in kinds)]
 

@@ -1,4 +1,4 @@
-"""Pairwise coverage of the suites: which pairs of values occur together in a case, of all that could.
+"""Pairwise coverage of the suites: which possible pairs of values occur together in some case.
 
 The parameters are the flags of a recipe, the class of a shape, the input, and the class of a group. A pair of flag
 values is possible if some legal case has both; any other pair of values that the recipe's sets have is. Tensors of 2^31
@@ -31,7 +31,7 @@ Pair = tuple[Value, Value]
 
 @dataclass(frozen=True)
 class Coverage:
-    """One set of one suite. covered: pairs that some case holds; possible: pairs that one could"""
+    """One set of one suite. covered: pairs that occur in some case; possible: pairs that could"""
 
     recipe: str
     set_name: str
@@ -145,7 +145,7 @@ def _possible(suite: Suite, cases: Iterable[Case]) -> Iterator[Pair]:
 
 
 def _missing_text(missing: Iterable[Pair]) -> str:
-    """`rht=true with input exhaustive, ties; ...`: each value once, with all values of a parameter that it lacks."""
+    """Text such as `rht=true with input exhaustive, ties; ...`: each value once, with the values it is missing with."""
     apart: dict[tuple[Value, str], list[str]] = {}
     for one, (kind, value) in missing:
         apart.setdefault((one, kind), []).append(spell(value))

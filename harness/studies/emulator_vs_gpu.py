@@ -19,7 +19,7 @@ from harness.report.tables import markdown
 from harness.verdict import Verdict
 from harness.verify.digest import BOUNDED, EXACT, ORDERED, Digests
 
-Compared = tuple[str, str, str]  # a case id, an emulated target, and the kind of fields, exact or bounded
+Compared = tuple[str, str, str]  # case id, emulated target, and kind of fields: exact or bounded
 
 
 @dataclass
@@ -27,7 +27,7 @@ class Agreement:
     """The comparison of two runs.
 
     both: cases that passed on both; equal, differ: their fields
-    only: cases that passed on one device alone, by its name; failed: errors of either
+    only: by device, cases that passed on that device alone; failed: errors on either device
     """
 
     both: list[str] = field(default_factory=list)
@@ -41,7 +41,7 @@ class Agreement:
 
 
 def agree(emulated: Iterable[Record], on_gpu: Iterable[Record]) -> Agreement:
-    """Compare the digests of two runs, case by case and for each target of the emulator."""
+    """Compare the digests of two runs, case by case and for each emulated target."""
     found = Agreement()
     ours = _passed(emulated, "emulator", found)
     theirs = _passed(on_gpu, "cuda", found)
@@ -62,7 +62,7 @@ def agree(emulated: Iterable[Record], on_gpu: Iterable[Record]) -> Agreement:
 
 
 def _compared(one: Digests, other: Digests) -> Iterator[tuple[str, bool]]:
-    """EXACT or BOUNDED, by whether every byte is demanded of both, and whether the digests are the same."""
+    """EXACT or BOUNDED, by whether both must have exact bytes, and whether the digests are equal."""
     if EXACT in one or EXACT in other:
         yield EXACT, one.get(EXACT) == other.get(EXACT)
     sums = [digests.get(ORDERED, digests.get(BOUNDED)) for digests in (one, other)]

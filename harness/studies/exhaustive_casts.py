@@ -22,7 +22,7 @@ from harness.verify.expected import oracle_of
 
 PATTERNS = 1 << 32
 CHUNK = 1 << 28  # patterns on the GPU at a time
-RANGE = 1 << 23  # patterns a core takes at a time
+RANGE = 1 << 23  # patterns that a core takes at a time
 COLS = 1 << 16
 
 

@@ -1,4 +1,4 @@
-"""Changes of a text at random, which leave most of it as it is."""
+"""Random changes of a text that leave most of it unchanged."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WORD = re.compile(rb"[A-Za-z0-9_.]+")
 
 
 def mutated(data: bytes, rng: random.Random, others: Sequence[bytes] = ()) -> bytes:
-    """The text after one to four changes of bits, spans, lines or words. others: texts that parts may come from"""
+    """The text after one to four changes of bits, spans, lines or words. others: texts to take parts from"""
     for _ in range(rng.choice((1, 1, 1, 2, 2, 4))):
         data = rng.choice(_CHANGES)(data, rng, others or (data,))
     return data
@@ -66,7 +66,7 @@ def _change(holder: Any, key: Any, rng: random.Random, places: Sequence[tuple[An
             try:
                 holder[key] = copy.deepcopy(where[name])
             except (KeyError, IndexError, TypeError):
-                holder[key] = None  # an earlier change removed it
+                holder[key] = None  # an earlier change removed this place
         case "scale" if isinstance(old, int | float) and not isinstance(old, bool):
             holder[key] = old * rng.choice((-1, 0, 0.5, 0.999, 1.001, 2, 1e6))
 
@@ -81,7 +81,7 @@ def _cut(data: bytes, rng: random.Random, others: Sequence[bytes]) -> bytes:
 
 
 def _span(data: bytes, rng: random.Random, others: Sequence[bytes]) -> bytes:
-    """Drop a span, repeat it, or put a token or a part of another text before it or in its place."""
+    """Drop a span, repeat it, or insert or substitute a token or a part of another text."""
     start = rng.randrange(len(data) + 1)
     end = min(len(data), start + rng.choice((0, 1, 2, 5, 20, 200)))
     other = rng.choice(others)
@@ -100,7 +100,7 @@ def _lines(data: bytes, rng: random.Random, others: Sequence[bytes]) -> bytes:
 
 
 def _word(data: bytes, rng: random.Random, others: Sequence[bytes]) -> bytes:
-    """Put another word or a token in the place of a word."""
+    """Replace a word by another word or a token."""
     words = [found.span() for found in _WORD.finditer(data)]
     if not words:
         return data

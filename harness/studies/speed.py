@@ -1,4 +1,4 @@
-"""How long the harness itself makes one wait: commands by their seconds, the emulator by its rate, and their goals."""
+"""Measure the harness's own speed: commands in seconds, the emulator by its rate, and compare both with goals."""
 
 from __future__ import annotations
 
@@ -25,20 +25,18 @@ from harness.report.tables import markdown
 from harness.suite.suite import find_case, load_suites
 from harness.verify.expected import fields_of, make_inputs
 
-ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # as the Makefile has them
-EMULATED = 1.0  # seconds of runs on the emulator, of which the fastest counts; a command counts once
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # as set in the Makefile
+EMULATED = 1.0  # seconds of repeated runs on the emulator, of which the fastest counts; commands run once
 RATE = "M lane-instructions/s"
 
 
 @dataclass(frozen=True)
 class Row:
-    """One thing that is waited for.
-
-    goal: seconds at most, or millions of lane-instructions a second at least
-    command: what is run; empty for a case on the emulator
+    """One thing that a user waits for. goal: seconds at most, or millions of lane-instructions per second at least
+    command: the command to run; empty for a case on the emulator
     case: its id; its checks are on, and it has one core
     start: `filled` caches, so it is run twice and the second time counts; `empty` ones, in this checkout; or a `clone`
-    gpu: it needs one
+    gpu: whether it needs a GPU
     """
 
     name: str
@@ -55,7 +53,7 @@ class Row:
 
 
 def rows() -> tuple[Row, ...]:
-    """The table. Commands use the Python that runs this, except in a clone, which makes its own environment."""
+    """The table's rows. Commands use the running Python, except in a clone, which makes its own environment."""
     this = f"VENV= PYTHON={sys.executable}"
     recipes = " ".join(suite.recipe for suite in load_suites() if not suite.file.gemm)
     cores = os.cpu_count() or 1
@@ -75,7 +73,10 @@ def rows() -> tuple[Row, ...]:
 
 @dataclass(frozen=True)
 class Measured:
-    """A row and what it took. value: in its unit; cpu_s: of all its processes; cache_mb: of kernels, if it made them"""
+    """A row's measurement.
+
+    value: in the row's unit; cpu_s: of all its processes; cache_mb: size of kernels, if it made any
+    """
 
     name: str
     what: str
@@ -92,12 +93,12 @@ class Measured:
         return self.value >= self.goal if self.unit == RATE else self.value <= self.goal
 
     def times_slower(self, other: Measured) -> float:
-        """How many times as slow as another measurement of the same row."""
+        """The slowdown relative to another measurement of the same row."""
         return other.value / self.value if self.unit == RATE else self.value / other.value
 
 
 def possible(row: Row) -> bool:
-    """Whether this machine has what the row needs."""
+    """Whether this machine can run the row."""
     try:
         return not row.gpu or select("cuda").name == "cuda"
     except DeviceUnavailable:
@@ -136,7 +137,7 @@ def emulate(case_id: str) -> tuple[float, float]:
     """Lane-instructions of a case per microsecond of one core, on the emulator's first target, and the CPU seconds."""
     case, device = find_case(case_id), EmulatorDevice()
     program = EmulatedProgram(device, case, device.targets[0], make_inputs(case), fields_of(case))
-    program.run(0, 0)  # decodes
+    program.run(0, 0)  # decodes kernels, so it is not timed
     rates, spent = [], 0.0
     while spent < EMULATED:
         before, began = program.lane_instructions, time.process_time()
@@ -148,7 +149,7 @@ def emulate(case_id: str) -> tuple[float, float]:
 
 
 def machine() -> dict[str, Any]:
-    """What two measurements must share to be compared."""
+    """The facts that two measurements must share to be comparable."""
     return {"processor": _processor(), "cores": os.cpu_count(), "python": platform.python_version()}
 
 
@@ -167,7 +168,7 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, Measured]]:
 
 
 def table(found: Sequence[Measured]) -> pd.DataFrame:
-    """As it is shown: what, with which command, and how long it took."""
+    """The table for display: what, by which command, and how long it took."""
     cells = [
         (one.what, one.command, one.start, f"{one.value:,.1f} {one.unit}", f"{one.goal:g}", round(one.cpu_s, 1),
          "" if one.cache_mb is None else f"{one.cache_mb:,.0f}", "holds" if one.holds else "missed")

@@ -1,4 +1,4 @@
-"""What subjects wrote without a GPU, their kernels of Triton emulated, beside what the same subjects wrote on one.
+"""Compare subjects' outputs without a GPU, with their Triton kernels emulated, to their outputs on one.
 
 Journals hold a digest of each field that a subject wrote in its first call, right or wrong; inputs do not depend on the
 machine, so equal digests are equal bytes.
@@ -19,13 +19,13 @@ from harness.report.tables import markdown
 from harness.subjects.convention import Convention
 from harness.verdict import Verdict
 
-SHOWN = 16  # hexadecimal digits of a digest in a cell
+SHOWN = 16  # hexadecimal digits of a digest that a cell shows
 LAPTOP, GPU = "laptop", "GPU"
 
 
 @dataclass(frozen=True)
 class Both:
-    """One case of one subject, by the records of both machines."""
+    """One case of one subject, with the records of both machines."""
 
     subject: str
     laptop: Record
@@ -33,19 +33,19 @@ class Both:
 
     @property
     def differing(self) -> list[str]:
-        """The fields whose bytes are not the same."""
+        """The fields whose bytes differ."""
         one, other = self.laptop["written"], self.gpu["written"]
         return [name for name in sorted({*one, *other}) if one.get(name) != other.get(name)]
 
     @property
     def drawn(self) -> bool:
-        """Whether the subject rounds by random bits, which each machine draws anew."""
+        """Whether the subject rounds with random bits, which each machine draws anew."""
         said = any(Convention.RANDOM_BITS in record["reason"] for record in (self.laptop, self.gpu))
         return said or "rounding=sr" in self.laptop["case_id"]
 
     @property
     def why(self) -> str:
-        """What the oracles found in the bytes of both: the conventions that explain them, or what is wrong."""
+        """The oracles' findings on both outputs: the conventions that explain them, or what is wrong."""
         one, other = _judged(self.laptop), _judged(self.gpu)
         said = f"both {one}" if one == other else f"{LAPTOP} {one}; {GPU} {other}"
         return f"each machine draws random bits of its own; {said}" if self.drawn else said
@@ -73,7 +73,7 @@ def pairs(laptop: Iterable[RunFiles], gpu: Iterable[RunFiles]) -> list[Both]:
 
 @dataclass(frozen=True)
 class Alone:
-    """A case that has a digest on one machine only, and what became of it on the other."""
+    """A case with a digest on only one machine, and its result on the other."""
 
     subject: str
     case: str
@@ -136,7 +136,7 @@ def table(found: Iterable[Both]) -> pd.DataFrame:
 
 
 def _shown(written: Mapping[str, str]) -> str:
-    """One digest of all fields."""
+    """A short digest of all fields, for a cell."""
     return sha256(" ".join(f"{name} {written[name]}" for name in sorted(written)).encode()).hexdigest()[:SHOWN]
 
 
@@ -149,7 +149,10 @@ def _judged(record: Record) -> str:
 
 
 def machines(laptop: Sequence[RunFiles], gpu: Sequence[RunFiles], targets: Mapping[str, str]) -> pd.DataFrame:
-    """A row for each run: its machine and versions. targets: by subject, for what Triton kernels were emulated as"""
+    """A row for each run: its machine and versions.
+
+    targets: by subject, the architecture that its Triton kernels were emulated as
+    """
 
     def place(run: RunFiles) -> str:
         gpu = run.about["device"].get("gpu")

@@ -1,4 +1,4 @@
-"""In a subject's process: its calls on memory that belongs to another process."""
+"""Runs in a subject's process: calls the subject on memory that belongs to another process."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ class SubjectRaised(Exception):  # noqa: N818
 
 @dataclass
 class Opened:
-    """A case's memory, open here. copies: inputs and outputs of each; snapshot: room for a copy of the outputs"""
+    """A case's memory, mapped here.
+
+    copies: inputs and outputs of each copy; snapshot: memory for a copy of the outputs
+    """
 
     case: Case
     block: Any
@@ -69,7 +72,7 @@ class Caller:
         self._call(self._opened[number], 0)
 
     def idle(self) -> None:
-        """Nothing is queued on a CPU."""
+        """Do nothing: on a CPU no work is ever queued."""
 
     def _attached(self, nbytes: int, handle: bytes, files: Sequence[int]) -> Any:
         return shared.attached(nbytes, files[0])
@@ -78,7 +81,7 @@ class Caller:
         inputs, outputs = opened.copies[copy]
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # those of others are not ours to fail for
+                warnings.simplefilter("ignore")  # a subject's warnings must not become errors
                 with self.kernels():
                     self.subject.quantize(opened.case, dict(inputs), dict(outputs))
         except (LaunchError, CompileError):
@@ -87,14 +90,14 @@ class Caller:
             raise SubjectRaised from error
 
     def kernels(self) -> AbstractContextManager[object]:
-        """Where kernels that the subject launches run."""
+        """A context for the subject's own kernel launches."""
         return triton_on(self.subject.triton_target) if self.subject.triton_target else nullcontext()
 
 
 class CudaCaller(Caller):
     """Calls a subject on a GPU: with a stream current, or captured into a graph that is replayed.
 
-    What its outputs hold in the order of the stream is copied on that stream to the snapshot.
+    The outputs are copied to the snapshot on the same stream, right after the call.
     """
 
     def __init__(self, subject: Subject, index: int, target: str, l2_bytes: int):
@@ -166,14 +169,14 @@ class CudaCaller(Caller):
         return {"seconds": float(seconds), "exposed": bool(clock.exposed.pop())}
 
     def launch(self, number: int, copy: int | None) -> None:
-        """The same without flush and events, done when this returns."""
+        """Run a call or the graph like `time`, but without flush and events; returns when the work is done."""
         opened = self._opened[number]
         with self._errors(opened), streams.current(self._clock.stream) as stream:
             self._work(opened, copy)
             stream.synchronize()
 
     def ping(self) -> None:
-        """What `launch` does beside its work."""
+        """The overhead of `launch`, without its work."""
         with streams.current(self._clock.stream) as stream:
             stream.synchronize()
 
@@ -204,7 +207,7 @@ class CudaCaller(Caller):
 
 
 class NoClockOfTheMultiprocessors:
-    """The bench reads it in its own process."""
+    """A clock without the SM clock, which the bench reads in its own process."""
 
     def read(self) -> None:
         pass

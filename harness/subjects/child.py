@@ -30,7 +30,7 @@ _REFUSED = ("harness.oracles", "harness.verify")
 
 
 class NoOracles(importlib.abc.MetaPathFinder):
-    """Refuses the modules that know our answers, so that a subject which asks them is told from one that is wrong."""
+    """Refuses imports of modules that know our answers, so that a subject that asks them is told from a wrong one."""
 
     def __init__(self) -> None:
         self.asked = ""
@@ -120,13 +120,13 @@ def serve(number: int, parent: int) -> None:
             except EOFError:
                 return
             answer = service.answer(operation, given, files)
-            for each in files:  # what was mapped stays so
+            for each in files:  # mappings stay valid after the descriptors are closed
                 os.close(each)
             messages.send_answer(connection, {"token": token, **answer})
 
 
 def _bound_to(parent: int) -> None:
-    """End with the parent, take the blame before it where memory runs out, and leave no core dump."""
+    """Bind this process to the parent: end with it, be killed first when memory runs out, and leave no core dump."""
     end_with_parent(parent)
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
@@ -135,4 +135,4 @@ def _bound_to(parent: int) -> None:
 
 if __name__ == "__main__":
     serve(*map(int, sys.argv[1:]))
-    os._exit(0)  # without waiting for threads of the subject
+    os._exit(0)  # does not wait for threads of the subject

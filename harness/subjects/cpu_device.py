@@ -8,7 +8,7 @@ from harness.contract.case import Case
 from harness.device.emulator import EmulatorDevice
 from harness.errors import NotCapable
 
-LARGEST = 1 << 26  # elements; beyond, its oracles take minutes
+LARGEST = 1 << 26  # elements; beyond it, a case's oracles take minutes
 
 
 class HostDevice(EmulatorDevice):

@@ -48,7 +48,7 @@ def quantize(case: Case, inputs: Arrays, outputs: Arrays) -> None:
 
 
 def include_folder() -> Path | None:
-    """Where the header lies, with those it includes."""
+    """The folder of the header and the headers it includes."""
     return cuda_headers.folder_with(HEADER)
 
 

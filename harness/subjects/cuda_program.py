@@ -17,17 +17,17 @@ from harness.subjects.process import shown
 from harness.subjects.program import GRACE, SubjectProgram
 from harness.subjects.shared import CudaBlock, HostBlock
 
-LONGEST = 3600.0  # seconds that a round may take to be believed
+LONGEST = 3600.0  # seconds; a longer reported round is not believed
 
 
 class CudaSubjectProgram(SubjectProgram):
     """A subject on one case's memory of the GPU.
 
-    An outcome is what the outputs held in the order of the subject's stream: its process copies them to the snapshot,
-    queued behind the call. This process fills and compares, and waits for itself before it asks and after.
+    An outcome has the outputs in the order of the subject's stream: its process copies them to the snapshot, queued
+    behind the call. This process fills and compares memory, and waits for its own work before and after each request.
     """
 
-    bf16 = "uint16"  # CuPy has no other name for 16 bits that it does no arithmetic with
+    bf16 = "uint16"  # CuPy's dtype for 16 bits without arithmetic
     has_streams = True
     block_type: ClassVar[type[HostBlock]] = CudaBlock
 
@@ -65,7 +65,7 @@ class CudaSubjectProgram(SubjectProgram):
         self.synchronize()
         return found
 
-    # What a bench asks for; copy: None is the graph of all copies
+    # For a bench. copy: None stands for the graph of all copies
 
     def capture_timed(self) -> None:
         self._ask("capture", copies=len(self.memories), timed=True)
@@ -91,7 +91,7 @@ class CudaSubjectProgram(SubjectProgram):
 
     @cached_property
     def of(self) -> ModuleType:
-        """The module of its arrays."""
+        """The module of the memory's arrays, CuPy."""
         return import_module("cupy")
 
     def _snapped(self, poison: int, operation: str, **given: Any) -> Outcome:
@@ -103,5 +103,5 @@ class CudaSubjectProgram(SubjectProgram):
         return found
 
     def _ask(self, operation: str, files: tuple[int, ...] = (), **given: Any) -> dict[str, Any]:
-        self.synchronize()  # else what is queued here would run beside what is asked for
+        self.synchronize()  # otherwise work queued here would run beside the request
         return super()._ask(operation, files, **given)

@@ -1,4 +1,4 @@
-"""A device that calls a subject where others launch our kernels, on the same memory."""
+"""A device that calls a subject in place of launching our kernels, on the same kind of memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from harness.verdict import Result, Verdict
 
 
 def with_subject(device: Device, subject: Subject) -> SubjectDevice:
-    """The GPU, or in place of the emulator the CPU, with a subject that has a process of its own on it."""
+    """The GPU, or the CPU in place of the emulator, with a subject in a process of its own."""
     if device.name != "cuda":
         return SubjectDevice(HostDevice(), subject, SubjectProgram)
     subject.child.use_gpu(index=device.index, target=device.targets[0], l2_bytes=int(device.properties["l2CacheSize"]))
@@ -45,7 +45,7 @@ class SubjectDevice:
         return self.inner.condition()
 
     def admit(self, case: Case) -> None:
-        """Raise NotCapable for a subject that is not installed, for what it refuses, and for what the device does.
+        """Raise NotCapable if the subject is not installed or refuses the case, or the device refuses it.
 
         Raises ViolationError for a refusal that comes late or changes.
         """
@@ -68,13 +68,13 @@ class SubjectDevice:
         fields: Mapping[str, Field],
         copies: int = 1,
     ) -> SubjectProgram:
-        """Memory of a case, open in the subject's process, which closes that of the case before."""
+        """Allocate a case's memory and map it in the subject's process, which unmaps the previous case's."""
         self.refusals.saw_data = True
         self.child.release()
         return self._program(self.child, self.subject.label, case, inputs, fields, copies)
 
     def done(self, result: Result) -> None:
-        """Free the memory of a case. A process that was not right in all is ended; the next case gets a new one."""
+        """Free the memory of a case. A process that did anything wrong is ended; the next case gets a new one."""
         if result.verdict.right or result.verdict is Verdict.EXCLUDED:
             self.child.release()
         else:

@@ -1,4 +1,4 @@
-"""What the two backends of fouroversix have in common: how a case is put to it. https://pypi.org/project/fouroversix"""
+"""The code shared by both backends of fouroversix: how a case is passed to it. https://pypi.org/project/fouroversix"""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ CONVENTIONS = frozenset(
         Convention.SCALE_ORDER,  # (block_amax / 6) * S_enc
         Convention.DIVIDER_ORDER,
         Convention.ERROR_ORDER,
-        Convention.ROTATION_ORDER,  # a product of matrices
-        Convention.ZERO_SCALE_CODES,  # 0 and not 6
+        Convention.ROTATION_ORDER,  # it rotates by a matrix product
+        Convention.ZERO_SCALE_CODES,  # 0 in place of 6
         Convention.ZERO_SIGN,
         Convention.RANDOM_BITS,
         Convention.SPECIALS,
@@ -32,7 +32,7 @@ _DEFAULTS = {"fast_math": False, "row_scaled": False, "e4m3_max": None, "error_m
 
 
 def refuses(case: Case) -> str:
-    """Why neither backend can run a case, or nothing."""
+    """Why neither backend can run a case, or an empty text."""
     if case.recipe not in RECIPES:
         return f"fouroversix has no {case.recipe}; it has {' and '.join(RECIPES)}"
     if case.flags.stage == "amax":
@@ -49,7 +49,7 @@ def refuses(case: Case) -> str:
 
 
 def load(name: str) -> ModuleType:
-    """A module of the package, without the package's own `__init__`, which imports models and `transformers`."""
+    """Import a module of the package without the package's own `__init__`, which imports models and `transformers`."""
     if "fouroversix" not in sys.modules:
         package = ModuleType("fouroversix")
         package.__path__ = [str(metadata.distribution("fouroversix").locate_file("fouroversix"))]
@@ -63,12 +63,12 @@ def scale_rule(case: Case) -> Any:
 
 
 def rounding(case: Case) -> Any:
-    """Nearest, or stochastic with random bits of its own."""
+    """The package's rounding mode: nearest, or stochastic with its own random bits."""
     styles = load("fouroversix.utils").RoundStyle
     return styles.stochastic if case.flags.rounding == "sr" else styles.nearest
 
 
 def amax(case: Case, given: dict[str, Any], found: dict[str, Any]) -> Any:
-    """The amax a case is given or that was found before, a scalar; else that of the tensor, as the package takes it."""
+    """The amax that is given or was found before, a scalar; else the tensor's, as the package computes it."""
     known = [value for name, value in {**found, **given}.items() if name.endswith("_amax")]
     return known[0].reshape(()) if known else given["input"].abs().max().float()

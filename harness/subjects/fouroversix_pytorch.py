@@ -14,15 +14,15 @@ from harness.subjects.subject import Arrays
 NEEDS = calls.NEEDS
 CONVENTIONS = calls.CONVENTIONS
 _REFERENCE = "fouroversix.quantize.pytorch.reference"
-_LARGEST = 6  # of e2m1
+_LARGEST = 6  # largest value of e2m1
 
 
 @contextmanager
 def saturating() -> Iterator[None]:
-    """Its rounding to nearest with values beyond the largest of e2m1 taken as that.
+    """While the context lasts, let its rounding to nearest saturate at the largest e2m1 value.
 
-    As it is, it makes 8 and more of them: four_over_six measures the error of values that no code has, and chooses by
-    it, and the code of 8 is that of -0. Block scales that round down to a coarse e4m3 lead there.
+    Unpatched, it rounds such values to 8 and more. Then four_over_six chooses by the error of values that have no
+    code, and 8 gets the code of -0. Block scales that round down to a coarse e4m3 cause such values.
     """
     reference = calls.load(_REFERENCE)
     rounded = reference.fake_quantize_to_e2m1

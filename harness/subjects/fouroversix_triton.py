@@ -11,12 +11,12 @@ from harness.subjects.subject import Arrays
 
 NEEDS = calls.NEEDS | {"triton": "pip install triton"}
 CONVENTIONS = calls.CONVENTIONS
-TRITON_TARGET = "sm_90a"  # without a GPU; it has other code for Blackwell, whose `cvt` rounds to e2m1
+TRITON_TARGET = "sm_90a"  # used without a GPU; for Blackwell it has other code, with `cvt` to e2m1
 refuses = calls.refuses
 
 
 def call(case: Case, given: dict[str, Any]) -> dict[str, Any]:
-    # Not by its front end, which takes tensors of a GPU alone.
+    # Bypasses its front end, which only takes GPU tensors.
     quantize_to_fp4 = calls.load("fouroversix.kernels.triton").quantize_to_fp4
     matrix = calls.load("fouroversix.quantize.utils").get_rht_matrix
     x, found = given["input"], dict[str, Any]()

@@ -1,4 +1,4 @@
-"""From the arrays of a case to torch tensors, and from what an implementation returns back into the case's outputs."""
+"""Convert a case's arrays to torch tensors, and an implementation's results back into the case's outputs."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 from harness.contract.case import Case
 from harness.subjects.subject import Arrays
 
-TILE_ROWS, TILE_COLS, TILE_ROW_GROUP = 128, 4, 32  # of scale bytes as a GEMM reads them
+TILE_ROWS, TILE_COLS, TILE_ROW_GROUP = 128, 4, 32  # tiles of scale bytes as a GEMM reads them
 
 # `call(case, given)`: the inputs as torch tensors; what it returns is read by `deliver`.
 Call = Callable[[Case, Mapping[str, Any]], Mapping[str, Any]]
 
 
 def tensor(array: Any) -> Any:
-    """An array as a tensor of torch that shares its memory; the 16 bits of uint16, which CuPy has for bf16, as bf16."""
+    """An array as a torch tensor that shares its memory; uint16, which CuPy arrays use for bf16, is viewed as bf16."""
     import torch
 
     if array.dtype.name in ("uint16", "bfloat16"):
@@ -28,7 +28,7 @@ def tensor(array: Any) -> Any:
 def _shared(array: Any) -> Any:
     import torch
 
-    # Not by DLPack, which would have the streams of both wait for each other.
+    # Not by DLPack, which would make the streams of both libraries wait for each other.
     return torch.from_numpy(array) if isinstance(array, np.ndarray) else torch.as_tensor(array, device="cuda")
 
 

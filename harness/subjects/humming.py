@@ -22,8 +22,8 @@ from harness.subjects.subject import Arrays
 
 NEEDS = {"torch": "pip install torch", "humming-kernels": "pip install --no-deps humming-kernels==0.1.19"}
 CONVENTIONS: frozenset[str] = frozenset()
-TILE = 128  # of which N and K must be multiples for every tile it chooses; no scale byte is padding then
-LOCKS = 2048  # int32, with which parts of one tile wait for each other; as many as its own layer has
+TILE = 128  # N and K must be multiples of it for every tile it chooses; then no scale byte is padding
+LOCKS = 2048  # int32 locks for the parts of one tile, as many as its own layer allocates
 _WANTED = {
     "epilogue": "per_tensor", "dtype": "bf16", "layout": "tn", "a_scale_layout": "compact", "b_scale_layout": "compact",
     "a_e4m3_max": 448, "b_e4m3_max": 448, "alpha": 1, "beta": 0, "bias": False,
@@ -46,7 +46,7 @@ def prepare(case: Case, given: Mapping[str, Any], invariant: bool = False) -> di
 
     Nothing is tuned by trial. Left to itself, it would compile its 92 tiles for all M at the first call.
     """
-    # Or else an import starts processes, to look for what it needs, that may run beside what is timed.
+    # Otherwise an import starts processes to search for dependencies, which may run during timing.
     os.environ.setdefault("HUMMING_DISABLE_PARALLEL_BUILD", "1")
     import torch
     from humming.schema.modelopt import ModeloptNvfp4WeightSchema
@@ -89,13 +89,13 @@ def quantize(case: Case, inputs: Arrays, outputs: Arrays) -> None:
 
 
 def _factor(case: Case, given: Mapping[str, Any]) -> Any:
-    """What makes the sum the output, (1,) float32: both amaxes by 1 / (6 * 6 * e4m3_max * e4m3_max), in this order."""
+    """The factor of the sum, (1,) float32: both amaxes times 1 / (6 * 6 * e4m3_max * e4m3_max), in this order."""
     codes = np.float32(6 * 6 * case.flags.a_e4m3_max * case.flags.b_e4m3_max)
     return given["a_amax"] * given["b_amax"] * float(np.float32(1) / codes)
 
 
 def _decoded(data: Any, scale_inv: Any) -> Any:
-    """Codes times their scales, exact in float32: (lines, K) of packed (lines, K/2) and compact scales."""
+    """Codes times their scales, exact in float32: (lines, K) from packed codes (lines, K/2) and compact scales."""
     import torch
 
     values = torch.tensor((0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6), device=data.device)

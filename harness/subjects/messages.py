@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-ACCESS = "access "  # begins the kind of an error that the emulator found; the rest is its kind of fault
+ACCESS = "access "  # prefix of the kind of an emulator error; the fault's kind follows
 LARGEST = 1 << 20  # bytes of an answer; the longest in use are a few hundred
 _HEAD = struct.Struct("<Q")
 _MOST_FILES = 4
@@ -23,7 +23,7 @@ def send_request(to: socket.socket, request: Any, files: Sequence[int] = ()) -> 
 
 
 def read_request(source: socket.socket) -> tuple[Any, list[int]]:
-    """A request and the descriptors that came with it. Raises EOFError at the end."""
+    """Read a request and its file descriptors. Raises EOFError at the end."""
     head, files, _, _ = socket.recv_fds(source, _HEAD.size, _MOST_FILES)
     (size,) = _HEAD.unpack(head or _exactly(source, _HEAD.size, None))
     return pickle.loads(_exactly(source, size, None)), files
@@ -35,9 +35,9 @@ def send_answer(to: socket.socket, answer: dict[str, Any]) -> None:
 
 
 def read_answer(source: socket.socket, seconds: float | None) -> dict[str, Any]:
-    """An answer of a process that is not to be trusted.
+    """Read an answer from an untrusted process.
 
-    Raises TimeoutError if it takes longer, EOFError if the process is gone, ValueError if it is none.
+    Raises TimeoutError if it takes longer, EOFError if the process is gone, ValueError if it is malformed.
     """
     until = None if seconds is None else time.monotonic() + seconds
     (size,) = _HEAD.unpack(_exactly(source, _HEAD.size, until))

@@ -21,28 +21,29 @@ from harness.subjects.audit.violations import Violation, ViolationError
 
 PATIENCE = 240.0  # seconds for one request; the first call of a subject may compile
 LONGEST_TEXT = 600  # characters of a sentence from a subject
-_ENDING = 10.0  # seconds that a killed process may take to be gone
-_OURS = ("PYTEST_", "HARNESS_", "COV_")  # beginnings of the environment variables that a subject does not get
+_ENDING = 10.0  # seconds that a killed process may take to end
+_OURS = ("PYTEST_", "HARNESS_", "COV_")  # prefixes of environment variables that are hidden from a subject
 _OFFENCES = {str(each): each for each in (Violation.RAISES, Violation.DECLINES_LATE, Violation.READS_ORACLE)}
 _ERRORS = {"launch": LaunchError, "compile": CompileError}
 
 
 class Child:
-    """Starts the process of a subject when it is first asked, and a new one after `end`.
+    """A subject's process, started at the first request and again after `end`.
 
-    A process lives from case to case. Whatever breaks off a request is a ViolationError, and ends the process.
+    A process lives from case to case. If a request breaks off for any reason, a ViolationError is raised and the
+    process is ended.
     """
 
     def __init__(self, name: str, patience: float = PATIENCE):
         self.name, self.patience = name, patience
-        self.kept: list[Any] = []  # memory that the process has open
+        self.kept: list[Any] = []  # whether the process has mapped memory
         self._gpu: dict[str, Any] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
         self._finalizer: weakref.finalize | None = None
 
     def load(self) -> tuple[dict[str, str], frozenset[str]]:
-        """What the subject needs, and the conventions it declares. Raises UsageError if it cannot be loaded."""
+        """Load the subject; returns its needs and declared conventions. Raises UsageError if it cannot be loaded."""
         self.end()
         try:
             said = self._start()
@@ -55,7 +56,7 @@ class Child:
         raise UsageError(f"{self.name} cannot be imported: its process does not say what it needs")
 
     def refuses(self, case: Case) -> str:
-        """Why the subject does not take a case, empty if it does."""
+        """Why the subject does not take a case; empty if it does."""
         reason = self.ask("refuses", case=case).get("reason")
         if not isinstance(reason, str):
             raise ViolationError(Violation.FORGES, f"the process of {self.name} does not say whether it takes a case")
@@ -67,20 +68,23 @@ class Child:
             self.ask("use_gpu", **gpu)
 
     def ask(self, operation: str, /, files: Sequence[int] = (), **given: Any) -> dict[str, Any]:
-        """Have the process do something. Raises ViolationError, LaunchError, CompileError or UsageError."""
+        """Send the process a request and return its answer.
+
+        Raises ViolationError, LaunchError, CompileError or UsageError.
+        """
         if self._process is None:
             self._start()
         return self._asked(operation, files, given)
 
     def release(self) -> None:
-        """Have the process close the memory that it has open."""
+        """Make the process unmap its memory."""
         if self.kept and self._process is not None:
-            with suppress(ViolationError, LaunchError):  # it is gone, and its memory with it
+            with suppress(ViolationError, LaunchError):  # the process is gone, and its mappings with it
                 self.ask("close")
         self.kept.clear()
 
     def end(self) -> None:
-        """End the process, with all that it started."""
+        """End the process and all processes that it started."""
         if self._process is not None:
             self._finalizer()
             self._process = self._socket = None
@@ -134,7 +138,7 @@ class Child:
 
 
 def checked(name: str, answer: Mapping[str, Any], token: str, loading: bool = False) -> dict[str, Any]:
-    """What an answer says. Raises the error that it tells of, and ValueError for an answer to another request."""
+    """The content of an answer. Raises the error that it reports, and ValueError for an answer to another request."""
     if answer.get("token") != token:
         raise ValueError("an answer to nothing that it was asked")
     match answer:
@@ -159,7 +163,7 @@ def shown(text: object) -> str:
 
 
 def environment(own: Mapping[str, str]) -> dict[str, str]:
-    """The variables of a subject's process: ours without those of the run, and the path that modules come from."""
+    """The environment of a subject's process: ours without the run's variables, plus the module search path."""
     found = {name: value for name, value in own.items() if not name.startswith(_OURS)}
     return found | {"PYTHONPATH": os.pathsep.join(each or str(Path.cwd()) for each in sys.path)}
 

@@ -19,14 +19,14 @@ from harness.jit.geometry import Grid
 from harness.subjects.process import Child
 from harness.subjects.shared import HostBlock, Place, SharedMemory, needed
 
-GRACE = 0.02  # seconds after which nothing may arrive any more
+GRACE = 0.02  # seconds; no write may arrive later
 
 _NUMBERS = count()
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How a subject sees an array of a case. dtype: NumPy name; shape"""
+    """A subject's view of an array: its shape and dtype (NumPy name)."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -41,7 +41,7 @@ class SubjectProgram:
     kernels: tuple[Compiled, ...] = ()
     grids: tuple[Grid, ...] = ()
     early: tuple[int, ...] = ()
-    bf16 = "bfloat16"  # the dtype of a bf16 array
+    bf16 = "bfloat16"  # the dtype of bf16 arrays here
     has_streams = False
     block_type: ClassVar[type[HostBlock]] = HostBlock
 
@@ -75,7 +75,7 @@ class SubjectProgram:
                 guarded.poison(byte)
 
     def twin(self) -> SubjectProgram:
-        """The same on other memory."""
+        """The same program on other memory."""
         return type(self)(self._child, self.libraries[0], self.case, *self._given)
 
     def put(self, inputs: Mapping[str, np.ndarray]) -> None:
@@ -87,7 +87,7 @@ class SubjectProgram:
         return self.outcome(poison)
 
     def run_behind_work(self, poison: int) -> Outcome | None:
-        """Run behind work that keeps the stream busy; None where there are no streams."""
+        """Run behind work that keeps the stream busy; None if there are no streams."""
         return None
 
     def synchronize(self) -> None:

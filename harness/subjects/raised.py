@@ -1,11 +1,11 @@
-"""What a function of somebody else's raised, in a line."""
+"""Describe on one line what other people's code raised."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from traceback import extract_tb
 
-# What a function raises in order to say "not me": ours, Python's, pytest's and unittest's, none of them imported.
+# Names of exceptions that mean "not me": ours, Python's, pytest's and unittest's, none of them imported.
 _DECLINING = {"NotCapable", "NotImplementedError", "Skipped", "XFailed", "SkipTest"}
 
 
@@ -15,7 +15,7 @@ def declines(error: BaseException) -> bool:
 
 
 def describe(error: BaseException) -> str:
-    """`raised ValueError at mine.py:12: the sentence`"""
+    """Text such as `raised ValueError at mine.py:12: the sentence`."""
     frames = extract_tb(error.__traceback__)
     where = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
     return f"raised {type(error).__name__}{where}: {' '.join(str(error).split())}"

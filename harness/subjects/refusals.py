@@ -1,4 +1,4 @@
-"""What a subject refuses, by its own word: asked of a case before there are data, and held to it afterwards."""
+"""A subject's own refusals: it is asked about each case before there are data, and held to its answer afterwards."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from harness.subjects.subject import Subject
 
 
 class Refusals:
-    """The answers of one subject. The first that it gives on a case stands.
+    """The answers of one subject. Its first answer on a case is final.
 
-    An answer that changes is a violation, and so is a case that is refused for the first time after the subject has
-    seen data, be they another case's.
+    A changed answer is a violation, and so is a first refusal after the subject has seen any data, even another case's.
     """
 
     def __init__(self, subject: Subject):
@@ -24,7 +23,7 @@ class Refusals:
         self._violations: dict[Case, ViolationError] = {}
 
     def freeze(self, cases: Iterable[Case]) -> None:
-        """Ask of all cases before any runs; a violation is that of its case alone."""
+        """Ask about all cases before any runs; a violation then counts only for its own case."""
         for case in cases:
             try:
                 self.of(case)

@@ -19,12 +19,12 @@ from harness.contract.field import Field, round_up
 from harness.device.memory import ALIGNMENT, GUARD, Guarded, Memory
 from harness.errors import LaunchError
 
-WHOLE = 2 << 20  # bytes that the driver hands out at once; a smaller allocation would share them with others
+WHOLE = 2 << 20  # bytes of the driver's allocation unit; a smaller allocation would share one with other memory
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where an array lies in a block. offset: in bytes; dtype: NumPy name; shape"""
+    """The place of an array in a block. offset: in bytes; dtype: NumPy name"""
 
     offset: int
     dtype: str
@@ -48,18 +48,18 @@ class HostBlock:
     def _allocated(self) -> tuple[Any, tuple[int, ...]]:
         number = os.memfd_create("subject", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(number, self.nbytes)
-        # Reading what somebody has cut off would kill this process.
+        # Sealed against shrinking, because reading truncated memory would kill this process.
         fcntl.fcntl(number, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
         return attached(self.nbytes, number), (number,)
 
     def close_passed(self) -> None:
-        """Keep the memory alone, once its descriptor has been passed on."""
+        """Close the descriptor once it has been passed on; the memory stays."""
         for number in self.passed:
             os.close(number)
         self.passed = ()
 
     def empty(self, nbytes: int, dtype: Any = np.uint8) -> Any:
-        """The next bytes, in the place of a module's `empty`."""
+        """Allocate the next bytes of the block; replaces a module's `empty`."""
         start, self._used = self._used, self._used + round_up(nbytes, ALIGNMENT)
         return self.bytes[start : start + nbytes]
 
@@ -68,7 +68,7 @@ class HostBlock:
 
 
 class CudaBlock(HostBlock):
-    """Raises LaunchError where CUDA cannot share memory between processes."""
+    """A block of GPU memory. Raises LaunchError if CUDA cannot share memory between processes."""
 
     def _allocated(self) -> tuple[Any, tuple[int, ...]]:
         self.nbytes = round_up(self.nbytes, WHOLE)
@@ -87,7 +87,7 @@ class SharedMemory(Memory):
 
 
 def needed(sizes: Sequence[int], fields: Mapping[str, Field]) -> int:
-    """Bytes of a block for one copy. sizes: of the inputs"""
+    """The bytes of a block for one copy. sizes: the inputs'"""
     outputs = [2 * GUARD + field.allocated for field in fields.values()]
     return sum(round_up(nbytes, ALIGNMENT) for nbytes in (*sizes, *outputs))
 
@@ -98,7 +98,7 @@ def attached(nbytes: int, number: int) -> np.ndarray:
 
 
 def exported(nbytes: int) -> tuple[Any, bytes]:
-    """Memory of the GPU, of no pool, and its handle for another process."""
+    """Allocate GPU memory outside of any pool; returns it with its handle for another process."""
     import cupy
 
     try:
@@ -110,7 +110,7 @@ def exported(nbytes: int) -> tuple[Any, bytes]:
 
 
 def imported(nbytes: int, handle: bytes) -> Any:
-    """Another process's memory of the GPU."""
+    """Map another process's GPU memory."""
     import cupy
 
     owner = cupy.cuda.UnownedMemory(cupy.cuda.runtime.ipcOpenMemHandle(handle), nbytes, None)
@@ -118,7 +118,7 @@ def imported(nbytes: int, handle: bytes) -> Any:
 
 
 def returned(block: Any) -> None:
-    """Give back what `imported` gave."""
+    """Unmap memory from `imported`."""
     import cupy
 
     cupy.cuda.runtime.ipcCloseMemHandle(block.data.ptr)

@@ -33,7 +33,7 @@ def current(stream: Any) -> Iterator[Any]:
     """Make a CuPy stream the current one of CuPy and of torch."""
     import torch
 
-    # torch cannot wrap the stream of address 0.
+    # torch cannot wrap the stream with address 0.
     theirs = torch.cuda.ExternalStream(stream.ptr) if stream.ptr else torch.cuda.default_stream()
     with stream, torch.cuda.stream(theirs):
         yield stream
@@ -48,15 +48,15 @@ class Graph:
 
         self._graph, self._pool = torch.cuda.CUDAGraph(), cupy.cuda.MemoryPool()
         with warnings.catch_warnings(), current(stream), cupy.cuda.using_allocator(self._pool.malloc):
-            warnings.simplefilter("ignore")  # torch warns of an empty graph; verification finds its outputs unwritten
-            # Relaxed, because CuPy asks the driver for memory while it is captured.
+            warnings.simplefilter("ignore")  # of an empty graph; verification finds its outputs unwritten
+            # Relaxed, because CuPy allocates from the driver during the capture.
             torch.cuda.synchronize()
             self._graph.capture_begin(capture_error_mode="relaxed")
             try:
                 for call in calls:
                     call()
             except BaseException:
-                with suppress(RuntimeError):  # of a capture that the error has spoiled
+                with suppress(RuntimeError):  # the error has invalidated the capture
                     self._graph.capture_end()
                 raise
             self._graph.capture_end()
@@ -67,7 +67,7 @@ class Graph:
 
 
 def hold(stream: Any, target: str) -> None:
-    """Keep a stream busy for HOLD_NS, so that work which does not wait for it is done before."""
+    """Keep a stream busy for HOLD_NS, so that work that does not wait for the stream finishes first."""
     with stream:
         _holder(target)((1,), (1,), (np.uint64(HOLD_NS),))
 

@@ -1,7 +1,7 @@
-"""A subject: found by its name, with what it needs, refuses and does otherwise.
+"""A subject, found by name, with its needs, refusals and conventions.
 
-`start` has a process of its own load it. `load` does so in this process, which only that process does, and what
-compares public implementations with ours.
+`start` loads it in a process of its own. `load` loads it in this process; only a subject's own process and the
+comparison of public implementations do that.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Subject:
 
     name: as the command line spells it; version: of its packages, and a digest of its source
     child: the process that it runs in; None if it was loaded into this one
-    triton_target: as what its kernels of Triton are emulated where there is no GPU; empty if it has none
+    triton_target: the architecture that its Triton kernels are emulated as if there is no GPU; empty if it has none
     mends: known defects, each with a context in which the package runs without it
     """
 
@@ -52,7 +52,7 @@ class Subject:
         return f"{self.name} ({self.version})"
 
     def absent(self) -> str:
-        """Name what is not installed and how to install it; empty if nothing is missing."""
+        """A sentence on a missing package and how to install it; empty if nothing is missing."""
         missing = [line for name, line in self.needs.items() if not _version(name)]
         return f"subject {self.name} is not installed; `{'`, `'.join(missing)}`" if missing else ""
 
@@ -72,7 +72,7 @@ def load(name: str) -> Subject:
     if not callable(quantize):
         choices = [key for key, value in vars(module).items() if inspect.isfunction(value)]
         raise UsageError(f"{stem} has no function {function!r}{nearest(function, choices)}")
-    if inspect.isclass(quantize):  # for a subject that keeps something from call to call
+    if inspect.isclass(quantize):  # the subject is a class that keeps state from call to call
         quantize = quantize()
     needs = dict(getattr(module, "NEEDS", {}))
     return Subject(
@@ -88,7 +88,10 @@ def load(name: str) -> Subject:
 
 
 def _conventions(name: str, declared: Iterable[str]) -> frozenset[str]:
-    """Raises UsageError for a name that is no convention's: it would allow nothing, and nobody would see why."""
+    """Check declared names.
+
+    Raises UsageError for an unknown convention, which would otherwise silently allow nothing.
+    """
     known = [str(convention) for convention in Convention]
     if isinstance(declared, str):
         raise UsageError(f"CONVENTIONS of subject {name} is {declared!r} alone; give a tuple or a set of names")
@@ -99,7 +102,7 @@ def _conventions(name: str, declared: Iterable[str]) -> frozenset[str]:
 
 
 def start(name: str, child: Any) -> Subject:
-    """As `load`, in the process `child`; this one runs no line of its module. Raises UsageError."""
+    """Load the subject in the process `child`; no line of its module runs in this process. Raises UsageError."""
     needs, conventions = child.load()
 
     def quantize(*_: Any) -> None:
@@ -148,7 +151,7 @@ def _import(stem: str) -> ModuleType:
         raise UsageError(f"{stem} cannot be imported: {missing}; put its own imports into its functions") from None
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # whatever its author let it raise; a skip of pytest is no Exception
+    except BaseException as error:  # the module may raise anything; pytest's skip is not an Exception
         raise UsageError(f"{stem} cannot be imported: {type(error).__name__}: {error}") from None
 
 

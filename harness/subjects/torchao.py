@@ -42,7 +42,7 @@ def call(case: Case, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def quantize_with(nvfp4_quantize: Any, case: Case, given: dict[str, Any]) -> dict[str, Any]:
-    """Both directions, or one; the transposed one from a transposed copy, because it takes contiguous input only."""
+    """Quantize one or both directions; columnwise from a transposed copy, because it only takes contiguous input."""
     x = given["input"]
     known = [value for name, value in given.items() if name.endswith("_amax")]
     amax = known[0].reshape(()) if known else x.abs().max().float()

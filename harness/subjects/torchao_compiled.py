@@ -15,7 +15,7 @@ refuses = torchao.refuses
 
 
 def call(case: Case, given: dict[str, Any]) -> dict[str, Any]:
-    """Quantize tensors of torch; the first call of a shape compiles, which takes long."""
+    """Quantize torch tensors; the first call for a shape compiles, which takes long."""
     return torchao.quantize_with(_compiled(), case, given)
 
 

@@ -1,4 +1,4 @@
-"""torchao's kernel of Triton that brings scales into tiles. https://pypi.org/project/torchao"""
+"""torchao's Triton kernel that swizzles scales into tiles. https://pypi.org/project/torchao"""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def refuses(case: Case) -> str:
 
 @cache
 def _kernel() -> Callable[[Any], Any]:
-    """Its function, which it defines only where torch finds a GPU for Triton."""
+    """The package's function, which it only defines if torch finds a GPU for Triton."""
     from torch.utils import _triton
 
     before, _triton.has_triton = _triton.has_triton, lambda: True

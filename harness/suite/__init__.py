@@ -1,5 +1,6 @@
 """From `suites/S.yaml` to cases, and from a case to what it draws and launches.
 
-What may stand in a suite and what is wrong with it, covers, shapes, stages of pipelines, operands of products, launches
-in order; the bytes it moves and the least time these take. May import `contract/`, `inputs/`, `oracles/` and `jit/`.
+The folder has the schema of suites and its checks, covers, shapes, stages of pipelines, operands of products, launches
+in order, and the bytes that a case moves with the least time that takes. May import `contract/`, `inputs/`, `oracles/`
+and `jit/`.
 """

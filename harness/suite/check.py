@@ -1,6 +1,6 @@
-"""What a schema cannot say of a suite: flags and values that exist, shapes that fit, inputs and files that are there.
+"""Checks of a suite beyond its schema: flags and values exist, shapes fit, inputs and files exist.
 
-An `…_error` function gives the sentence about what is wrong, or None.
+An `…_error` function returns a sentence about what is wrong, or None.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ def block_axes(file: SuiteFile, block: Block) -> dict[str, list[FlagValue]]:
 
 
 def check(file: SuiteFile, document: Document, stem: str, root: Path, own: bool = False) -> None:
-    """Raise SuiteError, with its line, for the first thing that is wrong. own: whether it lies outside of the tree"""
+    """Raise SuiteError, with the line, for the first mistake.
+
+    own: whether the suite is a user's, outside of the tree
+    """
     for route, error in itertools.chain(_errors(file, stem, root), () if own else _complete_errors(file)):
         if error is not None:
             raise SuiteError(document.where(*route), error)
@@ -74,7 +77,7 @@ def _errors(file: SuiteFile, stem: str, root: Path) -> Errors:
 
 
 def _complete_errors(file: SuiteFile) -> Errors:
-    """What a suite of the harness has and another may lack."""
+    """Errors for keys that a suite of the harness must have and a user's may lack."""
     if not file.contract:
         yield (), "the suite lacks the key 'contract'"
     for name in REQUIRED_SETS:
@@ -119,7 +122,7 @@ def block_errors(file: SuiteFile, route: Route, block: Block, root: Path) -> Err
 
 
 def input_error(name: str, root: Path) -> str | None:
-    """The input is a named distribution, or a tensor in a file that exists (relative to `root`)."""
+    """A sentence unless the input is a named distribution, or a tensor in an existing file (relative to `root`)."""
     if not name.startswith(tensor_file.PREFIX):
         known = [known for known, _ in draw.names()]
         return None if name in known else f"there is no input '{name}'{nearest(name, known)}"
@@ -144,14 +147,14 @@ def _file_error(name: str, root: Path) -> str | None:
 
 
 def _no_block_has(file: SuiteFile, shape: str) -> str | None:
-    """An excuse for a shape that no case has, or that ids spell otherwise, would excuse nothing."""
+    """A sentence if an entry's shape matches no case, or ids spell it differently, so that it would excuse nothing."""
     listed = [each for blocks in file.sets.values() for block in blocks for each in block.shapes]
     spelled = set(map(_spelled, listed))
     return None if shape in spelled else f"no case has the shape '{shape}'{nearest(shape, sorted(spelled))}"
 
 
 def _spelled(shape: Shape) -> str:
-    """A shape as ids have it; one that is none, which its block is told of, stays as it is."""
+    """A shape as ids spell it; an illegal shape is returned unchanged, because its block reports it."""
     try:
         return shapes.canonical(shape) if isinstance(shape, str) else "x".join(map(str, shape))
     except ContractError:

@@ -9,16 +9,16 @@ from pathlib import Path
 from harness import files
 from harness.inputs import tensor_file
 
-_PLAIN = re.compile(r"[\w/=,+*.:#@-]*", re.ASCII)  # what make hands to a shell as it is
+_PLAIN = re.compile(r"[\w/=,+*.:#@-]*", re.ASCII)  # text that make passes to a shell unchanged
 
 
 def quoted(case_id: str) -> str:
-    """A case id as a word of shell, always in quotes, because ids have commas and stars in them."""
+    """A case id as a shell word, always quoted, because ids contain commas and stars."""
     return "'" + case_id.replace("'", "'\"'\"'") + "'"
 
 
 def recipe_dir_option(case_id: str) -> str:
-    """` --recipe-dir DIR` for a case of an own recipe, for commands that are shown; empty for ours."""
+    """The text ` --recipe-dir DIR` in shown commands for a case of a user's recipe; empty for ours."""
     folder = files.recipe_dir(case_id.partition("/")[0])
     if folder is None:
         return ""
@@ -27,18 +27,18 @@ def recipe_dir_option(case_id: str) -> str:
 
 
 def verify_command(case_id: str, verb: str = "verify", subject: str = "", device: str = "") -> str:
-    """The command line that verifies one case again, or that does what `verb` says.
+    """The command line that verifies one case again, or runs another command, `verb`, on it.
 
     subject: what ran in place of our kernels, as `--subject` takes it
-    device: the one that it takes, where `auto` is another
+    device: named if `auto` would choose another one
 
-    It is make's only where make runs: in the root of a checkout, for a case and a subject of the repository.
+    It is a make command only in the root of a checkout, for a case and a subject of the repository.
     """
     own = recipe_dir_option(case_id)
-    card = subject.endswith((".yaml", ".yml"))  # a card is the user's, as the folder is that it lies in
+    card = subject.endswith((".yaml", ".yml"))  # a card is a user's file
     theirs = own or card or f"/{tensor_file.PREFIX}/" in case_id
     if theirs or files.INSTALLED or Path.cwd() != files.ROOT or not _PLAIN.fullmatch(case_id + subject):
-        recipe = f" {case_id.partition('/')[0]}" if card else ""  # or all that the card does not run are refused
+        recipe = f" {case_id.partition('/')[0]}" if card else ""  # because the card would refuse other recipes
         named = f" --subject {shlex.quote(subject)}" if subject else ""
         chosen = f" --device {device}" if device else ""
         return f"harness {verb}{recipe}{own}{named}{chosen} --case {quoted(case_id)}"
@@ -47,5 +47,5 @@ def verify_command(case_id: str, verb: str = "verify", subject: str = "", device
 
 
 def without_commands(story: str, commands: str = "trace|reproduce") -> str:
-    """A story without the commands that trace and reproduce it, where they would see other bytes."""
+    """A story without the commands to trace and reproduce it, for cases where these would see other bytes."""
     return re.sub(rf"^ *(?:{commands}):? .*\n?", "", story, flags=re.MULTILINE).rstrip()

@@ -1,4 +1,4 @@
-"""The key `corners` of a suite: which problems cases are the end of, and what is wrong with an entry."""
+"""The key `corners` of a suite: the larger problems that end in a case, and checks of its entries."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from harness.errors import ContractError, UsageError
 from harness.suite import flag_values, shapes
 from harness.suite.schema import Corner, Shape, SuiteFile
 
-TILE = 128  # lines; block scales are padded to as many
+TILE = 128  # lines; block scales are padded to a multiple of it
 
 
 def corners(file: SuiteFile, case: Case) -> list[Problem]:
-    """The larger problems of which the emulator also makes the case the end."""
+    """The larger problems that the emulator also runs, with the case as their last rows and columns."""
     entries = [each for each in file.corners if each.shape == case.shape and flag_values.holds(each.when, case.flags)]
     return [shapes.problem(file, shape, case.flags) for each in entries for shape in each.tensors]
 
 
 def errors(file: SuiteFile, entry: Corner) -> Iterator[tuple[int, str | None]]:
-    """The number of each larger shape and what is wrong with it, if anything."""
+    """Yield the number of each larger shape of an entry, and a sentence if something is wrong with it, else None."""
     for number, larger in enumerate(entry.tensors):
         yield number, _error(file, entry, larger)
 

@@ -14,8 +14,8 @@ Partial = tuple[int | None, ...]
 Pair = tuple[tuple[int, int], tuple[int, int]]  # (axis, value) twice, the lower axis first
 Refused = Callable[[Partial], bool]
 
-MOST_ROWS = 20_000  # combinations of a block, or pairs of values; the largest block here has a fourth
-MOST_CALLS = 30_000  # of `refused` for one cover; the hardest one here takes 3,000
+MOST_ROWS = 20_000  # combinations of a block, or pairs of values; four times those of the largest block here
+MOST_CALLS = 30_000  # calls of `refused` for one cover; the hardest one here takes 3,000
 
 
 class TooManyError(Exception):
@@ -44,7 +44,7 @@ def pairs(sizes: Sequence[int]) -> Iterator[Pair]:
 
 
 def partial(pair: Pair, width: int) -> Partial:
-    """A pair as a combination of `width` axes, all others open."""
+    """A pair as a combination of `width` axes, with all other axes open."""
     chosen = dict(pair)
     return tuple(chosen.get(axis) for axis in range(width))
 

@@ -10,10 +10,10 @@ from harness.suite.suite_file import file_of
 
 
 def declared(case: Case, field: str) -> bool:
-    """Whether the suite of the case says so of this field."""
+    """Whether the case's suite declares that this field has few different values."""
     try:
         entries = file_of(case.recipe).degenerate
-    except UsageError:  # a case of no suite
+    except UsageError:  # the case has no suite
         return False
     return any(covers(entry, case, field) for entry in entries)
 

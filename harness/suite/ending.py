@@ -1,4 +1,4 @@
-"""How processes end: by a signal as by Ctrl-C, and with the process that began them."""
+"""How processes end: a signal acts like Ctrl-C, and a process ends with its parent."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ import weakref
 from types import FrameType
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_AT_ONCE = 1.0  # seconds in which a signal that comes again is the same one, sent to a group and handed down, too
-_LATER = 0.02  # seconds, in which a finalizer may have ended
+_AT_ONCE = 1.0  # seconds; within them a repeated signal is the same one, sent to the group and also forwarded
+_LATER = 0.02  # seconds until a finalizer has probably ended
 _WEAK = (weakref.__file__, _weakrefset.__file__)
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)
 
 
 def interrupt_by_signals() -> None:
-    """Have the signals that end a process raise KeyboardInterrupt, so that it ends what it began and says how to go on.
+    """Make the signals that end a process raise KeyboardInterrupt, so that it cleans up and says how to resume.
 
-    A SIGHUP that is ignored, as `nohup` has it, stays so. Does nothing in another thread than the first.
+    A SIGHUP that is ignored, as under `nohup`, stays ignored. Does nothing outside of the main thread.
     """
     last = -_AT_ONCE
-    waits = False  # whether an interrupt waits for the end of a finalizer; a lock could be held where a signal comes
+    waits = False  # whether an interrupt waits for a finalizer; no lock, because the interrupted code may hold it
 
     def send_again(number: int) -> None:
-        # Until the handler has noticed: a signal just before a call that blocks is too early.
+        # Repeat until the handler has run, because a signal just before a blocking call does not interrupt it.
         while waits:
             time.sleep(_LATER)
             if waits:
@@ -37,7 +37,7 @@ def interrupt_by_signals() -> None:
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         nonlocal last, waits
-        if _in_finalizer(frame):  # where Python ignores what is raised, and the interrupt would be lost
+        if _in_finalizer(frame):  # Python ignores exceptions there, so the interrupt would be lost
             if not waits:
                 waits = True
                 threading.Thread(target=send_again, args=(number,), daemon=True).start()
@@ -54,7 +54,7 @@ def interrupt_by_signals() -> None:
 
 
 def _in_finalizer(frame: FrameType | None) -> bool:
-    """Whether a frame is of a `__del__`, or of what weak references call, or below one."""
+    """Whether a frame runs in a `__del__` or in a callback of a weak reference."""
     while frame is not None:
         if frame.f_code.co_name == "__del__" or frame.f_code.co_filename in _WEAK:
             return True
@@ -63,14 +63,14 @@ def _in_finalizer(frame: FrameType | None) -> bool:
 
 
 def end_with_parent(parent: int) -> None:
-    """In a process that has just begun: be killed when the process that began it, `parent`, ends, however that ends."""
+    """Call it in a new process: the kernel then kills this process when `parent` ends, in whatever way."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it has ended already, and no signal will come
+    if os.getppid() != parent:  # the parent has already ended, so no signal will come
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def serve_parent() -> None:
-    """The same in a process of a pool, whose parent alone says that it was interrupted."""
+    """`end_with_parent` for a process of a pool, which ignores Ctrl-C because its parent reports the interrupt."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)

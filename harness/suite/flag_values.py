@@ -1,4 +1,4 @@
-"""Flags and their values: which hold, which are excluded, and a sentence about those that a suite does not have."""
+"""Flags and their values: which conditions hold, which combinations are excluded, and sentences about unknown ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def holds(when: Mapping[str, Sequence[FlagValue]], flags: Mapping[str, FlagValue
     """Whether every flag of `when` is among `flags` and has one of its values."""
     for flag, values in when.items():
         value = flags.get(flag)
-        # As `position`, without its call: this is asked millions of times while sets are expanded.
+        # `position` inlined, because this runs millions of times while sets are expanded.
         for other in values:
             if other == value and type(other) is type(value):
                 break
@@ -26,7 +26,7 @@ def holds(when: Mapping[str, Sequence[FlagValue]], flags: Mapping[str, FlagValue
 
 
 def launched(launch: Launch, flags: Mapping[str, FlagValue]) -> bool:
-    """Whether a launch belongs to a case with these flags, whatever its rows."""
+    """Whether a launch belongs to a case with these flags, for any number of rows."""
     return holds(launch.when, flags) and not (launch.unless and holds(launch.unless, flags))
 
 
@@ -36,7 +36,7 @@ def launch_axes(file: SuiteFile) -> dict[str, list[FlagValue]]:
 
 
 def launch_flags(file: SuiteFile, case: Case) -> Flags:
-    """The flags of a case as its launches see them."""
+    """The flags of a case for its launches, which may include `edges`."""
     if not file.tile:
         return case.flags
     extents = case.problem.grid_extents
@@ -55,10 +55,10 @@ def refusal(file: SuiteFile, flags: Mapping[str, FlagValue]) -> str | None:
 def refusal_of_row(
     file: SuiteFile, axes: Mapping[str, Sequence[FlagValue]]
 ) -> Callable[[Sequence[int | None]], str | None]:
-    """`refusal` of a row that has the number of a value for each axis, or None; what follows in it is no flag."""
+    """Make `refusal` for rows: the number of a value, or None, for each axis; further entries of a row are ignored."""
     exclusions = []
     for exclusion in file.exclude:
-        # A flag that is no axis has no value that could hold.
+        # An exclusion with a flag that is no axis can never hold.
         if all(flag in axes for flag in exclusion.when):
             numbers = [
                 (
@@ -88,7 +88,7 @@ def errors(
     when: Mapping[str, Sequence[FlagValue]],
     axes: Mapping[str, Sequence[FlagValue]] | None = None,
 ) -> Errors:
-    """Unknown flags and values among those that are named at a route. axes: those of the file, if absent"""
+    """Yield errors for unknown flags and values at a route of the file. axes: by default the file's"""
     for flag, values in when.items():
         yield (*route, flag), flag_error(file, flag, axes)
         for index, value in enumerate(values):
@@ -103,7 +103,7 @@ def flag_error(file: SuiteFile, flag: str, axes: Mapping[str, Sequence[FlagValue
 def value_error(
     file: SuiteFile, flag: str, value: FlagValue, axes: Mapping[str, Sequence[FlagValue]] | None = None
 ) -> str | None:
-    """The flag must exist."""
+    """A sentence if the flag does not have this value, else None. The flag must exist."""
     values = (axes or file.axes)[flag]
     if position(value, values) is not None:
         return None

@@ -1,6 +1,6 @@
 """The high-precision tensors of a GEMM, D (M, N) = A (M, K) * B (N, K)^T: their extents, and how they are drawn.
 
-A grouped GEMM has those of its groups, one below the other. An operand that the flag `layout` reads through its
+A grouped GEMM has its groups' operands one below the other. An operand that the flag `layout` reads through its
 columnwise copy was quantized the other way round, as (K, M) or (K, N).
 """
 
@@ -15,12 +15,12 @@ from harness.inputs.drawn_once import tensor
 from harness.oracles.gemm_packed import INPUTS
 
 COLUMNWISE = {"tn": "", "nn": "b", "nt": "ab"}  # layout → the operands that are read through their columnwise copy
-_PLAIN = "normal"  # the input of C and the bias where that of the operands is bytes, or a file
+_PLAIN = "normal"  # the input for C and the bias if the operands are drawn as bytes or read from a file
 _ORDER = ("a", "b", "c", "bias")
 
 
 def input_extents(case: Case) -> tuple[tuple[int, int], ...]:
-    """(rows, cols) of every tensor that is drawn from the input; the case may be no GEMM."""
+    """(rows, cols) of every tensor that is drawn from the input; also for cases that are no GEMM."""
     if not case.is_gemm:
         return case.problem.grid_extents
     return tuple(extents for group in case.parts for extents in _operand_extents(group).values())
@@ -36,7 +36,7 @@ def _operand_extents(case: Case) -> dict[str, tuple[int, int]]:
 def shape_of_tensors(layout: str, a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int, int]:
     """(M, K, N) of the product of two tensors as they are quantized. Raises ContractError if they have no K in common.
 
-    a, b: (rows, cols); one that the layout reads through its columnwise copy has K rows
+    a, b: (rows, cols); an operand that the layout reads through its columnwise copy has K rows
     """
     transposed = COLUMNWISE[layout]
     (m, k), (n, other) = (extents[::-1] if name in transposed else extents for name, extents in (("a", a), ("b", b)))

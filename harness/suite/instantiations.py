@@ -28,7 +28,7 @@ class Job:
 
 
 def instantiations(sets: Sequence[str], arches: Sequence[str], recipes: Sequence[str] = ()) -> list[Job]:
-    """What the named sets, or all, of every suite or some run: each instantiation once for each architecture."""
+    """The instantiations that the named sets (or all) of some suites (or all) run, each once for each architecture."""
     jobs: dict[tuple[str, str], Job] = {}
     for case in _cases(sets, recipes):
         for step in (*plan(case), *plan(case, fits=lambda step: True)):
@@ -41,7 +41,7 @@ def instantiations(sets: Sequence[str], arches: Sequence[str], recipes: Sequence
 
 
 def _cases(sets: Sequence[str], recipes: Sequence[str]) -> Iterable[Case]:
-    """Cases of the sets with different launches: neither input nor mode chooses a kernel."""
+    """The cases of the sets that may differ in launches; input and mode are ignored, because they choose no kernel."""
     found: dict[tuple[Hashable, ...], Case] = {}
     suites = load_suites(map(suite_path, recipes) if recipes else None)
     known = dict.fromkeys(name for suite in suites for name in suite.sets)
@@ -56,7 +56,7 @@ def _cases(sets: Sequence[str], recipes: Sequence[str]) -> Iterable[Case]:
 
 
 def examine_or_say(job: Job) -> Examined | str:
-    """What the compiler says of an instantiation, or the error."""
+    """The compiler's report on an instantiation, or the error's text."""
     try:
         return examine(job.signature, job.flags, job.arch)
     except CompileError as error:

@@ -27,8 +27,8 @@ Array = TypeVar("Array")
 class Step:
     """One launch of a case, of a kernel or a library call.
 
-    stage: has the case with the launch's extents and numbers
-    flags: of the case, and `edges` where its recipe has tiles
+    stage: its case has the launch's extents and numbers
+    flags: the case's, and `edges` if its recipe has tiles
     scratch: name to bytes, zero before the first launch and after the last; names as the pipeline has them
     workspace: name to bytes, with any contents before the first launch and after the last
     together: True if its CTAs wait for each other, so that all of them must run at once
@@ -93,13 +93,13 @@ def _steps(stage: Stage, kernels: Path, fits: Callable[[Step], bool], suites: Pa
     together = [step for step in steps if step.together]
     chosen = bool(together) and all(fits(step) for step in together)
     ran = [step for step, launch in zip(steps, launches, strict=True) if launch.fits in (None, chosen)]
-    # The first reads what an earlier stage may write, and waits for that too late.
+    # The first launch is never early, because it may read an earlier stage's output before it waits.
     return (replace(step, early=step.early and index > 0) for index, step in enumerate(ran))
 
 
 def _sizes(sizes: Mapping[str, int | str], stage: Stage) -> dict[str, int]:
     case = stage.case
-    # A dense case is one tensor. A GEMM's elements are its output's.
+    # A dense case counts as one tensor, and the elements of a GEMM are its output's.
     elements = sum(itertools.starmap(operator.mul, case.problem.grid_extents))
     extents = {"elements": elements, "num_tensors": 1, **numbers(case)}
     return {stage.key(name): size_of(size, extents) for name, size in sizes.items()}

@@ -1,4 +1,4 @@
-"""Recipes of the user's, in a folder outside of the tree: S.cu, S.py and S.yaml, found by their name like ours."""
+"""A user's recipes, in a folder outside of the tree: S.cu, S.py and S.yaml, found by name like ours."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from harness.oracles import by_recipe
 
 
 def use_recipe_dir(folder: Path) -> tuple[str, ...]:
-    """Have the recipes of a folder found by their names, which it returns.
+    """Make the recipes of a folder known by name, and return their names.
 
     Raises UsageError for a folder without a suite, and for a recipe whose name is taken.
     """
@@ -26,7 +26,7 @@ def use_recipe_dir(folder: Path) -> tuple[str, ...]:
             raise UsageError(f"{folder / name}.yaml: the name '{name}' is taken by a file of {where}; choose another")
     for name in names:
         files.RECIPE_DIRS[name] = folder
-        if (folder / f"{name}.cu").is_file() or (folder / f"{name}.py").is_file():  # a pipeline has neither
+        if (folder / f"{name}.cu").is_file() or (folder / f"{name}.py").is_file():  # a pipeline has neither file
             by_recipe.use(name, folder / f"{name}.py")
     return names
 

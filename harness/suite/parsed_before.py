@@ -1,6 +1,5 @@
-"""What a YAML file was parsed into, kept in the user's cache by its text: the parser takes a second for all suites.
-
-Only what JSON gives back as it was is kept, and nothing of a file with a mistake.
+"""A cache of parsed YAML files in the user's cache folder, by their text: the parser takes a second for all suites.
+Only data that JSON reproduces exactly is kept, and nothing from a file with a mistake.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from harness import private_files
 
 Route = tuple[str | int, ...]
 
-_PARSER = Path(__file__).with_name("yaml_lines.py")  # once it is edited, everything is parsed anew
+_PARSER = Path(__file__).with_name("yaml_lines.py")  # part of the key: editing it invalidates the cache
 
 
 def find(text: str) -> tuple[Any, dict[Route, int]] | None:
-    """Data and lines that were kept of this text, or None."""
+    """The data and lines that were kept for this text, or None."""
     with suppress(OSError):
         content = private_files.read(_folder(), _name(text))
         if content is not None:
@@ -32,10 +31,10 @@ def find(text: str) -> tuple[Any, dict[Route, int]] | None:
 
 
 def keep(text: str, data: Any, lines: Mapping[Route, int]) -> None:
-    """Keep what `find` shall give. A cache that cannot be written keeps nothing."""
+    """Keep data and lines for `find`. If the cache cannot be written, nothing is kept."""
     try:
         content = json.dumps([data, [[list(route), line] for route, line in lines.items()]])
-    except (TypeError, ValueError, RecursionError):  # a date, say, or an alias of what it lies in
+    except (TypeError, ValueError, RecursionError):  # for example a date, or an alias that contains itself
         return
     if json.loads(content)[0] == data:
         with suppress(OSError):

@@ -1,6 +1,6 @@
-"""The bytes that a case moves, and the least time it takes: they at the copy rate, its operations at the peak.
+"""The bytes that a case moves, and the least time it can take: the bytes at the copy rate, its operations at the peak.
 
-Every bound is generous, so that a time below it is no time of this case: work was left out, or the clock was wrong.
+Every bound is generous, so a time below it cannot be right: work was left out, or the clock was wrong.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from harness.suite.stages import is_pipeline, terms
 MEMORY = 1.25
 # Bandwidth of the L2 over the rate of a copy, at most: 5.5 to 7 TB/s are measured on a Hopper.
 L2 = 4.0
-# Operations of a multiprocessor in a clock with its fastest dense matrix type, by NVIDIA's white papers: int8 on 8.0,
+# Operations per multiprocessor and clock for the fastest dense matrix type, by NVIDIA's white papers: int8 on 8.0,
 # FP8 on 9.0, FP4 on 10.0 and later.
 OPERATIONS = {8: 4096, 9: 8192, 10: 32768}
 
 
 @dataclass(frozen=True)
 class Needs:
-    """What a call must do. read, written: bytes, each array once; operations: of products, two for each term
+    """The work that a call must do. read, written: bytes, each array once; operations: of products, two per term
 
-    filled: how many times the copies that calls go round fill the L2; infinite behind a flush
-    calls: in a round
+    filled: how many times the copies that calls cycle through fill the L2; infinite after a flush
+    calls: calls in a round
     """
 
     read: int = 0
@@ -57,7 +57,7 @@ def bytes_moved(steps: Iterable[Step], inputs: Mapping[str, np.ndarray], fields:
 
 
 def without_slack(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The inputs, those of a group as far as its tensors reach in their allocations."""
+    """The inputs; a group's are cut off where its tensors end in their allocations."""
     ends = {}
     if "tensor_offsets" in inputs:
         ends = dict.fromkeys(("input", "act_input"), int(inputs["tensor_offsets"][-1]))
@@ -78,15 +78,15 @@ def arrays_moved(
 
 
 def operations(case: Case) -> int:
-    """How many operations all products of a case take: two for each term."""
+    """The number of operations in all products of a case: two per term."""
     return 2 * terms(case) if case.is_gemm or is_pipeline(case) else 0
 
 
 def least_us(needs: Needs, l2_bytes: int, copy_gbps: float, peak_tflops: float) -> float:
-    """Microseconds below which no call can be. copy_gbps: read plus written; peak_tflops: 0 if not known
+    """The microseconds that any call takes at least. copy_gbps: read plus written; peak_tflops: 0 if unknown
 
-    Inputs that were evicted come from memory. The outputs of a round go to memory, but for as much as the L2 holds.
-    All bytes go through the L2 at least.
+    Inputs that were evicted come from memory. The outputs of a round go to memory, except for as much as the L2 can
+    hold. All bytes go through the L2.
     """
     evicted = max(0.0, 1 - 1 / needs.filled)
     from_memory = needs.read * evicted + max(0.0, needs.written - l2_bytes / needs.calls)
@@ -107,7 +107,7 @@ def peak_tflops(target: str, multiprocessors: int, mhz: float) -> float:
 
 
 def impossible(us: float, needs: Needs, l2_bytes: int, copy_gbps: float, peak: float) -> str:
-    """Why no call takes so few microseconds, or an empty text."""
+    """A sentence if no call can take so few microseconds, or an empty text."""
     least = least_us(needs, l2_bytes, copy_gbps, peak)
     if us >= least:
         return ""

@@ -21,7 +21,7 @@ Cover = Literal["pairwise", "product", "each"]
 Mode = Literal["eager", "graph"]
 
 
-# A case id has its flags between slashes, as name=value with commas, and a line and a shell's word to itself.
+# Case ids put flags between slashes as name=value, separated by commas, and are one line and one shell word.
 _WORD = re.compile(r"[^\s/,=\x00-\x1f\x7f-\x9f\ud800-\udfff]+")
 
 
@@ -281,11 +281,11 @@ def nearest(word: object, choices: Iterable[object]) -> str:
 
 
 def parse(document: Document) -> SuiteFile:
-    """The file as a model. Raises SuiteError with one sentence about the first thing that is wrong."""
+    """Parse the file into a model. Raises SuiteError with one sentence about the first mistake."""
     try:
         return SuiteFile.model_validate(document.data)
     except ValidationError as refusal:
-        # A misspelt key is also a missing one, and its misspelling is what helps.
+        # A misspelt key is also reported as missing; the misspelling is the more helpful error.
         def priority(error: ErrorDetails) -> tuple[bool, int]:
             return error["type"] != "extra_forbidden", document.lines[route_of(document, error)]
 
@@ -299,8 +299,8 @@ def json_schema() -> str:
 
 
 def route_of(document: Document, error: ErrorDetails) -> Route:
-    """Where in the file a mistake is."""
-    # Pydantic's location also names the branch of a union that it tried, a word that is not a key of the file.
+    """The route in the file to a mistake."""
+    # Pydantic's location also contains the union branch that it tried, which is not a key of the file.
     route: Route = ()
     for part in error["loc"]:
         if (*route, part) in document.lines:
@@ -309,7 +309,7 @@ def route_of(document: Document, error: ErrorDetails) -> Route:
 
 
 def sentence_of(document: Document, error: ErrorDetails, whole: str = "the suite") -> str:
-    """What is wrong and what would be right. whole: what the file is called where no key is to blame"""
+    """A sentence on what is wrong and what would be right. whole: the name for the file if no key is to blame"""
     route, kind, value = route_of(document, error), error["type"], error["input"]
     name = ".".join(str(part) for part in route if isinstance(part, str)) or whole
     match kind:

@@ -25,7 +25,7 @@ from harness.suite.suite_file import file_of
 REPRESENTATION = "shape_representation"
 RECIPE = "recipe"
 
-# By whether the recipe is a GEMM: a dense shape in YAML and in an id, and one of a group.
+# Keyed by whether the recipe is a GEMM: the form of a dense shape in YAML and in an id, and of a group's shape.
 _DENSE = {False: "[rows, cols]", True: "[M, K, N]"}
 _DENSE_ID = {False: "ROWSxCOLS, as in 256x192", True: "MxKxN, as in 64x512x128"}
 _GROUP = {False: "128+0+256x512", True: "128+0+256x512x1024"}
@@ -36,7 +36,7 @@ def is_grouped(file: SuiteFile) -> bool:
 
 
 def axes_error(file: SuiteFile) -> str | None:
-    """A grouped recipe has the flags that say what its tensors are."""
+    """A sentence if a grouped recipe lacks the flags that define its tensors."""
     if not is_grouped(file):
         return None
     if RECIPE not in file.axes:
@@ -50,7 +50,7 @@ def axes_error(file: SuiteFile) -> str | None:
 
 
 def problem(file: SuiteFile, shape: Shape, flags: Mapping[str, FlagValue]) -> Problem:
-    """What a case computes on, from a shape that fits."""
+    """The problem of a case, from a legal shape."""
     if not is_grouped(file):
         return (Gemm if file.gemm else Dense)(*_dense(file, shape))
     group, n = _group(file, shape)
@@ -62,15 +62,15 @@ def problem(file: SuiteFile, shape: Shape, flags: Mapping[str, FlagValue]) -> Pr
 
 
 def canonical(shape: str) -> str:
-    """A shape as ids have it: a group has several spellings. N of a GEMM stands after M and K of the group."""
+    """A shape as ids spell it; a group has several spellings. A grouped GEMM's N follows the group's M and K."""
     sides = shape.split("x")
     return "x".join((str(GroupedShape.parse("x".join(sides[:2]))), *sides[2:]))
 
 
 def extents_error(extents: Sequence[int], multiple_of: int, any_m: bool = True, no_rows: bool = False) -> str | None:
-    """All extents are positive multiples; of three, M need only be positive, unless `any_m` is false.
+    """A sentence unless all extents are positive multiples. no_rows: whether the first may be 0
 
-    no_rows: whether the first may be 0
+    Of three extents, M need only be positive, unless `any_m` is false.
     """
     if no_rows and extents[0] == 0:
         return _extent_error("cols", extents[1], multiple_of)
@@ -88,7 +88,7 @@ def _extent_error(axis: str, extent: int, multiple: int) -> str | None:
 
 
 def shape_error(file: SuiteFile, shape: Shape, flags: Mapping[str, FlagValue]) -> str | None:
-    """A case of these flags, all of them or just those that name its kind, may have this shape."""
+    """A sentence unless a case with these flags may have this shape. flags: all, or only those that set its kind"""
     try:
         if not is_grouped(file):
             wrong = extents_error(_dense(file, shape), file.multiple_of, not file.pipeline, file.no_rows)
@@ -103,19 +103,19 @@ def shape_error(file: SuiteFile, shape: Shape, flags: Mapping[str, FlagValue]) -
 
 
 def tensor_multiple(file: SuiteFile, recipe: SuiteFile) -> int:
-    """What divides the extents of a group's tensors that may not differ. recipe: of the tensors"""
+    """The divisor of the extents of a group's tensors that may not differ. recipe: the tensors'"""
     return max(file.multiple_of, recipe.multiple_of)
 
 
 def varying_multiple(file: SuiteFile, flags: Mapping[str, FlagValue]) -> int:
-    """What divides the extents of a group's tensors that may differ."""
+    """The divisor of the extents of a group's tensors that may differ."""
     if file.gemm and not file.pipeline:
         return GroupedGemm.varying_multiple_of(str(flags[REPRESENTATION]))
     return varying_multiple_of(flags[RECIPE])
 
 
 def block_error(file: SuiteFile, axes: Mapping[str, Sequence[FlagValue]], shape: Shape) -> str | None:
-    """A shape is written as the recipe takes it, and fits every kind of case that the axes of a block make."""
+    """A sentence unless a shape has the recipe's form and fits every kind of case that a block's axes make."""
     if isinstance(shape, str) != is_grouped(file):
         right = f"like {_GROUP[file.gemm]}" if is_grouped(file) else _DENSE[file.gemm]
         return f"shapes has {json.dumps(shape)} where a shape {right} belongs"
@@ -132,9 +132,9 @@ def block_error(file: SuiteFile, axes: Mapping[str, Sequence[FlagValue]], shape:
 
 @cache
 def tensor_error(name: str, tensors: Sequence[tuple[int, int]], operands: int = 1) -> str | None:
-    """The input is a distribution, or tensors of files that have at least all of these extents.
+    """A sentence unless the input is a distribution, or names tensors of files that are at least this large.
 
-    operands: how many tensors the case takes, each of which the input may name, in their order and over and over
+    operands: how many tensors the case takes; the input may name a tensor for each, in order
     """
     if not name.startswith(tensor_file.PREFIX):
         return None

@@ -18,7 +18,10 @@ Work = TypeVar("Work")
 
 
 def side_by_side(function: Callable[[Work], Found], work: Sequence[Work], processes: int) -> list[Found]:
-    """`function` of every piece of work, in their order. What is interrupted ends at once."""
+    """Call `function` on every piece of work in parallel, and return the results in order.
+
+    An interrupt ends it at once.
+    """
     with process_pool(processes) as pool:
         tasks = [pool.submit(function, each) for each in work]
         return [task.result() for task in track(tasks, "compiling", disable=not console().is_terminal)]
@@ -26,7 +29,7 @@ def side_by_side(function: Callable[[Work], Found], work: Sequence[Work], proces
 
 @contextmanager
 def process_pool(processes: int, start_method: str | None = None) -> Iterator[ProcessPoolExecutor]:
-    """Processes that end at once when what uses them is interrupted or fails.
+    """A pool of processes that end at once when their user is interrupted or fails.
 
     Give them work by `submit`: `map` cancels what has not begun, a cancelled future takes no exception, and so a pool
     whose processes were killed prints a traceback of its own.

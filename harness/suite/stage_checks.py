@@ -1,4 +1,4 @@
-"""What a pipeline may not be: entries of its file that are wrong by themselves, and stages that refuse a case."""
+"""Checks of pipelines: entries of the file that are wrong by themselves, and stages that refuse a case."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from harness.suite.suite_file import file_of
 
 
 def entry_errors(file: SuiteFile) -> Errors:
-    """Recipes, flags and earlier stages that do not exist, flags without a use, stages that do not fit."""
+    """Yield errors for unknown recipes, flags and earlier stages, unused flags, and stages that do not fit."""
     used: set[str] = set()
     for index, entry in enumerate(file.pipeline):
         route = ("pipeline", index)
@@ -116,7 +116,7 @@ def refuse_stages(case: Case, stages: Sequence[Stage]) -> None:
 
 
 def stage_fields(stage: Stage) -> dict[str, Field]:
-    """What a stage writes, by the names it has in the stage."""
+    """The fields that a stage writes, by their names in the stage."""
     return oracle_of(stage.case.recipe).outputs(stage.case)
 
 
@@ -143,13 +143,16 @@ def _refuse(stage: Stage, made: Mapping[str, Stage]) -> None:
 
 
 def _copy(made: Mapping[str, Stage], data: str) -> tuple[Stage, str]:
-    """The stage that writes `x.rowwise_data`, and its side."""
+    """The stage that writes a field such as `x.rowwise_data`, and the field's side."""
     name, _, field = data.partition(".")
     return made[name], field.partition("_")[0]
 
 
 def _moves(made: Mapping[str, Stage], stage: Stage, operand: str) -> bool:
-    """Whether a stage of its own moves the scales of an operand, those of the copy that the layout reads."""
+    """Whether a separate stage swizzles the scales of an operand.
+
+    Raises ContractError if it moves the other side's scales.
+    """
     moving = made[stage.reads[f"{operand}_scale_inv"].partition(".")[0]]
     if moving.case.recipe != SWIZZLE:
         return False
@@ -161,7 +164,7 @@ def _moves(made: Mapping[str, Stage], stage: Stage, operand: str) -> bool:
 
 
 def _refuse_source(stage: Stage, made: Mapping[str, Stage]) -> None:
-    """Raise ContractError unless the stage whose tensor, scales or codes are read has such, of the same extents."""
+    """Raise ContractError unless the stage that is read from has the tensor, scales or codes, with the same extents."""
     source = made[next(iter(stage.reads.values())).partition(".")[0]]
     if source.case.shape != stage.case.shape:
         raise ContractError(f"it is of {stage.case.shape}, and {source.name} is of {source.case.shape}")
@@ -190,11 +193,11 @@ def _require(source: Stage, key: str, use: str) -> None:
 
 
 def _tensors(stage: Stage, side: str, moved: bool) -> list[QuantizedTensor]:
-    """What a stage writes of each tensor, with fields in place of arrays, by which a GEMM tells whether it takes it.
+    """The quantized tensors that a stage writes, with fields in place of arrays, for a GEMM to check.
 
-    moved: whether a stage of its own swizzles the scales
+    moved: whether a separate stage swizzles the scales
     """
-    fields = stage_fields(stage)  # of all tensors at once: a group has up to 64
+    fields = stage_fields(stage)  # computed once for all tensors of a group
     amax, scale_inv = (written(stage).get(f"{side}_{part}") for part in ("amax", "scale_inv"))
     return [
         QuantizedTensor(
@@ -211,7 +214,7 @@ def _tensors(stage: Stage, side: str, moved: bool) -> list[QuantizedTensor]:
 
 
 def _refuse_rotations(*copies: tuple[Stage, str]) -> None:
-    """A rotation cancels only against the same one of the other operand."""
+    """Raise ContractError unless both operands have the same rotation, because only equal rotations cancel."""
     rotations = [_rotation(*copy) for copy in copies]
     if rotations[0] != rotations[1]:
         (a, _), (b, _) = copies

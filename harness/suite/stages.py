@@ -1,6 +1,6 @@
 """Pipelines: cases made of stages, each of which is a case of another recipe, as the key `pipeline` of a suite says.
 
-Every other case is one stage without a name, so that launching, binding and counting go stage by stage for all.
+Every other case counts as one stage without a name, so that launching, binding and counting work the same for all.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Stage:
 
     name: begins the names of its arrays in the pipeline; empty if the stage is the whole case
     case: of its recipe, with a seed of its own
-    reads: parameters whose arrays other stages write, or are drawn, with the names of these in the pipeline
-    given: whether an oracle has done it beforehand, so that what it writes is an input
+    reads: parameter → name in the pipeline of the array that another stage writes or that is drawn
+    given: whether an oracle runs it beforehand, so that its outputs are inputs
     """
 
     name: str
@@ -43,7 +43,7 @@ class Stage:
 
     @property
     def draws(self) -> bool:
-        """Whether it quantizes a tensor that is drawn from the input, which has the stage's name."""
+        """Whether it quantizes a tensor that is drawn from the input; the tensor then has the stage's name."""
         return self.reads.get("input") == self.name
 
     @property
@@ -51,20 +51,20 @@ class Stage:
         return "a_data" in self.reads
 
     def key(self, name: str) -> str:
-        """The name in the pipeline of an array of the stage."""
+        """The pipeline's name for an array of the stage."""
         return self.reads.get(name, f"{self.name}.{name}" if self.name else name)
 
     def keyed(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
-        """Arrays of the stage by their names in the pipeline."""
+        """Rename arrays of the stage to their names in the pipeline."""
         return {self.key(name): array for name, array in arrays.items()}
 
     def own(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
-        """The stage's own among the pipeline's arrays, by their names in the stage."""
+        """Select the stage's own arrays from the pipeline's, by their names in the stage."""
         start = self.key("")
         return {key.removeprefix(start): array for key, array in arrays.items() if key.startswith(start)}
 
     def read(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
-        """The arrays of the pipeline that the stage reads, by their names in the stage."""
+        """Select the pipeline's arrays that the stage reads, by their names in the stage."""
         return {name: arrays[key] for name, key in self.reads.items()}
 
 
@@ -73,16 +73,16 @@ def is_pipeline(case: Case) -> bool:
 
 
 def stages(case: Case) -> tuple[Stage, ...]:
-    """The stages of a pipeline in order, as far as its flags have them; any other case as one stage.
+    """The stages of a pipeline that its flags select, in order; any other case is one stage.
 
-    Raises ContractError for a stage that reads one which these flags leave out.
+    Raises ContractError if a stage reads one that the flags leave out.
     """
     entries = _entries(case)
     return stages_of(case, entries) if entries else (Stage("", case),)
 
 
 def stages_of(case: Case, entries: Sequence[schema.Stage]) -> tuple[Stage, ...]:
-    """As `stages`, for the entries of a suite that is still being checked."""
+    """`stages` for the entries of a suite that is still being checked."""
     made: dict[str, Stage] = {}
     for entry in entries:
         if holds(entry.when, case.flags):
@@ -95,7 +95,7 @@ def stages_of(case: Case, entries: Sequence[schema.Stage]) -> tuple[Stage, ...]:
 
 
 def terms(case: Case) -> int:
-    """Products that all GEMMs of a case add up."""
+    """How many products all GEMMs of a case add up."""
     return sum(stage.case.terms for stage in stages(case))
 
 
@@ -126,7 +126,7 @@ def _case(case: Case, entry: schema.Stage, input_name: str) -> Case:
 
 
 def _problem(whole: Problem, letters: Sequence[str]) -> Problem:
-    """The tensor or product of a stage. Of a group, every tensor or product that has M has its own part of it."""
+    """The problem of a stage. In a group, every tensor or product with an extent M has its own part of M."""
     extents = [whole.numbers[letter] for letter in letters]
     if not isinstance(whole, GroupedGemm):
         return Gemm(*extents) if len(extents) == 3 else Dense(*extents)
@@ -151,7 +151,7 @@ def _group(extents: Sequence[int], tensors: Sequence[Any], capacity: int | None,
 
 
 def written(stage: Stage) -> dict[str, Field]:
-    """What a stage writes, by the names it has in the stage; of a group, what it writes of one tensor of 128x128."""
+    """The fields that a stage writes, by their names in the stage; for a group, the fields of one tensor of 128x128."""
     case = stage.case
     if not case.is_group:
         return oracle_of(case.recipe).outputs(case)
@@ -185,15 +185,17 @@ def _reads(case: Case, entry: schema.Stage, alone: Case, made: Mapping[str, Stag
 
 
 def _of_operands(entry: schema.Stage, flags: Flags, reads: Mapping[str, str], made: Mapping[str, Stage]) -> Flags:
-    """The flags of a product or decoder, with what its operands say of themselves where the entry says nothing: the
-    largest scale, the layout of the scales, and how many amaxes there are.
+    """The flags of a product or decoder.
+
+    Flags that the entry leaves out are taken from the operands: the largest scale, the layout of the scales, and the
+    granularity of the amaxes.
     """
     found: dict[str, FlagValue] = {}
     for operand in ("a_", "b_") if entry.a else ("",) if entry.recipe == DECODE else ():
         source = made[reads[f"{operand}data"].partition(".")[0]]
         try:
             fields = written(source)
-        except ContractError:  # which `stage_checks` raises again, with the stage
+        except ContractError:  # `stage_checks` raises it again, and names the stage
             return flags
         scales, amax = (fields.get(reads[f"{operand}{part}"].partition(".")[2]) for part in ("scale_inv", "amax"))
         found[f"{operand}e4m3_max"] = source.case.flags.get("e4m3_max", 448)

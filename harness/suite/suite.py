@@ -70,7 +70,7 @@ class Suite:
         )
 
     def corners(self, case: Case) -> list[Problem]:
-        """The larger problems of which the emulator also makes the case the end."""
+        """The larger problems that the emulator also runs, with the case as their last rows and columns."""
         return corners.corners(self.file, case)
 
     def cases(self, set_name: str) -> tuple[Case, ...]:
@@ -113,10 +113,10 @@ class Suite:
         def flags(row: cover.Partial) -> dict[str, FlagValue]:
             return {flag: values[i] for (flag, values), i in zip(axes.items(), row, strict=False) if i is not None}
 
-        # By their numbers, not by their values: this is asked a hundred thousand times.
+        # By the numbers of values and not by the values, because this runs a hundred thousand times.
         refusal = flag_values.refusal_of_row(self.file, axes)
         if block.cover == "pairwise":
-            # zip stops at the flags: the two last entries of a row are the shape and the input.
+            # zip stops after the flags: the last two entries of a row are the shape and the input.
             rows = cover.pairwise([*sizes, *shape_sizes], lambda row: refusal(row) is not None)
             reasons = [refusal(cover.partial(pair, len(sizes))) for pair in cover.pairs(sizes)]
             excluded.update(reason for reason in reasons if reason is not None)
@@ -158,9 +158,10 @@ class Suite:
         return case
 
     def _input_extents(self, case: Case) -> tuple[tuple[int, int], ...]:
-        """(rows, cols) of the tensors that are drawn. Raises ContractError for a case that nothing can run."""
+        """(rows, cols) of the tensors that are drawn. Raises ContractError for an illegal case."""
         if self.file.pipeline:
-            # The modes of a case, and sets that share it, have the same stages, which take a while to check.
+            # Cached, because checking stages is slow and all modes of a case, and all sets with it, have the same
+            # stages.
             key = case.flags, case.problem, case.input
             if key not in self._stage_extents:
                 stages = stages_of(case, self.file.pipeline)
@@ -190,7 +191,7 @@ class Suite:
         return self._case(flags, shape, input_name, mode)
 
     def only(self, block: Block, where: str, seed_of: str) -> Case:
-        """The one case of a block that stands elsewhere, at `where`, with another's seed. Raises SuiteError."""
+        """The single case of a block from another file, at `where`, with another case's seed. Raises SuiteError."""
         for _, error in suite_check.block_errors(self.file, (), block, files.ROOT):
             if error:
                 raise SuiteError(where, error)
@@ -200,7 +201,7 @@ class Suite:
         return replace(cases[0], seed_of=seed_of)
 
     def flag(self, name: str, text: str) -> FlagValue:
-        """A flag's value from the way ids and command lines spell it; UsageError if there is none."""
+        """A flag's value from its spelling in ids and command lines; UsageError if there is no such value."""
         error = flag_values.flag_error(self.file, name)
         if error:
             raise UsageError(error)

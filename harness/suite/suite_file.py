@@ -12,11 +12,11 @@ from harness.errors import UsageError
 from harness.suite.schema import SuiteFile, nearest, parse
 from harness.suite.yaml_lines import Document, read
 
-_SETTLED = 2_000_000_000  # nanoseconds after which a second write of a file shows in its time
+_SETTLED = 2_000_000_000  # nanoseconds; a second write after this time changes the file's mtime
 
 
 def read_suite(path: Path) -> tuple[SuiteFile, Document]:
-    """The file as a model. Raises UsageError if it is not there, SuiteError for what the schema refuses."""
+    """Read the file into a model. Raises UsageError if it does not exist, SuiteError if the schema refuses it."""
     name = short(path)
     if not files.is_file(path):
         others = map(short, sorted(path.parent.glob("*.yaml")))
@@ -25,7 +25,7 @@ def read_suite(path: Path) -> tuple[SuiteFile, Document]:
 
 
 def content_of(path: Path) -> bytes:
-    """The bytes of a file, by which what was made of it is kept; none of a file that `read` will refuse."""
+    """A file's bytes, which are the key for cached results; empty for a file that `read` will refuse."""
     try:
         return path.read_bytes()
     except OSError:
@@ -49,7 +49,7 @@ def suite_path(recipe: str, folder: Path | None = None) -> Path:
 
 
 def _in_a_folder(recipe: str) -> str:
-    """Where a recipe of the user's is that was not named with its folder, or an empty text."""
+    """A hint if a user's recipe of this name lies in a folder that was not named, or an empty text."""
     for folder in (Path(recipe), Path()):
         if recipe.isidentifier() and files.is_file(folder / f"{recipe}.yaml"):
             return f" in the harness, and one in a folder here: add --recipe-dir {folder}"
@@ -63,7 +63,7 @@ def file_of(recipe: str) -> SuiteFile:
     path = (files.recipe_dir(recipe) or files.SUITES) / f"{recipe}.yaml"
     state = settled_state(path)
     if state is None:
-        return read_suite(suite_path(recipe))[0]  # which says what is wrong, if the file is not there
+        return read_suite(suite_path(recipe))[0]  # raises the right error if the file is missing
     return _unchanged(recipe, path, state)
 
 
@@ -73,7 +73,7 @@ def _unchanged(recipe: str, path: Path, state: tuple[int, ...]) -> SuiteFile:
 
 
 def settled_state(path: Path) -> tuple[int, ...] | None:
-    """What differs once a file was changed; None of one that is not there, or so new that a change may not show yet."""
+    """A key that changes when the file changes; None if it is missing, or too new for a change to show."""
     try:
         status = path.stat()
     except OSError:

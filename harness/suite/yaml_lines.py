@@ -21,10 +21,10 @@ from harness.suite.parsed_before import Route
 Model = TypeVar("Model", bound=BaseModel)
 
 LARGEST = 1 << 19  # bytes; the largest suite has a fiftieth of that
-DEEPEST = 24  # a suite is six deep; what is nested a thousand times takes minutes to parse
-MOST_NODES = 20_000  # aliases of aliases grow without end
+DEEPEST = 24  # a suite is six deep; a thousand levels take minutes to parse
+MOST_NODES = 20_000  # a limit, because aliases of aliases grow exponentially
 
-_QUOTED = re.compile(r'[ -]*\w+: "(?:[^"\\]|\\.)*"')  # a line of a kernel, whose brackets are not of YAML
+_QUOTED = re.compile(r'[ -]*\w+: "(?:[^"\\]|\\.)*"')  # a quoted line of a kernel, whose brackets are not YAML's
 _TOO_DEEP = f"this is nested more than {DEEPEST} deep; a suite is nested six deep"
 
 
@@ -66,12 +66,12 @@ def read(path: Path, name: str, first_key: str = "") -> Document:
     """Parse one file. Raises SuiteError if it cannot be read, is not YAML, is empty, says a key or an anchor twice, or
     is larger or deeper than any suite.
 
-    first_key: what such a file begins with, for the sentence about an empty one
+    first_key: the key that such a file begins with, for the sentence about an empty file
     """
     line = 1
     try:
         with path.open(encoding="utf-8") as file:
-            text = file.read(LARGEST + 1)  # no more, as a link to a device never ends
+            text = file.read(LARGEST + 1)  # reads no more than that, because a link to a device never ends
         if found := parsed_before.find(text):
             return Document(name, *found)
         _refuse_giants(text, name)

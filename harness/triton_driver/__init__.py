@@ -8,8 +8,8 @@
 `context` replaces Triton's driver and CUDA backend while the block lasts. `backend` stops the compiler at PTX. `driver`
 answers what Triton asks of a GPU. `launcher` runs a compiled kernel on the emulator; `arguments` turns what it was
 called with into the bytes of its parameters, and `memory` lends the emulator the tensors' own storages. `unwritten`
-follows memory that nobody has written yet, from `torch.empty` on. `autotune` has an autotuner choose without times,
-and `host` answers what host code asks of `torch.cuda`.
+follows memory that nobody has written yet, from `torch.empty` on. `autotune` makes an autotuner choose without times,
+and `host` answers host code's calls to `torch.cuda`.
 
 May import the emulator, and what lies below it. Triton and torch are imported when a block is entered.
 """

@@ -1,6 +1,6 @@
-"""What a kernel is called with, as the bytes of its PTX parameters.
+"""Turn a kernel's arguments into the bytes of its PTX parameters.
 
-The order is that of Triton's launcher: arguments but constants, tuples flattened, a descriptor as its tensor map,
+The order is that of Triton's launcher: arguments without constants, tuples flattened, a descriptor as its tensor map,
 extents and strides; then the two scratch pointers.
 """
 
@@ -21,8 +21,8 @@ from harness.triton_driver.memory import Memory, offset_of, storage_of
 
 _FLOATS = {"fp16": np.float16, "bf16": ml_dtypes.bfloat16, "fp32": np.float32, "f32": np.float32, "fp64": np.float64}
 _INTEGER = re.compile(r"([iu])(\d+)$")
-_SWIZZLES = ("none", "32B", "64B", "128B")  # as CUtensorMapSwizzle numbers them
-# Three types have other numbers in PTX, by which Triton's compiler names them, than in the driver's tensor maps.
+_SWIZZLES = ("none", "32B", "64B", "128B")  # in the order of CUtensorMapSwizzle
+# Triton's compiler uses PTX's numbers for types; for three types the driver's tensor maps have other numbers.
 _ON_HOST = {8: 10, 9: 8, 10: 9}
 _TF32 = TYPES.index("tfloat32")
 
@@ -38,7 +38,7 @@ class Arguments:
         return list(self._buffers.values())
 
     def of(self, name: str, kind: Any, value: Any) -> Iterator[bytes]:
-        """The parameters that one argument becomes. kind: its type in Triton's signature
+        """The parameters for one argument. kind: its type in Triton's signature
 
         Raises UsageError for a value that the emulator cannot take, LaunchError for one that CUDA would refuse.
         """
@@ -59,12 +59,12 @@ class Arguments:
         return _address(self._buffer(name, tensor), offset_of(tensor))
 
     def reach(self, tensors: Iterable[Any]) -> None:
-        """Tensors that the kernel may reach by pointers in memory."""
+        """Add tensors that the kernel may reach by pointers in memory."""
         for number, tensor in enumerate(tensors):
             self._buffer(f"address {number}", tensor)
 
     def _buffer(self, name: str, tensor: Any) -> Buffer:
-        """One for each storage, whatever tensors share it."""
+        """The buffer for a tensor; there is one per storage, however many tensors share it."""
         place = storage_of(tensor).data_ptr()
         buffer = self._buffers.get(place)
         if buffer is None:
@@ -88,7 +88,7 @@ class Arguments:
             yield start
             yield from map(_long, (*value.shape, *value.strides))
             yield bytes([value.padding == "nan"])
-            if hasattr(value, "round_f32_to_tf32"):  # from Triton 3.7 on
+            if hasattr(value, "round_f32_to_tf32"):  # since Triton 3.7
                 yield bytes([value.round_f32_to_tf32])
         yield from (_scalar(name, "i32", extent) for extent in value.shape)
         yield from map(_long, value.strides)
@@ -103,7 +103,7 @@ def _long(value: int) -> bytes:
 
 
 def _scalar(name: str, kind: str, value: Any) -> bytes:
-    """kind: `i32`, `fp32`, ... as Triton has it; an `i1` takes a byte"""
+    """The bytes of a number. kind: Triton's name, `i32`, `fp32`, ...; an `i1` takes a byte"""
     if kind in _FLOATS:
         return np.array(value, _FLOATS[kind]).tobytes()
     match = _INTEGER.match(kind)
@@ -117,7 +117,10 @@ def _scalar(name: str, kind: str, value: Any) -> bytes:
 
 
 def _tensor_map(name: str, address: int, value: Any, said: Mapping[str, Any]) -> bytes:
-    """said: how the compiler wants it: swizzle, block_size, elem_size in bytes, elem_type, fp4_padded"""
+    """The tensor map for a descriptor.
+
+    said: the compiler's demands: swizzle, block_size, elem_size in bytes, elem_type, fp4_padded
+    """
     number = _TF32 if getattr(value, "round_f32_to_tf32", False) else _ON_HOST.get(said["elem_type"], said["elem_type"])
     if said["fp4_padded"] or number >= len(TYPES):
         raise UsageError(f"'{name}' is a descriptor of padded FP4, which the emulator's tensor maps lack")

@@ -1,4 +1,4 @@
-"""`@triton.autotune` where times mean nothing: the choice is the first configuration that works."""
+"""`@triton.autotune` without times, which mean nothing here: the first configuration that works is chosen."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _ABSENT = object()
 
 
 class Choice:
-    """Stands in for `do_bench` in one choice. It hears of configurations in order, and of those that fail as well."""
+    """Replaces `do_bench` for one choice. It is called for all configurations in order, including ones that fail."""
 
     def __init__(self, runs_every: bool):
         self._runs_every, self._calls, self._chosen = runs_every, 0, False
 
     def __call__(self, kernel_call: Callable[[], object], quantiles: object = None, **options: object) -> list[float]:
-        """Run the kernel, or not; as its time the number of the configuration."""
+        """Run the kernel if needed, and return the configuration's number as its time."""
         self._calls += 1
         if not self._chosen or self._runs_every:
             kernel_call()
@@ -31,7 +31,7 @@ class Choice:
 
 @contextmanager
 def no_times(choice: str) -> Iterator[None]:
-    """Have autotuners choose so, and forget it at the end: what a GPU was tuned to stays as it was."""
+    """Make autotuners choose this way while the context lasts; earlier tuning results for a GPU are kept."""
     from triton.runtime.autotuner import Autotuner
 
     before, chosen = Autotuner.run, WeakKeyDictionary[Any, dict[Any, Any]]()
@@ -54,7 +54,7 @@ def no_times(choice: str) -> Iterator[None]:
 
 @contextmanager
 def _replaced(of: Any, *attributes: Sequence[Any]) -> Iterator[None]:
-    """Other attributes of an object, in its own dictionary, for a while."""
+    """Replace attributes of an object, in its own dictionary, while the context lasts."""
     own = vars(of)
     before = {name: own.get(name, _ABSENT) for name, _ in attributes}
     own.update(dict(attributes))

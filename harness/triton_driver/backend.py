@@ -11,13 +11,13 @@ from typing import Any
 from harness.triton_driver.source_lines import with_calls
 
 KIND = "emulated"  # the last stage's name, and the ending of its file in Triton's cache
-FORM = 1  # of what is kept there; another number where `with_calls` changes
-PTX_VERSION = 88  # where Triton has no ptxas to ask; sm_100a needs 86
+FORM = 1  # version of the cached text; change it when `with_calls` changes
+PTX_VERSION = 88  # used if Triton has no ptxas to ask; sm_100a needs 86
 
 
 @contextmanager
 def emulated_backend() -> Iterator[None]:
-    """Have Triton compile for CUDA with it."""
+    """Make Triton compile for CUDA with the emulated backend while the context lasts."""
     from triton import backends
 
     before = backends.backends["nvidia"]
@@ -30,7 +30,10 @@ def emulated_backend() -> Iterator[None]:
 
 @cache
 def _backend_class() -> type:
-    """A subclass of Triton's CUDABackend. Its keys in Triton's cache are its own, so no cubin is taken for its PTX."""
+    """A subclass of Triton's CUDABackend.
+
+    It has its own keys in Triton's cache, so that no cubin is taken for its PTX.
+    """
     import triton
     from triton.backends.nvidia import compiler
 
@@ -57,7 +60,7 @@ def _backend_class() -> type:
 
 @cache
 def _ptx_version(target: Any) -> int:
-    """The version that a GPU would get: of the ptxas beside Triton, which is asked for it alone."""
+    """The PTX version that Triton would use for a GPU, asked of its own ptxas, which is used for nothing else."""
     from triton.backends.nvidia import compiler
 
     try:

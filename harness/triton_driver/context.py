@@ -19,14 +19,14 @@ from harness.triton_driver.memory import Memory
 from harness.triton_driver.unwritten import followed
 
 TARGETS = ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a")
-OLDEST = (3, 6)  # of Triton
+OLDEST = (3, 6)  # the oldest version of Triton
 _NEEDS = "triton_on needs Triton 3.6 or newer, and torch; pip install 'nvfp4-harness[triton,torch]' has both"
-_ENTERED: list[int] = []  # the threads whose blocks are open, outermost first
+_ENTERED: list[int] = []  # the threads with open blocks, outermost first
 _LOCK = threading.Lock()
 
 
 class TritonRun:
-    """What a block of `triton_on` gives. launches: those that ended, in order"""
+    """The value of a `with triton_on(...)` block. launches: the launches that ended, in order"""
 
     def __init__(self, settings: Settings):
         self._settings = settings
@@ -40,7 +40,7 @@ class TritonRun:
         return self._settings.memory.unwritten(tensor)
 
     def address(self, tensor: Any) -> int:
-        """What `tensor.data_ptr()` would be on a GPU, for kernels that are given tensors of pointers."""
+        """The value that `tensor.data_ptr()` would have on a GPU, for kernels that get tensors of pointers."""
         return self._settings.memory.lend(tensor)
 
 
@@ -110,7 +110,7 @@ def _require_triton() -> None:
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """Triton has one driver for all threads, so blocks of two would take each other's away."""
+    """Raise UsageError if another thread has an open block: Triton has one driver for all threads."""
     me = threading.get_ident()
     with _LOCK:
         if _ENTERED and _ENTERED[-1] != me:
@@ -126,7 +126,7 @@ def _alone() -> Iterator[None]:
 def _active(emulated: EmulatedDriver) -> Iterator[None]:
     from triton.runtime import driver
 
-    before = driver._active  # not `active`, which looks for a GPU
+    before = driver._active  # not `active`, which would look for a GPU
     driver.set_active(emulated)
     try:
         yield

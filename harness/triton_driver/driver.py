@@ -1,4 +1,4 @@
-"""What Triton asks of a driver, answered by the emulator."""
+"""Triton's driver interface, implemented by the emulator."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Loaded(NamedTuple):
 
 
 class Utils:
-    """Stands in for the functions in C that Triton's driver has."""
+    """Replaces the C functions of Triton's driver."""
 
     def get_device_properties(self, device: object) -> dict[str, int]:
         return {
@@ -31,13 +31,13 @@ class Utils:
     def load_binary(
         self, name: str, kernel: bytes, shared: int, device: object
     ) -> tuple[Module, Loaded, int, int, int]:
-        """The module, its kernel, and registers, spills and threads, of which PTX has none, none and at most 1024."""
+        """The module, its kernel, and counts of registers, spills and threads; for PTX these are 0, 0 and 1024."""
         module = Module(kernel.decode(), cache_folder() / "emulator")
         return module, Loaded(module, name), 0, 0, 1024
 
 
 def _current() -> Settings:
-    """The settings of the open block, which need not be the one that a kernel was compiled in."""
+    """The settings of the open block, which may differ from the block that a kernel was compiled in."""
     from triton.runtime import driver
 
     if not isinstance(driver.active, EmulatedDriver):
@@ -46,7 +46,7 @@ def _current() -> Settings:
 
 
 class EmulatedDriver:
-    """One target. arch: its number, 100 for sm_100a"""
+    """The driver for one target. arch: its number, 100 for sm_100a"""
 
     def __init__(self, arch: int, settings: Settings):
         self.arch, self.settings, self.utils = arch, settings, Utils()
@@ -60,11 +60,11 @@ class EmulatedDriver:
         return GPUTarget("cuda", self.arch, 32)
 
     def get_current_device(self) -> str:
-        """By which Triton keeps compiled kernels apart in this process, so no number of a GPU."""
+        """The key under which Triton keeps compiled kernels in this process; it must differ from any GPU's number."""
         return f"emulated sm_{self.arch}"
 
     def set_current_device(self, device: object) -> None:
-        """There is one."""
+        """Do nothing: there is only one device."""
 
     def get_current_stream(self, device: object) -> int:
         return 0
@@ -78,7 +78,7 @@ class EmulatedDriver:
         return torch.device("cpu")
 
     def get_device_interface(self) -> NoReturn:
-        """What `triton.testing.do_bench` takes events from."""
+        """The module from which `triton.testing.do_bench` takes events."""
         raise UsageError("an emulator has no times, so triton_on has no do_bench; measure on a GPU")
 
     def get_empty_cache_for_benchmark(self) -> NoReturn:

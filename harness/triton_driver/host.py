@@ -1,4 +1,4 @@
-"""What the host code around Triton's kernels asks of `torch.cuda`, answered for tensors of the CPU."""
+"""Answers for CPU tensors to the `torch.cuda` calls of host code around Triton's kernels."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 from harness.emulator.launch import LARGEST_SHARED
 
-MULTIPROCESSORS = 4  # what a persistent grid is sized for, as our own recipes' is
+MULTIPROCESSORS = 4  # for sizing persistent grids, as for our own recipes
 
 
 @contextmanager
 def answered(arch: int) -> Iterator[None]:
-    """Have `torch.cuda` describe the emulated GPU, and do nothing where it is to choose a device or to wait for one.
+    """Make `torch.cuda` describe the emulated GPU, and ignore calls that choose a device or wait for one.
 
-    It stays unavailable: there is no memory of such a device.
+    `torch.cuda.is_available()` stays False, because the device has no memory.
     """
     import torch
 
@@ -39,7 +39,7 @@ def answered(arch: int) -> Iterator[None]:
 
 
 def properties(arch: int) -> SimpleNamespace:
-    """What the emulated GPU is, by torch's names."""
+    """The emulated GPU's properties, by torch's names."""
     return SimpleNamespace(
         name=f"emulated sm_{arch}", major=arch // 10, minor=arch % 10, multi_processor_count=MULTIPROCESSORS,
         warp_size=32, shared_memory_per_block_optin=LARGEST_SHARED, max_threads_per_multi_processor=2048,
@@ -47,7 +47,7 @@ def properties(arch: int) -> SimpleNamespace:
 
 
 def _none_of_cpu(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """`with torch.cuda.device(x.device)`, which means nothing for the CPU, and is itself for a GPU."""
+    """`torch.cuda.device(x.device)` that does nothing for the CPU and is unchanged for a GPU."""
     import torch
 
     def choose(of: Any) -> Any:

@@ -16,7 +16,7 @@ from harness.errors import AccessError, LaunchError, NotEmulated, UsageError
 from harness.triton_driver.arguments import Arguments
 from harness.triton_driver.memory import Memory
 
-ONE_AT_A_TIME = RLock()  # the emulator keeps scratch memory, which launches share
+ONE_AT_A_TIME = RLock()  # launches share the emulator's scratch memory
 
 
 class Launched(NamedTuple):
@@ -30,7 +30,7 @@ class Launched(NamedTuple):
 
 @dataclass
 class Settings:
-    """What all launches of a block share. echo: takes the lines that kernels print; None for standard output"""
+    """Settings for all launches of a block. echo: called with the lines that kernels print; None for standard output"""
 
     memory: Memory
     schedule: Schedule
@@ -40,7 +40,7 @@ class Settings:
 
 
 class Launcher:
-    """Called as Triton calls a launcher, which it keeps from block to block.
+    """A launcher as Triton calls it; Triton keeps it from block to block.
 
     current: the settings of the block that is open; source, metadata: of the compiled kernel
     """
@@ -91,7 +91,7 @@ class Launcher:
         settings.launches.append(Launched(function.name, grid, threads, counters.lane_instructions))
 
     def _refuse(self) -> None:
-        """Raise for what a launch needs and the emulator lacks, or the user did not give."""
+        """Raise if a launch needs something that the emulator lacks or the user did not provide."""
         if getattr(self._metadata, "launch_pdl", False):
             raise NotEmulated(
                 "launch_pdl lets a kernel begin before the one ahead has ended, and launches of triton_on do not "

@@ -11,14 +11,14 @@ import numpy as np
 from harness.emulator.memory import WRITTEN, Buffer
 from harness.errors import UsageError
 
-ALIGNMENT = 16  # bytes: what Triton's compiler assumes of a pointer, it reads off the tensor's own
+ALIGNMENT = 16  # bytes; Triton's compiler takes a pointer's alignment from the tensor's address
 
 
 @dataclass
 class Known:
-    """A storage. owner: tells when it is gone; window: of its addresses, once a kernel was given it
+    """A storage. owner: tells whether it still exists; window: of its addresses, once a kernel has used it
 
-    written: (bytes,) uint8, which of them were written; None if all may be read
+    written: (bytes,) uint8, the bytes that were written; None if all may be read
     """
 
     owner: Any
@@ -28,17 +28,14 @@ class Known:
 
 
 class Memory:
-    """Storages keep their addresses for as long as they live.
-
-    lent: tensors that kernels may reach by pointers in memory
-    """
+    """Storages, each at one address while it lives. lent: tensors that kernels may reach by pointers in memory"""
 
     def __init__(self) -> None:
         self.lent: list[Any] = []
         self._known: dict[int, Known] = {}
 
     def buffer(self, name: str, tensor: Any) -> Buffer:
-        """The storage of a tensor. Raises UsageError for one that the emulator cannot reach."""
+        """The buffer for a tensor's storage. Raises UsageError if the emulator cannot reach it."""
         if tensor.device.type != "cpu":
             raise UsageError(f"'{name}' is on {tensor.device}; triton_on runs kernels on tensors of the CPU")
         storage = storage_of(tensor)
@@ -50,26 +47,26 @@ class Memory:
         return buffer
 
     def lend(self, tensor: Any) -> int:
-        """The address of a tensor, for a pointer in memory."""
+        """Register a tensor as reachable, and return its address for a pointer in memory."""
         self.lent.append(tensor)
         return self.buffer("memory behind a pointer", tensor).address + offset_of(tensor)
 
     # ---- what was written -------------------------------------------------------------------------------------------
 
     def allocated(self, tensor: Any) -> None:
-        """Nobody has written this tensor's storage."""
+        """Record that nobody has written this tensor's storage."""
         if _on_cpu(tensor):
             storage = storage_of(tensor)
             self._known_as(storage).written = np.zeros(storage.nbytes(), np.uint8)
 
     def wrote(self, tensor: Any) -> None:
-        """These bytes of the storage were written."""
+        """Record that these bytes of the storage were written."""
         flags = self._flags(tensor)
         if flags is not None:
             flags[...] = WRITTEN
 
     def left(self, tensor: Any) -> None:
-        """Others may write the storage unseen."""
+        """Record that others may write the storage unseen, so all of it counts as written."""
         known = self._find(tensor)
         if known is not None:
             known.written = None
@@ -80,7 +77,7 @@ class Memory:
         return 0 if flags is None else int(np.count_nonzero(flags != WRITTEN))
 
     def _flags(self, tensor: Any) -> np.ndarray | None:
-        """(*shape, bytes of an element) uint8, in the places of a tensor's bytes; None if all are written."""
+        """The written flags of a tensor's bytes, (*shape, bytes of an element) uint8; None if all are written."""
         known = self._find(tensor)
         if known is None or known.written is None:
             return None
@@ -89,7 +86,7 @@ class Memory:
         return np.lib.stride_tricks.as_strided(known.written[offset_of(tensor) :], shape, strides)
 
     def _find(self, tensor: Any) -> Known | None:
-        """What is known of a tensor's storage, if it is."""
+        """The record for a tensor's storage, or None."""
         if not _on_cpu(tensor):
             return None
         storage = storage_of(tensor)
@@ -107,7 +104,7 @@ class Memory:
 
 
 def storage_of(tensor: Any) -> Any:
-    """The storage of a tensor, unseen by `unwritten`, for which it leaves torch here."""
+    """The storage of a tensor, taken without notice to `unwritten`, which would count it as leaving torch."""
     import torch
 
     with torch._C.DisableTorchFunction():
@@ -120,12 +117,12 @@ def offset_of(tensor: Any) -> int:
 
 
 def _is_of(known: Known, storage: Any) -> bool:
-    """Whether that storage, and not an earlier one at its address or before a resize."""
+    """Whether the record is for this very storage, and not for an earlier one at its address or before a resize."""
     return not known.owner.expired() and known.nbytes == storage.nbytes()
 
 
 def _bytes(storage: Any) -> np.ndarray:
-    """Valid as long as the storage is."""
+    """The bytes of a storage as an array, valid while the storage lives."""
     if not storage.nbytes():
         return np.zeros(0, np.uint8)
     return np.ctypeslib.as_array(ctypes.cast(storage.data_ptr(), ctypes.POINTER(ctypes.c_uint8)), (storage.nbytes(),))

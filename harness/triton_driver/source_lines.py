@@ -1,6 +1,6 @@
-"""Which line of a `.py` an instruction comes from, and which call of a helper it was inlined at.
+"""The line of a `.py` that an instruction comes from, and the calls of helpers that it was inlined at.
 
-Triton's PTX says the calls in the comment behind each `.loc` alone: `a.py:7:4 @[ b.py:30:9 ]`, innermost first.
+Triton's PTX has the calls only in the comment behind each `.loc`: `a.py:7:4 @[ b.py:30:9 ]`, innermost first.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _FRAME = re.compile(r"([^\s@\[\]]+):(\d+):(\d+)")
 
 
 class Frame(NamedTuple):
-    """A place in a source, as `.loc` has it. file: its number"""
+    """A place in a source, as in `.loc`. file: the file's number"""
 
     file: int
     line: int
@@ -27,9 +27,9 @@ class Frame(NamedTuple):
 
 
 def with_calls(ptx: str, library: Path) -> str:
-    """The PTX with the calls in its `.loc` lines, where they are for tools.
+    """Move the calls from comments into the PTX's `.loc` lines, where tools find them.
 
-    library: the folder of Triton's own functions, whose lines the user's calls of them stand in for
+    library: the folder of Triton's own functions; their lines are replaced by the user's calls of them
     """
     files = {int(number): Path(folder, name) for number, folder, name in _FILE.findall(ptx)}
     numbers = {path.name: number for number, path in files.items()}
@@ -43,13 +43,13 @@ def with_calls(ptx: str, library: Path) -> str:
 
 
 def _frames(comment: str, numbers: Mapping[str, int]) -> list[Frame]:
-    """Innermost first; none if a file is unknown."""
+    """The frames in a comment, innermost first; none if a file is unknown."""
     found = [(numbers.get(name), int(line), int(column)) for name, line, column in _FRAME.findall(comment)]
     return [] if any(number is None for number, _, _ in found) else [Frame(*each) for each in found]
 
 
 def _lines(indent: str, frames: list[Frame]) -> str:
-    """A `.loc` for each call, so that who reads them knows it, and then that of the instruction."""
+    """A `.loc` for each call, and then the instruction's own."""
     above = [None, *reversed(frames[1:])]
     return "\n".join(
         f"{indent}.loc {frame}" + (f", function_name $L__call, inlined_at {call}" if call else "")

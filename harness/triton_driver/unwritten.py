@@ -1,7 +1,7 @@
-"""Memory that torch has allocated and nobody has written, so that a kernel that reads it is found out.
+"""Track memory that torch has allocated and nobody has written, to catch a kernel that reads it.
 
-Torch tells of each of its operators in this thread: those that allocate without writing, and which of its arguments an
-operator writes. Memory that leaves torch, as an array of NumPy does, counts as written from then on.
+Torch reports each operator in this thread: which ones allocate without writing, and which arguments an operator writes.
+Memory that leaves torch, for example as a NumPy array, counts as written from then on.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LEAVES = ("numpy", "__array__", "__dlpack__", "untyped_storage", "storage", "sh
 
 @contextmanager
 def followed(memory: Memory) -> Iterator[None]:
-    """Tell `memory` what this thread's operators allocate and write."""
+    """While the context lasts, tell `memory` what this thread's operators allocate and write."""
     follows_operators, follows_functions = _modes()
     with ExitStack() as stack:
         stack.enter_context(follows_functions(memory))

@@ -1,4 +1,4 @@
-"""What a convention other than the contract's allows, stored beside the expected bytes so that no checker computes it.
+"""The other results that a convention allows, stored beside the expected bytes so that a checker computes nothing.
 
 A field may have, for each convention, one of
 
@@ -51,7 +51,7 @@ class Accepted(NamedTuple):
 
 @np.errstate(all="ignore")
 def accepted(case: Case, inputs: Arrays, fields: Mapping[str, Field], values: Mapping[str, object]) -> dict[str, list]:
-    """Field → what conventions allow in it. values: as the oracles expect them"""
+    """Field → what each convention allows in it. values: the oracles' answer"""
     found: dict[str, list[Accepted]] = {name: list(_of_field(name, field)) for name, field in fields.items()}
     for direction in layout.DIRECTIONS.values():
         name = f"{direction.name}_data"
@@ -86,7 +86,7 @@ def padding(field: Field) -> np.ndarray:
 def _blocks(
     case: Case, direction: layout.Direction, inputs: Arrays, fields: Mapping[str, Field], values: Mapping
 ) -> Differing | None:
-    """Every block of one output, as if all bytes of it differed; None where what is rotated is not at hand."""
+    """Every block of one output, as if all its bytes differed; None if the rotated values are not available."""
     if direction.transposed and case.flags.get("rht"):
         return None
     name = direction.name
@@ -105,14 +105,14 @@ def _of_codes(case: Case, direction: layout.Direction, blocks: Differing, field:
             yield Accepted(convention, "skip", packed(np.where(mask, 0xF, 0)))
     random = case.flags.get("rounding") == "sr"
     if case.flags.get("fast_math"):
-        return  # another multiplier, and not another order
+        return  # a different multiplier, not just a different order
     codes = _other(case, blocks, random)
     if (codes != blocks.codes).any():
         yield Accepted(RANDOM if random else DIVISION, "either", packed(codes))
 
 
 def _other(case: Case, blocks: Differing, random: bool) -> np.ndarray:
-    """(n, 16): the other code that an element may have, or its own."""
+    """(n, 16): the other code that each element may have, or its own if there is none."""
     steps = nvfp4.E2M1_VALUES[:8].astype(np.float64)
     largest = LARGEST_E2M1 * float(case.flags.get("e4m3_max", nvfp4.E4M3_MAX))
     scale = nvfp4.E4M3_VALUES[blocks.scale].astype(np.float64)
@@ -126,7 +126,7 @@ def _other(case: Case, blocks: Differing, random: bool) -> np.ndarray:
         up = (code < 7) & (size >= middle[np.minimum(code, 6)] * (1 - TIE))
         down = (code > 0) & (size <= middle[np.maximum(code, 1) - 1] * (1 + TIE))
         other = code + up - (down & ~up)
-    # The recipes with a floor of amaxes scale by it below.
+    # Recipes with an amax floor use it for all smaller amaxes.
     least = float(nvfp4.AMAX_FLOOR) if case.recipe in ("local_1x64", "per_token") else LEAST_AMAX
     known = (scale > 0) & np.isfinite(scale) & np.isfinite(blocks.amax) & (blocks.amax >= least)
     sound = known[:, None] & np.isfinite(size) & (np.abs(other - code) == 1) & (other >= 0) & (other <= 7)

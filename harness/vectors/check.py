@@ -28,7 +28,7 @@ ITEMSIZES = {"U8": 1, "F8_E4M3": 1, "F16": 2, "BF16": 2, "F32": 4, "I64": 8}
 NPY = {
     "U8": ("|u1",), "F16": ("<f2",), "BF16": ("<u2", "<V2", "|V2"), "F32": ("<f4",), "I64": ("<i8",),
 }  # fmt: skip
-MOST_BYTES = 1 << 30  # of a file
+MOST_BYTES = 1 << 30  # limit for a file
 MOST_HEADER = 1 << 24
 E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 KINDS = ("either", "skip", "zero", "nan")

@@ -27,14 +27,14 @@ SLACK = "entries of the allocation behind the field, which nobody writes and nob
 
 
 def holds(name: str) -> str:
-    """What the array of this name has in it."""
+    """The content of the array with this name."""
     ends = {"data": CODES, "scale_inv": SCALES, "e4m3_data": SCALES, "amax": AMAX}
     ends |= {"dims": "integers", "offsets": "integers"}
     return next((ends[end] for end in ("e4m3_data", *ends) if name.endswith(end)), VALUES)
 
 
 def of_case(case: Case) -> dict[str, Any]:
-    """What is said of a case as a whole. 64-bit numbers are in hexadecimal, because JSON readers round them."""
+    """The index entry for a case as a whole. 64-bit numbers are in hexadecimal, because JSON readers round them."""
     known = {name: value for name, value in numbers(case).items() if name not in ("seed", "offset")}
     found = {
         "id": case.id,
@@ -59,7 +59,7 @@ def of_case(case: Case) -> dict[str, Any]:
 
 
 def random_bytes(case: Case) -> Iterator[tuple[str, np.ndarray]]:
-    """The random byte of each element, (lines, length) uint8, for checkers that draw none; of dense cases alone."""
+    """The random byte of each element, (lines, length) uint8, for checkers that draw none; only for dense cases."""
     if case.flags.get("rounding") != "sr" or case.is_group:
         return
     for direction in layout.DIRECTIONS.values():
@@ -71,7 +71,7 @@ def random_bytes(case: Case) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def of_field(name: str, field: Field) -> dict[str, Any]:
-    """Dtype, extents, layout and padding of a field; of a group, of each of its tensors, too."""
+    """Dtype, extents, layout and padding of a field; for a group, also for each of its tensors."""
     found: dict[str, Any] = {"holds": holds(name), "dtype": dtype_of(np.dtype(field.dtype)), "shape": list(field.shape)}
     parts = field.parts or (field,)
     if holds(name) != VALUES:
@@ -94,6 +94,6 @@ def of_array(name: str, array: np.ndarray) -> dict[str, Any]:
 
 
 def dtype_of(dtype: np.dtype) -> str:
-    """As safetensors spells it."""
+    """The dtype in safetensors' spelling."""
     names = {"uint8": "U8", "int64": "I64", "float32": "F32", "float16": "F16", "bfloat16": "BF16"}
     return names[dtype.name]

@@ -1,6 +1,6 @@
 """The cases of a set of vectors: the plain recipe on every input, every value at least once, then pairs as they fit.
 
-Greedy covers of the small cases of the recipe's suite: the next case is the one that adds most for its bytes.
+Greedy covers by small cases of the recipe's suite: the next case is the one that adds the most per byte.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from harness.errors import ContractError, UsageError
 from harness.suite.suite import Suite
 from harness.verify.expected import fields_of, make_inputs
 
-ELEMENTS = 1 << 17  # of the largest case that may be chosen
-BYTES = 1_250_000  # of a recipe, beyond which no case is added for pairs
+ELEMENTS = 1 << 17  # elements of the largest case that may be chosen
+BYTES = 1_250_000  # bytes per recipe; beyond them no case is added for pairs
 PLAIN = 3000  # elements, at least, of the shape on which every input is tried
 OVERHEAD = 3000  # bytes of a case's words in the index and of its file's header
 _SETS = ("smoke", "full")
-_AT_ITS_SHAPES = "exhaustive"  # an input with a place for each value, of which a small tensor has only some
+_AT_ITS_SHAPES = "exhaustive"  # this input has a place for every value, so a small tensor has only some of them
 _ITEMSIZES = {"bf16": 2, "fp16": 2, "fp32": 4}
 _SHAPE, _INPUT = "the shape", "the input"
 
@@ -56,15 +56,15 @@ def _writes(case: Case) -> bool:
 
 
 def plain(suite: Suite, small: Sequence[Case]) -> list[Case]:
-    """The recipe with all flags at their defaults on each input, because that is what most implementations have.
+    """The recipe with default flags on each input, because most implementations offer these.
 
-    At the smallest shape of the smoke set with PLAIN elements; a product, and a group, have not all inputs there.
+    The shape is the smallest in the smoke set with PLAIN elements; products and groups lack some inputs there.
     """
     shapes = sorted({case.elements: case.shape for case in suite.cases("smoke") if _is_plain(suite, case)}.items())
     shape = next((shape for elements, shape in shapes if elements >= PLAIN), None)
     found = []
     for name in dict.fromkeys(case.input for case in small if case.input != _AT_ITS_SHAPES) if shape else ():
-        # A file's tensor may be smaller than the shape, and a product refuses amaxes that overflow.
+        # A file's tensor may be smaller than the shape, and a product may refuse amaxes that overflow.
         with suppress(UsageError, ContractError):
             case = suite.find(f"{suite.recipe}/default/{shape}/{name}/eager")
             if case.is_gemm:
@@ -74,23 +74,23 @@ def plain(suite: Suite, small: Sequence[Case]) -> list[Case]:
 
 
 def _is_plain(suite: Suite, case: Case) -> bool:
-    """Whether the shape of a case is one that the defaults take."""
+    """Whether the default flags allow the case's shape."""
     kind = "shape_representation"
     return case.flags.get(kind) == suite.defaults.get(kind) and case.mode == "eager" and case.problem.capacity is None
 
 
 def features(case: Case) -> set[Feature]:
-    """What a set meets at least once: each value of a flag, each input, each shape of the smoke set."""
+    """The features that a set must cover: each value of a flag, each input, each shape of the smoke set."""
     return {*case.flags.items(), (_INPUT, case.input), (_SHAPE, case.shape)}
 
 
 def pairs(case: Case) -> set[Feature]:
-    """Pairs of values of two flags, and of a value and an input."""
+    """The pairs of values of two flags, and of a flag's value and an input."""
     return set(itertools.combinations([*case.flags.items(), (_INPUT, case.input)], 2))
 
 
 def cost(case: Case) -> int:
-    """About how many bytes a case takes, without drawing its tensors."""
+    """An estimate of the bytes that a case takes, without drawing its tensors."""
     itemsize = 1 if case.is_gemm else _ITEMSIZES[str(case.flags.get("dtype", "bf16"))]
     return OVERHEAD + case.elements * itemsize + sum(field.nbytes for field in fields_of(case).values())
 
@@ -98,7 +98,7 @@ def cost(case: Case) -> int:
 def _cover(
     costs: Sequence[int], has: Sequence[set[Feature]], chosen: Sequence[int], most: int | None = None
 ) -> list[int]:
-    """`chosen`, places in `costs`, and what adds the features that it has not, as far as `most` bytes reach."""
+    """Extend `chosen`, indices into `costs`, by cases that add missing features, up to `most` bytes."""
     bit = {each: 1 << at for at, each in enumerate(dict.fromkeys(itertools.chain.from_iterable(has)))}
     masks = [sum(bit[each] for each in one) for one in has]
     chosen, missing = list(chosen), (1 << len(bit)) - 1

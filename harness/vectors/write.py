@@ -30,12 +30,12 @@ FORMAT = "nvfp4-vectors 1"
 INDEX = "index.json"
 MOST = 20_000_000  # bytes of all files
 CHECKERS = ("check.py", "check.cpp")
-_NUMERICS = ("oracles", "contract")  # folders whose sources decide expected bytes
+_NUMERICS = ("oracles", "contract")  # folders with the sources that decide expected bytes
 
 
 @dataclass(frozen=True)
 class Vector:
-    """One case: its file as bytes, and what the index says of it."""
+    """One case: its file as bytes, and its entry in the index."""
 
     name: str
     content: bytes
@@ -113,7 +113,7 @@ def _ends(name: str, value: np.ndarray | Interval) -> dict[str, np.ndarray]:
 
 
 def _few(case: Case, name: str, found: Expected) -> dict[str, str]:
-    """The suite's reason why a field has few different values; empty where it has enough."""
+    """The suite's reason why a field has few different values; empty if it has enough."""
     counted = {field: (some, least) for field, _, some, least in variety.counted(found.fields, found.values)}
     if counted[name][0] >= counted[name][1]:
         return {}

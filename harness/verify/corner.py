@@ -1,8 +1,8 @@
-"""Whether a case's bytes are right at the end of a tensor of up to 2^39 elements, on the emulator.
+"""Check on the emulator that a case's bytes are right at the end of a tensor of up to 2^39 elements.
 
-The larger tensor is zero but for its last rows and columns, which are the case's, so that the amaxes, and with them
-every byte in that corner, are the case's own, for which both oracles have spoken. Of a product the last rows of A or B
-are the case's, and of a group the last tensor, behind one that is far larger.
+The larger tensor is zero except for its last rows and columns, which are the case's. So the amaxes, and every byte in
+that corner, must equal the case's own, which both oracles have computed. For a product, the last rows of A or B are the
+case's; for a group, the last tensor is, behind one that is far larger.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ def _story(case: Case, reason: str) -> str:
 
 
 def _inputs_around(case: Case, larger: Case, inputs: Arrays) -> tuple[dict[str, np.ndarray], dict[str, Field]]:
-    """The inputs, with the larger group's extents among them, and the arrays of which each of them is the end.
+    """The inputs, including the larger group's extents, and the shape of the array that each input is the end of.
 
-    Sides of arrays, and the extents of a group, are affine functions of the extent that grows, so two small cases tell
-    those of the larger one.
+    The sides of arrays and the extents of a group are affine functions of the growing extent, so two small cases
+    determine the larger one's.
     """
     made, around = dict(inputs), {}
     shapes = {name: np.array(array.shape) for name, array in inputs.items()}
@@ -85,7 +85,7 @@ def _inputs_around(case: Case, larger: Case, inputs: Arrays) -> tuple[dict[str, 
 
 
 def _growing(case: Case, larger: Case, inputs: Arrays) -> Iterator[tuple[int, Arrays, Arrays]]:
-    """For each extent that grows: how often, and the inputs before it does and when it did once."""
+    """For each growing extent: the number of steps, and the inputs before the first step and after it."""
     if case.is_group:
         first, *others = larger.problem.tensors
         own = case.problem.tensors[-1]
@@ -103,7 +103,7 @@ def _growing(case: Case, larger: Case, inputs: Arrays) -> Iterator[tuple[int, Ar
 
 
 def _with_tensors(case: Case, larger: Case, tensors: list[tuple[int, int]]) -> Case:
-    """The case of a group of these tensors."""
+    """The group case with these tensors."""
     sides = ["+".join(map(str, side)) if len(set(side)) > 1 else str(side[0]) for side in zip(*tensors, strict=True)]
     if len(set(tensors)) == 1:
         sides[0] = f"{len(tensors)}*{sides[0]}"
@@ -112,7 +112,7 @@ def _with_tensors(case: Case, larger: Case, tensors: list[tuple[int, int]]) -> C
 
 
 def _is_swizzled(case: Case, name: str) -> bool:
-    """Whether the bytes of a dense input lie in tiles of block scales."""
+    """Whether a dense input's bytes are block scales in swizzled tiles."""
     if case.is_group or not name.endswith("scale_inv"):
         return False
     operand = f"{name.partition('_')[0]}_scale_layout"

@@ -14,17 +14,16 @@ from harness.device.device import Device, Outcome
 from harness.verify.expected import Expected
 
 EXACT, ORDERED, BOUNDED = "exact", "ordered", "bounded"
-LARGEST = 1 << 24  # bytes of outputs; more is too large for the emulator, and not copied from a GPU
+LARGEST = 1 << 24  # bytes of outputs; larger ones are too large for the emulator, and are not copied from a GPU
 
-# By EXACT, of the fields of which every byte is demanded on every target, and by ORDERED or BOUNDED, of those that are
-# sums of any order on some: ORDERED where the target's order is known, so that every byte is demanded, too.
+# EXACT: a digest of the fields with exact bytes on every target. ORDERED or BOUNDED: a digest of the fields whose sums
+# have no stated order on some target; ORDERED if this target's order is known, so that its bytes are exact, too.
 Digests = dict[str, str]
 
 
 def digests(device: Device, outcome: Outcome, expected: Expected, demanded: Expected) -> Digests:
-    """`{"exact": 32 hex digits}`, with `ordered` or `bounded` where sums are; nothing of more than LARGEST bytes.
-
-    expected: on any target; demanded: on the one that ran
+    """`{"exact": 32 hex digits}`, with `ordered` or `bounded` for sums; empty for more than LARGEST bytes. expected: on
+    any target; demanded: on the target that ran
     """
     if sum(field.nbytes for field in expected.fields.values()) > LARGEST:
         return {}
@@ -48,7 +47,7 @@ def _kind(anywhere: Demand, here: Demand) -> str:
 
 
 def of_each_field(device: Device, outputs: Mapping[str, Any], fields: Mapping[str, Field]) -> dict[str, str]:
-    """A digest of each field, by its name; nothing of more than LARGEST bytes."""
+    """A digest of each field, by its name; empty for more than LARGEST bytes."""
     if sum(field.nbytes for field in fields.values()) > LARGEST:
         return {}
     return {name: digest({name: device.to_host(outputs[name], field)}) for name, field in fields.items()}

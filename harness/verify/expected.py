@@ -1,4 +1,4 @@
-"""What a case reads and must write: its inputs, its fields, and the bytes that two independent oracles agree on."""
+"""The inputs and expected outputs of a case: arrays, fields, and the bytes that two independent oracles agree on."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from harness.verify.prepared import SOURCE, Prepared
 from harness.verify.recent import Recent
 from harness.verify.witness import objection, slack, variety
 
-NUMPY_LARGEST = 1 << 26  # of `Case.work`; beyond, the NumPy oracle takes minutes and torch alone is asked
-_SMALL = 1 << 20  # elements; tensors of so many are drawn twice, to see that the seed matters
+NUMPY_LARGEST = 1 << 26  # in `Case.work`; beyond it, the NumPy oracle takes minutes, so only torch is asked
+_SMALL = 1 << 20  # elements; tensors up to this size are drawn twice, to check that the seed matters
 _own_oracles: dict[str, Any] = {}
 _drawn_again: set[tuple[object, ...]] = set()
-NUMPY_LARGEST_TIMED = 1 << 20  # in a timed run, where a GPU waits for the oracle
+NUMPY_LARGEST_TIMED = 1 << 20  # the same for a timed run, where a GPU waits for the oracle
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What a case reads and must write.
+    """The inputs and expected outputs of a case.
 
     inputs: arrays by kernel parameter
     fields: what is written
@@ -56,7 +56,7 @@ class Expected:
     disagreement: str = ""
 
     def on(self, target: str) -> Expected:
-        """What kernels of this project must write on an architecture, whose matrix unit may have a stated order."""
+        """The demand on our kernels for one architecture, whose matrix unit may have a stated order of sums."""
         values = {name: v.on(target) if isinstance(v, Interval) else v for name, v in self.values.items()}
         return replace(self, values=values)
 
@@ -78,7 +78,7 @@ def expect(case: Case, torch_device: str = "cpu", numpy_largest: int = NUMPY_LAR
 
 
 def expect_split(case: Case, torch_device: str = "cpu", numpy_largest: int = NUMPY_LARGEST) -> Expected:
-    """As `expect`, of a case that follows another in the same memory; its values may be all alike. Nothing is kept."""
+    """`expect` for another split of a case's allocation. Its values may be all equal, and nothing is cached."""
     high_precision = _drawn(replace(case, mode="eager"))
     inputs = oracle_of(case.recipe).inputs(case, **high_precision)
     wrong = objection.to_inputs(case, high_precision, None, inputs)
@@ -94,7 +94,7 @@ def make_inputs(case: Case) -> dict[str, np.ndarray]:
 
 
 def prepare(case: Case, numpy_largest: int) -> Prepared:
-    """What another process can find of a case for this one; nothing is asked of a GPU."""
+    """Compute the part of a case that another process can hand to this one; no GPU is used."""
     case = replace(case, mode="eager")
     inputs = _inputs(case)
     wrong = objection.to_inputs(case, high_precision(case), _with_another_seed(case), inputs)
@@ -121,7 +121,7 @@ def high_precision(case: Case) -> dict[str, np.ndarray]:
     """The tensors that the case quantizes, by the parameters of its oracle's `inputs`.
 
     x: (rows, cols); of a group (elements,), every tensor drawn with its own extents and the seed plus its number
-    act_input: as x, the activation's input, only of a case with an activation
+    act_input: the activation's input, drawn like x; only for a case with an activation
     a, b, c, bias: of a GEMM, see `harness.suite.gemm_operands`
     x, w, ...: of a pipeline, for every stage that quantizes a tensor of its own, drawn with the stage's seed
     """
@@ -142,7 +142,7 @@ def _drawn(case: Case) -> dict[str, np.ndarray]:
         return gemm_operands.draw(case)
     made = {"x": _draw(case, case.tensor_seed)}
     if case.flags.get("activation", "none") != "none":
-        # A seed that no tensor of the group has, so that no gradient equals an activation's input.
+        # A seed that no tensor of the group uses, so that no gradient equals an activation's input.
         made["act_input"] = _draw(case, case.tensor_seed + MOST_TENSORS)
     return made
 
@@ -182,7 +182,7 @@ def forget() -> None:
 
 
 def _forget_if_edited(recipe: str) -> None:
-    """The user may edit an own oracle while the process goes on, as in a notebook."""
+    """Drop cached answers if a user's oracle was edited while the process runs, as in a notebook."""
     if recipe_dir(recipe) is not None:
         oracle = oracle_of(recipe)
         if _own_oracles.get(recipe) is not oracle:
@@ -207,7 +207,7 @@ def _expect(case: Case, torch_device: str, numpy_largest: int) -> Expected:
 
 
 def _with_another_seed(case: Case) -> dict[str, np.ndarray] | None:
-    """The tensors of the case drawn once more, for the first small case of a process with this recipe and input."""
+    """The case's tensors with another seed, once per process for a small case of each recipe and input; else None."""
     kind = case.recipe, case.input, case.flags.get("dtype")
     if case.elements > _SMALL or kind in _drawn_again:
         return None
@@ -222,7 +222,7 @@ def expect_on(
     numpy_largest: int = NUMPY_LARGEST,
     numpy_values: dict[str, Demand] | None = None,
 ) -> Expected:
-    """As `expect`, on inputs that are not the case's own. Raises ContractError for one that is not C-contiguous.
+    """`expect` for inputs other than the case's own. Raises ContractError for an array that is not C-contiguous.
 
     numpy_values: the answer of the NumPy oracle, if it was asked before
     """
@@ -249,7 +249,7 @@ def _require_contiguous(case: Case, inputs: Mapping[str, np.ndarray]) -> None:
 
 
 def _misfit(values: Mapping[str, Demand], fields: Mapping[str, Field]) -> str:
-    """A sentence if an answer has not the shape of its field; as many bytes in another would pass for the same."""
+    """A sentence if an answer lacks its field's shape, because equal bytes in another shape would compare as right."""
     for name, field in fields.items():
         if values[name].shape != field.shape:
             return f"{name} is {field.shape} by the recipe's `outputs`, and {values[name].shape} by its oracle"

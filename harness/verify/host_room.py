@@ -1,4 +1,4 @@
-"""Room in the machine's memory for the largest cases, over all processes: each keeps many gigabytes while it runs."""
+"""Limit how many of the largest cases run at a time on this machine: each keeps many gigabytes in memory."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from harness.errors import InputError
 LARGE = 1 << 28  # elements
 AT_A_TIME = 4
 PAUSE = 0.2  # seconds
-LEAST = 8  # bytes for an element: the tensor and a copy in float32 lie in memory at least
+LEAST = 8  # bytes per element: at least the tensor and a float32 copy are in memory
 
 
 def require_memory(case: Case) -> None:
-    """Raise InputError for a case that is larger than this machine's memory."""
+    """Raise InputError for a case that does not fit in this machine's memory."""
     there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if case.elements * LEAST > there:
         gib = f"{case.elements * LEAST >> 30:,} GiB of memory or more; this machine has {there >> 30:,}"
@@ -30,7 +30,7 @@ def require_memory(case: Case) -> None:
 
 @contextmanager
 def host_room(case: Case) -> Iterator[None]:
-    """Wait until fewer than AT_A_TIME other large cases are drawn or run on this machine; others do not wait."""
+    """Wait until fewer than AT_A_TIME other large cases are drawn or run on this machine; small cases do not wait."""
     if case.elements < LARGE:
         yield
         return

@@ -1,6 +1,6 @@
 """The oracle of a pipeline, with the functions of an oracle module: the oracles of its stages, in order.
 
-Each of the two oracles goes on with its own results, so that they are compared in every array of every stage.
+Each of the two oracles continues with its own results, so that they are compared in every array of every stage.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from harness.verify.torch_calls import ask_torch, fastest_device
 if TYPE_CHECKING:
     import torch
 
-NAN_BYTE = 0x7F  # as a scale of e4m3
+NAN_BYTE = 0x7F  # a NaN as an e4m3 scale
 
 
 def refuse(case: Case) -> None:
@@ -32,7 +32,7 @@ def refuse(case: Case) -> None:
 
 
 def outputs(case: Case) -> dict[str, Field]:
-    """The fields of all stages that are run, by names like `x.rowwise_data`."""
+    """The fields of all stages that run, by names like `x.rowwise_data`."""
     refuse(case)
     run = (stage for stage in stages(case) if not stage.given)
     return {key: field for stage in run for key, field in stage.keyed(stage_fields(stage)).items()}
@@ -49,7 +49,7 @@ def inputs(case: Case, **high_precision: np.ndarray) -> dict[str, np.ndarray]:
         if stage.draws:
             tensors = oracle_of(stage.case.recipe).inputs(stage.case, high_precision[stage.name])
             if stage.given:
-                # By torch, because NumPy would take a minute for the largest.
+                # By torch, because NumPy takes a minute for the largest cases.
                 tensors = _given(stage, ask_torch(oracle_of(stage.case.recipe), stage.case, tensors, fastest_device()))
             found |= stage.keyed(tensors)
         elif stage.case.is_group:
@@ -58,12 +58,12 @@ def inputs(case: Case, **high_precision: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def numpy_oracle(case: Case, tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """What `outputs(case)` must hold, by the NumPy oracles of the stages."""
+    """The expected bytes of `outputs(case)`, by the NumPy oracles of the stages."""
     return _ask_stages("numpy_oracle", case, tensors)
 
 
 def torch_oracle(case: Case, tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
-    """As `numpy_oracle` by their torch oracles, on the device the tensors are on."""
+    """The expected bytes of `outputs(case)`, by the torch oracles of the stages, on the tensors' device."""
     return _ask_stages("torch_oracle", case, tensors)
 
 
@@ -80,16 +80,15 @@ def _ask_stages(function: str, case: Case, tensors: Mapping[str, Any]) -> dict[s
 
 
 def fitted(stage: Stage) -> Case:
-    """The stage as its oracles are asked: products of groups as if the groups filled their allocation, since what a
-    quantizer wrote of a group is there without the rest.
-    """
+    """The stage for its oracles: a grouped product without capacity, because quantizers' oracles write only groups."""
     problem = stage.case.problem
     return replace(stage.case, problem=problem.fitted) if isinstance(problem, GroupedGemm) else stage.case
 
 
 def shaped(case: Case, read: Mapping[str, Any]) -> dict[str, Any]:
-    """The operands of products of groups, which quantizers write flat, in the shapes that the products read; arrays of
-    either library, any others as they are. What lies behind the groups is left out.
+    """Reshape the operands of a grouped product, which quantizers write flat, to the shapes that the product reads.
+
+    What lies behind the groups is dropped. For any other case the arrays, of either library, are returned unchanged.
     """
     if not isinstance(case.problem, GroupedGemm):
         return dict(read)
@@ -98,13 +97,13 @@ def shaped(case: Case, read: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _given(stage: Stage, made: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """What a stage that is given wrote, at the start of allocations that hold no number otherwise."""
+    """A given stage's outputs, each at the start of an allocation whose rest holds no numbers."""
     fields = stage_fields(stage)
     return {name: allocated(array, fields[name].slack) for name, array in made.items()}
 
 
 def allocated(array: np.ndarray, slack: int) -> np.ndarray:
-    """The array, flat, with so many entries behind it: NaN, or in bytes all bits set but one."""
+    """The array, flat, with `slack` entries behind it: NaN, or 0x7F for bytes."""
     if not slack:
         return array
     value = NAN_BYTE if array.dtype == np.uint8 else np.nan

@@ -1,4 +1,4 @@
-"""What can be found of a case without a GPU, here or ahead of time in another process that hands it over."""
+"""The part of a case that needs no GPU, computed here or ahead of time by another process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Prepared:
     """Made by `harness.verify.expected.prepare`.
 
     inputs: the arrays that kernels read
-    wrong: why the inputs are not what they should be, or an empty text
+    wrong: a sentence if the inputs are wrong, or an empty text
     values: the answer of the NumPy oracle, if it was asked
     """
 
@@ -26,9 +26,9 @@ class Prepared:
 
 
 class Source:
-    """Where prepared cases come from; from nowhere by default, so that each is prepared where it is asked for.
+    """The source of prepared cases. By default there is none, and each process prepares its own cases.
 
-    recent: how many cases, each with its expectation, a process keeps: one, and in a bench its baseline
+    recent: how many cases a process keeps with their expectations: one, and in a bench also the baseline
     """
 
     take: Callable[[Case], Prepared | None]

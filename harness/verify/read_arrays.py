@@ -1,4 +1,4 @@
-"""The arrays that a case reads, by their shapes alone: no tensor is drawn, so that the largest case takes no memory."""
+"""Stand-ins for the arrays that a case reads, with the right shapes but no memory: no tensor is drawn."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from harness.verify.expected import oracle_of
 def read_arrays(case: Case) -> dict[str, np.ndarray] | None:
     """Arrays of the shapes and dtypes of `make_inputs`, with no memory behind them; None for a recipe of the user's.
 
-    The extents of a group are there with their numbers, because what counts of an allocation ends where they say.
+    A group's extents have their real values, because they say how much of an allocation counts.
     """
     if recipe_dir(case.recipe) is not None:
         return None
@@ -34,7 +34,7 @@ def read_arrays(case: Case) -> dict[str, np.ndarray] | None:
 
 
 def _of(case: Case) -> dict[str, np.ndarray]:
-    """What one stage, or a case that is no pipeline, reads."""
+    """The arrays that one stage, or a case that is no pipeline, reads."""
     flags = case.flags
     if case.is_gemm:
         shapes = (gemm_grouped if case.is_group else gemm_operands).shapes(case)
@@ -63,7 +63,7 @@ def _of(case: Case) -> dict[str, np.ndarray]:
 
 
 def _amaxes(case: Case) -> dict[str, np.ndarray]:
-    """The amaxes that are given to a dense quantizer, which are those that its other stage writes."""
+    """The amaxes that a dense encode stage is given: the ones that the amax stage writes."""
     if case.flags.get("stage", "full") != "encode":
         return {}
     fields = oracle_of(case.recipe).outputs(replace(case, flags=case.flags.replace(stage="amax")))
@@ -71,7 +71,7 @@ def _amaxes(case: Case) -> dict[str, np.ndarray]:
 
 
 def _encoded(case: Case) -> dict[str, np.ndarray]:
-    """What a tensor that is decoded consists of."""
+    """The arrays of a quantized tensor for `dequantize`."""
     flags, direction = case.flags, layout.DIRECTIONS[case.flags.outputs]
     fields = {
         "data": layout.data_field(case.rows, case.cols, direction),

@@ -13,7 +13,7 @@ Answer = TypeVar("Answer")
 
 
 class Recent(Generic[Answer]):
-    """A decorator as `functools.lru_cache`, of as many answers as `SOURCE.recent` says at the time."""
+    """A decorator like `functools.lru_cache`, which keeps as many answers as `SOURCE.recent` says at each call."""
 
     def __init__(self, function: Callable[..., Answer]):
         self._function = function

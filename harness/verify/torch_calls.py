@@ -26,7 +26,7 @@ def ask_torch(
 ) -> dict[str, Demand]:
     """The answer of the torch oracle of the module `oracle`, in NumPy's arrays. Raises DeviceUnavailable without torch.
 
-    alone: no other oracle is asked, so intervals come without the sums, which are several times as large
+    alone: whether no other oracle is asked; intervals then come without the sums, which are several times as large
     """
     try:
         import torch  # noqa: F401
@@ -42,7 +42,10 @@ def ask_torch(
 
 
 def _on(device: str, array: np.ndarray) -> torch.Tensor:
-    """The array on a device. On a GPU it is the copy that kernels are given copies of, so that it is uploaded once."""
+    """The array as a torch tensor on a device.
+
+    On a GPU it shares the copy in `KEPT`, so that it is uploaded only once.
+    """
     if device != "cuda" or not array.size:
         return to_torch(array).to(device)
     import torch
@@ -52,7 +55,7 @@ def _on(device: str, array: np.ndarray) -> torch.Tensor:
 
 
 def leave_gpus_alone() -> None:
-    """Have torch compute on one core of this process, which another with the GPU may have forked."""
+    """Make torch use one CPU core in this process, which may have been forked from one that uses the GPU."""
     global _may_use_gpus
     _may_use_gpus = False
     with suppress(ImportError):
@@ -75,7 +78,7 @@ def fastest_device() -> str:
 def to_torch(array: np.ndarray):
     import torch
 
-    # Torch reads no array of ml_dtypes.
+    # Torch cannot read arrays of ml_dtypes.
     array = np.ascontiguousarray(array)
     if array.dtype.name == "bfloat16":
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
@@ -83,7 +86,7 @@ def to_torch(array: np.ndarray):
 
 
 def from_torch(tensor) -> Demand:
-    """A tensor on any device, or an interval of tensors, in NumPy's arrays. `KEPT` has what was on the GPU."""
+    """A tensor on any device, or an interval of tensors, in NumPy's arrays. The GPU's copy stays in `KEPT`."""
     import torch
 
     if isinstance(tensor, Interval):
@@ -102,5 +105,5 @@ def _downloaded(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.cpu()
     import torch
 
-    # Into memory that the GPU reaches by itself, several times as fast; torch keeps it for the next.
+    # Through pinned memory, which is several times as fast; torch reuses it for the next copy.
     return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor)

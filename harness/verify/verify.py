@@ -24,10 +24,10 @@ from harness.verify.digest import digests
 from harness.verify.expected import NUMPY_LARGEST, Expected, expect, expect_on, expect_split, make_inputs
 from harness.verify.host_room import host_room
 
-# Complementary patterns: a byte no run writes differs from the expected one in one of the first two runs, whatever it
-# is. The third run repeats the first.
+# Complementary patterns: a byte that no run writes differs from the expected byte in at least one of the first two
+# runs. The third run repeats the first.
 POISONS = (0xA5, 0x5A, 0xA5)
-_NAMED = 3  # approximate instructions that a reason names
+_NAMED = 3  # at most this many approximate instructions are named in a reason
 
 _ACCESS_VERDICTS = {
     "out_of_bounds": Verdict.OUT_OF_BOUNDS,
@@ -37,16 +37,16 @@ _ACCESS_VERDICTS = {
 }
 
 
-# Finds the verdict on a case, as `verify` does for our kernels and `harness.subjects.audit.verify.audit` for a subject.
+# Returns the verdict on a case: `verify` for our kernels, `harness.subjects.audit.verify.audit` for a subject.
 Verifier = Callable[[Case, Device, int], Result]
 
 
 def verify(
     case: Case, device: Device, numpy_largest: int = NUMPY_LARGEST, inputs: dict[str, np.ndarray] | None = None
 ) -> Result:
-    """Run the case on every target of the device. Never raises for what a kernel does wrong: that is the verdict.
+    """Run the case on every target of the device. A kernel's mistakes are never raised but become the verdict.
 
-    numpy_largest: `work` of a case beyond which the NumPy oracle is not run, and other splits are not
+    numpy_largest: beyond this `work`, neither the NumPy oracle nor other splits are run
     inputs: the arrays its kernels read, by parameter, in place of those that the case would draw
     """
     return attempt(case, device, lambda empty: _verify(case, device, empty, numpy_largest, inputs), inputs is None)
@@ -55,7 +55,7 @@ def verify(
 def attempt(case: Case, device: Device, run: Callable[[Result], Result], draw: bool = True) -> Result:
     """Call `run` with a blank result while the device has room for the case; an error becomes a verdict.
 
-    The case is EXCLUDED if the device does not admit it, which is asked before there are data, and for no other reason.
+    The case is EXCLUDED only if the device does not admit it, which is asked before any data exist.
     draw: draw the inputs before waiting for the device, because the largest take a minute
     """
     started = time.perf_counter()
@@ -114,7 +114,7 @@ def _verify(
 
 
 def splits_judged(case: Case, numpy_largest: int) -> tuple[Case, ...]:
-    """The other splits of its allocation on which a case is judged as well: all of them, if NumPy is asked of it."""
+    """The other splits of its allocation that a case is also judged on: all of them, if the NumPy oracle is run."""
     return other_splits(case) if case.work <= numpy_largest else ()
 
 
@@ -126,7 +126,7 @@ def blank(case: Case, device: Device) -> Result:
 
 
 def failed(empty: Result, verdict: Verdict, reason: str, story: str = "") -> Result:
-    """The result of a wrong kernel; the story is made of the reason if there is none."""
+    """The result of a wrong kernel; without a story, the reason is used."""
     story = story or f"{verdict}  {empty.case_id}\n  {reason}\n  reproduce: {reproduce(empty)}"
     return replace(empty, verdict=verdict, reason=next(iter(reason.splitlines()), ""), story=story)
 
@@ -136,7 +136,7 @@ def judge(
 ) -> tuple[list[Outcome], tuple[Verdict, str, str] | None]:
     """Run once for each poison. Returns the outcomes, and the verdict, reason and story if anything is wrong.
 
-    Right is a kernel that wrote the expected bytes in every run, the same each time, and nothing else.
+    A kernel is right if it wrote exactly the expected bytes in every run, the same each time, and nothing else.
     """
     outcomes, trespass = run_all(program)
     if trespass:
@@ -149,7 +149,7 @@ def judge(
 
 
 def run_all(program: Program) -> tuple[list[Outcome], str]:
-    """Run once for each of POISONS; a sentence instead of a further outcome as soon as bytes are not the kernel's."""
+    """Run once for each of POISONS. Returns the outcomes, and a sentence if a write to other bytes ended the runs."""
     outcomes: list[Outcome] = []
     for repeat, poison in enumerate(POISONS):
         outcome = program.run(poison, repeat)
@@ -160,11 +160,12 @@ def run_all(program: Program) -> tuple[list[Outcome], str]:
 
 
 def wrong_fields(device: Device, outcomes: Sequence[Outcome], expected: Expected) -> list[str]:
-    """The fields that are not as expected in some run."""
+    """The fields that are wrong in any run."""
     return [
         name
         for name, value in expected.values.items()
-        # Expected bytes are copied to a GPU once; the other runs are compared with the first one.
+        # Only the first run is compared with the expected bytes, so these are copied to a GPU once; other runs are
+        # compared with it.
         if not device.accepts(outcomes[0].outputs[name], value) or _differ(outcomes, name)
     ]
 
@@ -217,9 +218,9 @@ def explained(
     case: Case, target: str, expected: Expected, wrong: list[str], runs: list[dict[str, np.ndarray]],
     approximated: Sequence[str] = (),
 ) -> tuple[Verdict, str, str]:  # fmt: skip
-    """The verdict on fields that are wrong, its reason and its story. runs: one for each of POISONS
+    """The verdict on wrong fields, its reason and its story. runs: one for each of POISONS
 
-    approximated: instructions whose last bits are open, if the runs had any
+    approximated: instructions in the runs whose last bits PTX leaves open
     """
     cause = ""
     unwritten = [name for name in wrong if _unwritten(runs, name).any()]
@@ -241,7 +242,7 @@ def explained(
 
 
 def _unwritten(runs: list[dict[str, np.ndarray]], name: str) -> np.ndarray:
-    """Mask of the bytes that hold each run's own poison."""
+    """Mask of the bytes that hold their run's poison in every run."""
     mask = np.ones(runs[0][name].nbytes, bool)
     for poison, run in zip(POISONS, runs, strict=True):
         mask &= run[name].reshape(-1).view(np.uint8) == poison
@@ -259,7 +260,7 @@ def reproduce(result: Result, target: str = "verify") -> str:
 
 
 def _as_it_ran(result: Result) -> Result:
-    """The result with the command that repeats it in its story; our kernels are not traced for those of a subject."""
+    """Put the command that repeats the result into its story; a subject's story does not trace our kernels."""
     story = result.story
     if result.subject:
         story = without_commands(story, "trace")

@@ -185,7 +185,7 @@ def on_gpu(monkeypatch):
 
 
 def moved(array: torch.Tensor, by: int) -> torch.Tensor:
-    """The same values, as many elements behind the start of an allocation."""
+    """A copy of an array that starts `by` elements after the start of its allocation."""
     memory = torch.empty(array.numel() + by, dtype=array.dtype, device=array.device)
     view = memory[by:].view(array.shape)
     view.copy_(array)

@@ -56,7 +56,7 @@ def main() -> None:
         finally:
             subprocess.run(["git", "worktree", "remove", "--force", str(tree)], cwd=ROOT, check=True)
     now = outcomes(ROOT)
-    # What was an error then, or not there to be attacked, was not green.
+    # An attack that ended in an error at that commit, or could not be made there, was not green.
     green = {name: "green" if outcome == "green" else "never" for name, outcome in then.items()}
     lines = [f"| attack | at {commit} | now |", "|---|---|---|"]
     # A bar in a name would end its cell.

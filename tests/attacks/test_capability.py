@@ -133,7 +133,7 @@ def test_a_command_that_fails_and_exits_with_0(error: type[HarnessError]):
 
 
 class Excuse(BaseException):
-    """Neither an Exception nor anything that pytest knows."""
+    """An error that is not an Exception and that pytest does not know."""
 
 
 @pytest.mark.parametrize(

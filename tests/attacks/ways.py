@@ -1,4 +1,4 @@
-"""What attacks share. An attack is a test that tries one way to a green run; if it works, that is a StillGreenError."""
+"""Shared by the attacks: tests that each try one way to a green run, and raise StillGreenError if it works."""
 
 from __future__ import annotations
 

@@ -197,7 +197,7 @@ def test_processes_end_with_the_one_that_times():
 
 
 def test_a_process_that_cannot_be_forked_leaves_none_waiting(monkeypatch):
-    """They ignore SIGTERM, by which Python ends them before it waits for them, without an end."""
+    """The processes ignore SIGTERM, and Python would send them that at its exit and then wait forever."""
     before = set(multiprocessing.active_children())
     started = []
 
@@ -216,7 +216,7 @@ def test_a_process_that_cannot_be_forked_leaves_none_waiting(monkeypatch):
 
 
 def test_all_processes_compile_one_list_of_kernels(make, monkeypatch):
-    """They share how far it is, and what is passed meanwhile must not make it another one."""
+    """The processes share one position in the list, so a case that is passed meanwhile must not change the list."""
     each = make([], processes=0)
     each.cases, each._unwanted = in_order(CASES), [False] * len(in_order(CASES))
     lists = []

@@ -149,7 +149,7 @@ def test_a_round_has_a_reading_of_each_opponent_and_the_clock_of_its_own():
 
 
 class HostClock(FakeClock):
-    """It notes a round where its reading ends, as that of a GPU does: late if the target said so."""
+    """A clock that notes a round when its reading ends, as a GPU's clock does: late if the target says so."""
 
     def __call__(self) -> Reading:
         return Reading(self, self.now / self.calls)

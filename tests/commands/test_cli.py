@@ -232,7 +232,7 @@ def test_a_closed_output_is_closed_for_the_processes_below_too():
 
 
 def test_a_reader_that_has_read_enough_ends_the_command_by_sigpipe():
-    """Neither with 0, for what may not be green, nor with click's 1, by which a byte differs."""
+    """It must not be 0, which would claim a green run, nor click's 1, which here means that a byte differs."""
     command = [sys.executable, "-m", "harness", "list"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         process.stdout.close()
@@ -324,7 +324,7 @@ def test_a_command_says_itself_as_it_may_be_typed_again(words: tuple[str, ...]):
 
 
 def test_a_python_that_lacks_a_package_is_told(tmp_path: Path):
-    """As with `make verify VENV=` and another python3 than the environment's."""
+    """This happens with `make verify VENV=` if python3 is not the environment's."""
     (tmp_path / "click.py").write_text("raise ModuleNotFoundError(name='click')\n")
     path = os.pathsep.join([str(tmp_path), str(ROOT)])
     done = subprocess.run(

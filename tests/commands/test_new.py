@@ -322,7 +322,7 @@ def test_headers_of_the_toolkit_can_be_included(folder):
 
 
 def test_a_kernel_may_have_clusters(folder):
-    """Its only column of tiles is no whole cluster."""
+    """The case has one column of tiles, which does not fill a cluster."""
     alone = '  u32 size;\n  asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(size));\n  if (size != 4) return;\n'
     change(folder, ".cu", "  const TileOrigin origin", alone + "  const TileOrigin origin")
     with in_use(folder):

@@ -32,7 +32,7 @@ class Stream:
 
 
 def test_without_guards_and_inputs_too_the_copies_are_whole(monkeypatch: pytest.MonkeyPatch):
-    """So compute-sanitizer has a tensor without rows: nothing beside its outputs is compared, and nothing waits."""
+    """compute-sanitizer runs a tensor without rows this way: only its outputs are compared, and nothing else waits."""
     stream = Stream()
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(get_current_stream=lambda: stream)))
     memory = np.full(4, 7, np.uint8)

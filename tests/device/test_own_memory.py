@@ -165,7 +165,7 @@ def test_two_programs_share_what_has_one_name_and_one_size(monkeypatch: pytest.M
 
 
 def test_a_workspace_is_poisoned_with_the_outputs():
-    """What a launch before this one left there would else be right."""
+    """Otherwise a kernel could pass by reading what an earlier launch left there."""
     program = object.__new__(CudaProgram)
     output, workspace = (Guarded(Field((5,), "uint8"), np) for _ in range(2))
     program.memory, program.workspace = SimpleNamespace(outputs={"total": output}), {"notes": workspace}

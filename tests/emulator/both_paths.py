@@ -76,7 +76,7 @@ def both(
 ) -> Outcome:
     """The outcome of a launch, which has to be the same on both paths.
 
-    who: whether a fault has to name the same threads; of several that race, the paths may meet others first
+    who: whether a fault has to name the same threads; if several race, the two paths may meet different ones first
     """
     fast = outcome(module, arrays, grid, block, **options)
     with numpy_alone():

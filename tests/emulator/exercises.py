@@ -162,8 +162,11 @@ for _name in ("add.u32", "add.s32", "add.u64", "min.u32", "max.u32", "min.s32", 
 
 
 def elements(found: TensorMap, start: Sequence[int], stores: bool = False) -> Iterator[tuple[int, int, bool]]:
-    """Byte in shared memory (of an aligned box), byte in global memory and whether it is in the tensor, of each element,
-    one by one. stores: a row of the tensor reaches to the next multiple of 16 bytes"""
+    """For each element of a box: its byte in shared memory, its byte in global memory, whether it is in the tensor.
+
+    The byte in shared memory is counted from an aligned box.
+    stores: a row of the tensor reaches to the next multiple of 16 bytes
+    """
     bits = BITS[found.kind]
     ends = [found.extents[0] * bits // 8, *found.extents[1:]]
     if stores:

@@ -778,7 +778,7 @@ def test_the_mend_is_not_accused(each: Pair) -> None:
 
 
 def test_a_batch_knows_nothing_of_what_the_last_one_copied() -> None:
-    """They share cells, which are cleared between."""
+    """Both batches use the same cells, which are cleared between them."""
     kept: dict = {}
     of_buffer, order = buffer("out", np.zeros(64, np.uint8)), AsyncOrder(1, 32)
     first = AsyncGlobal(order, 4, kept)._of(of_buffer)

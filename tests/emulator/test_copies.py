@@ -87,7 +87,7 @@ COPIES = " cp.async.cg.shared.global [%r3], [%rd4], 16; cp.async.commit_group;"
     "then", [" st.shared.u32 [%r3], %r0;", " st.shared.v4.u32 [%r3], {%r0, %r0, %r0, %r0};", COPIES], ids=str
 )
 def test_a_store_where_a_copy_may_still_write_is_a_race(then: str) -> None:
-    """Whatever comes, by whomever, before its thread has waited: a copy has no place among stores."""
+    """Any later write by any thread is a race until the copy's thread has waited: nothing orders a copy and a store."""
     arrays = {"in": np.ones(512, np.uint8), "out": np.zeros(512, np.uint8)}
     wait = " cp.async.wait_group 0;"
     with pytest.raises(Fault, match="where a cp.async not yet waited for may still write") as caught:

@@ -18,7 +18,7 @@ BYTE = 0xA5
 
 
 def differ(one: np.ndarray, other: np.ndarray | None, offset: int = 0) -> bool:
-    """What the kernel says of `one` from `offset` on, beside another array or BYTE."""
+    """Whether the kernel finds that `one`, from byte `offset` on, differs from another array, or from BYTE."""
     found = np.zeros(1, np.uint32)
     first, second = buffer("one", one), 0 if other is None else buffer("other", other)
     memory = [first] if other is None else [first, second]

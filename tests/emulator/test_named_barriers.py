@@ -7,7 +7,7 @@ import pytest
 from both_paths import both
 from cuda_source import module
 
-# Of 128 threads, each stores a word, passes what stands between, and loads the word of another warp.
+# Each of 128 threads stores a word, runs the code at BETWEEN, and loads the word of another warp.
 EXCHANGE = """
 #define BAR(number, count) asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(count) : "memory")
 #define ARRIVE(number, count) asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(count) : "memory")

@@ -204,7 +204,7 @@ def test_two_processes_at_once(tmp_path: Path) -> None:
 
 
 def slots_of(step: object) -> list[object]:
-    """What a step closes over that says where it reads and writes, by depth first."""
+    """The values in a step's closures that say where it reads and writes, collected depth first."""
     found: list[object] = []
     for cell in getattr(step, "__closure__", None) or ():
         value = cell.cell_contents

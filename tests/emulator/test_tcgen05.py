@@ -161,7 +161,7 @@ def test_lanes_that_are_not_written() -> None:
 
 @pytest.mark.parametrize("kind", ["f16", "bf16"])
 def test_sums_are_exact(kind: str) -> None:
-    """And rounded once: patterns of all exponents, whose sums cancel, overflow, or do not fit a float64."""
+    """The sums are rounded once. The operands have all exponents: sums cancel, overflow, or do not fit a float64."""
     rng = np.random.default_rng(3)
     pool = finite_edges(kind)
     a, b = rng.choice(pool, (128, 16)), rng.choice(pool, (16, 16))
@@ -237,7 +237,7 @@ def test_bytes_across(mode: int) -> None:
 
 
 def bytes_across(matrix: np.ndarray, mode: int, leading: int, stride: int) -> np.ndarray:
-    """As `image_across`, of bytes: 16 rows in 16 bytes, and a swizzled run has PITCH rows."""
+    """`image_across` for elements of one byte: 16 bytes hold 16 rows, and a swizzled run has PITCH rows."""
     out = np.zeros(1 << 15, np.uint8)
     for (row, k), value in np.ndenumerate(matrix):
         if mode:

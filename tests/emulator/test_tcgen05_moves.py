@@ -206,7 +206,7 @@ def test_an_address_may_be_stored_through_a_generic_one() -> None:
 
 
 def test_a_copy_of_a_loaded_register_may_come_before_the_wait() -> None:
-    """As compilers put it; what is copied is used afterwards."""
+    """Compilers place the copy there; the copied register is only used after the wait."""
     body = begin(32) + WRITE + WAIT + READ.replace("\n", " mov.u32 v1, v0;\n", 1) + to_global(2, 0, 0, 2) + "\n"
     out = np.zeros((128, 2), np.uint32)
     run(kernel(body + end(32), 1), {"out": out}, block=128)

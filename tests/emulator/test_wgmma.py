@@ -207,9 +207,9 @@ def test_negated_operands(immediates: str, sign: int) -> None:
 
 
 def test_sums_of_bf16_are_exact(kind: str = "bf16") -> None:
-    """And rounded once: patterns of all exponents, whose sums cancel, overflow, or do not fit a float64.
+    """The sums are rounded once. The operands have all exponents: sums cancel, overflow, or do not fit a float64.
 
-    test_hopper_sums has those of f16.
+    test_hopper_sums tests the sums of f16.
     """
     rng = np.random.default_rng(3)
     pool = finite_edges(kind)

@@ -74,7 +74,7 @@ def image(matrix: np.ndarray, mode: int, leading: int, stride: int) -> np.ndarra
 
 
 def image_across(matrix: np.ndarray, mode: int, leading: int, stride: int) -> np.ndarray:
-    """As `image`, of a transposed matrix.
+    """The bytes of shared memory like `image`, for a matrix stored transposed: elements with the same k are contiguous.
 
     Swizzled runs of rows are PITCH wide, in groups of 8 k a `stride` apart, and `leading` from one run to the next;
     core matrices, of 8 k by 8 rows, are `leading` apart along K and `stride` along the rows.

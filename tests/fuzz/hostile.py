@@ -20,7 +20,7 @@ PATIENCE = 20  # seconds, on a machine that does other things as well; what hang
 
 
 def bounded(examples: int) -> settings:
-    """So many examples, the same ones each time; FACTOR times as many, and others, in a longer hunt."""
+    """Settings with so many examples, the same each time; in a longer hunt FACTOR times as many, and others."""
     return settings(
         max_examples=examples * FACTOR, derandomize=FACTOR == 1, deadline=None, database=None,
         suppress_health_check=list(HealthCheck),

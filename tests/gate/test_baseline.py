@@ -186,7 +186,7 @@ def test_a_run_is_one_part_whatever_its_own_header_says_of_parts(tmp_path: Path)
 
 
 def test_a_run_that_goes_on_is_saved_again(folder: Folder):
-    """It has all that it had, so nothing of its first part is left that another header would be of."""
+    """The longer run holds all records of the shorter one, so the baseline keeps one part with one header."""
     folder.holds(record(BENCHED), header=changed())
     folder.gate("--save")
     folder.holds(record(BENCHED), record(), header=changed(roofline=rates(4200, 4200, 4210, 4210)))

@@ -32,7 +32,7 @@ def test_one_whose_gate_was_killed_ends(tmp_path: Path):
 
 
 def _runs(pid: int) -> bool:
-    """Whether a process is there and no zombie, which nobody may have asked for its end in a container."""
+    """Whether a process exists and is not a zombie; in a container there may be nobody to reap it."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:

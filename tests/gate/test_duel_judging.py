@@ -67,7 +67,7 @@ def test_a_proven_change_below_the_least_effect_is_the_same():
 @pytest.mark.parametrize("head, base, slower", [(0.25, 0.0, 1.5), (0.3, 0.0, 1.3), (0.4, 0.1, 1.1)])
 @pytest.mark.parametrize("seed", range(5))
 def test_what_is_slow_in_some_of_its_rounds_alone_is_not_the_same(head, base, slower, seed):
-    """Its median is the base's, its mean 3 to 13 % above."""
+    """The median equals the base's, and the mean is 3 to 13 % above it."""
     random = np.random.default_rng(seed)
 
     def series(share):

@@ -68,7 +68,7 @@ def test_events_that_take_longer_than_a_sample_are_no_events(now_us: float, then
 @pytest.mark.parametrize("floors", [{}, {"events": 0.0}, {"eager": 2.1}], ids=["none", "zero", "another"])
 @pytest.mark.parametrize("whose", ["this run", "the baseline"])
 def test_without_a_time_of_events_no_eager_time_is_compared(floors: dict, whose: str):
-    """As 0 us it would be an allowance by which a slower kernel is as fast as before."""
+    """If a missing time counted as 0 us, the difference would excuse a kernel that has become slower."""
     lacks = changed(floors_us=floors)
     now, then = (lacks if whose == name else changed() for name in ("this run", "the baseline"))
     judgement = only(run_of(record(us=110.0, seed=1), header=now), record(us=100.0), header=then)
@@ -131,7 +131,7 @@ def test_events_are_allowed_for_as_far_as_hosts_differ(now_us: float, judged: Pe
 
 
 def test_a_sample_that_would_be_no_time_without_its_events_is_invalid():
-    """Where events take longer than then, that is taken off; a sample may be a little shorter than they are."""
+    """If events take longer now than in the baseline, the excess is subtracted; here it exceeds the sample."""
     now, then = (changed(floors_us={"events": us}) for us in (2.5, 0.1))
     judgement = only(run_of(record(us=2.1, seed=1), header=now), record(us=2.0), header=then)
     assert judgement.verdict is Performance.INVALID

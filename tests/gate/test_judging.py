@@ -291,7 +291,7 @@ def test_cycles_of_a_clock_of_two_speeds_are_doubted_as_times_are():
 
 
 def test_a_run_is_not_judged_by_its_own_samples_whatever_its_header_says():
-    """As of a run that was saved before its commit, or merged of shards that were."""
+    """Such a header comes from a run that was saved before its commit, or from merged shards that were."""
     judgement = only(run_of(record()), record())
     assert (judgement.verdict, judgement.again) == (Performance.INVALID, False)
     assert judgement.reason == "these are the baseline's own times; time the suites again"

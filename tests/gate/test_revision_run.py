@@ -22,7 +22,10 @@ SMALLER = find_case("swizzle/default/128x64/normal/graph")
 
 @pytest.fixture
 def asked(monkeypatch, tmp_path):
-    """What a run asks of the processes that prepare cases, and of the bench; one case is the base's machine code."""
+    """A record of the calls that a run makes to the preparing processes and to the bench.
+
+    One case has the same machine code as the base.
+    """
     found = SimpleNamespace(devices=0, sources=[], prepared=[], begun=[], compared=[], closed=0)
 
     class Ahead:

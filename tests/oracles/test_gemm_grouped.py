@@ -90,7 +90,7 @@ def test_exact_sums_are_those_of_the_stated_order():
 
 @pytest.mark.parametrize("input_name", ["normal", "exact_sum"])
 def test_no_two_groups_read_the_same(input_name):
-    """Or a kernel that takes one group for another would go unnoticed."""
+    """If two groups had equal data, a kernel that takes one for the other would go unnoticed."""
     case = case_of("beta=1", "128+0+128+128x64x32", input_name)
     tensors = expect(case).inputs
     given = [gemm_grouped.inputs_of(case, tensors, g) for g in range(4)]
@@ -238,7 +238,7 @@ def test_a_k_that_is_not_the_cases():
 
 @pytest.mark.parametrize("flags", ["beta=1", "epilogue=row_scaled,accumulate=true", "epilogue=per_token_fused"])
 def test_a_part_of_an_allocation_is_the_group_without_the_rest(flags):
-    """What lies behind is NaN in what is read, and no entry of the output."""
+    """Behind the groups' rows the inputs hold NaN, and the output has no interval there."""
     part, whole = (case_of(flags, shape) for shape in ("128+0+256of640x48x32", "128+0+256x48x32"))
     part = replace(part, seed_of=whole.seed_name)
     expected, right = expect(part), expect(whole)

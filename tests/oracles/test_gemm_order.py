@@ -154,7 +154,7 @@ def test_hopper_is_held_to_bytes_and_other_chips_to_the_interval():
 
 
 def test_a_kernel_that_sums_in_another_order_is_told(tmp_path):
-    """The right products, of which those of a block's upper half are summed first."""
+    """The kernel's products are right, but it adds those of a block's upper half first."""
     kernels = tmp_path / "kernels"
     for path in KERNELS.rglob("*.cu*"):
         copy = kernels / path.relative_to(KERNELS)

@@ -15,7 +15,7 @@ from harness.verify.verify import verify
 
 
 def smallest() -> list[Case]:
-    """Of each suite the least smoke case with a capacity and the least without, as far as it has them."""
+    """The smallest eager smoke cases of each suite: one with a capacity and one without, where there are such cases."""
     found: dict[tuple[str, bool], Case] = {}
     for recipe in sorted(path.stem for path in SUITES.glob("*.yaml")):
         for case in suite_of(recipe).cases("smoke"):

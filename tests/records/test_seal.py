@@ -108,7 +108,7 @@ def test_every_file_that_is_committed_is_a_source_or_decides_nothing():
 
 
 def test_other_values_of_an_instruction_are_other_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """They were none: a run on the emulator went on with them."""
+    """The digest once left out the chips' files, and a run on the emulator was continued with changed values."""
     (tmp_path / "chips").mkdir()
     monkeypatch.setattr(seal, "PACKAGE", tmp_path)
     found = set()

@@ -42,7 +42,7 @@ SUITES = (ROOT / "suites" / "swizzle.yaml", ROOT / "suites" / "per_tensor.yaml")
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Of a scheduler with four workers, each a process with a nanny above it."""
+    """The address of a scheduler with four workers, each a process with a nanny above it."""
     script = tmp_path_factory.mktemp("cluster") / "serve.py"
     script.write_text(SERVE)
     quiet = {"stderr": subprocess.DEVNULL, "start_new_session": True}

@@ -109,7 +109,7 @@ def test_sigterm_tells_how_to_go_on(run: Runs, processes: tuple[str, ...]):
 
 @pytest.mark.parametrize("hook", ["pytest_sessionfinish", "pytest_unconfigure"])
 def test_an_interrupt_behind_the_last_case_is_one(run: Runs, hook: str):
-    """It is no wrong kernel, as an exception that nothing catches would say."""
+    """An uncaught exception would exit with the code of a wrong kernel; an interrupt must not."""
     Path("slow_end.py").write_text(
         f"import time, pathlib\ndef {hook}():\n    pathlib.Path('ending').touch()\n    time.sleep(60)\n"
     )

@@ -33,7 +33,7 @@ from harness.verdict import Result, Verdict
 
 
 def least(count: int, needed: set[int], budget: Budget | None = None, **rest: int) -> list[int]:
-    """What is left of 0, 1, ... if `needed` is what fails together."""
+    """What `smallest` leaves of 0, 1, ..., `count` - 1 if a list fails when it holds all of `needed`."""
     budget = budget or Budget()
 
     def fails(some: list[int]) -> bool:
@@ -118,7 +118,7 @@ def test_what_is_no_case_is_none():
 
 
 class Expected(NamedTuple):
-    """What is left of a mutant's case: its id before the input, and how many values are not zero."""
+    """A mutant's case after shrinking: its id without input and mode, and how many values are not zero."""
 
     mutant: str
     failure: str
@@ -204,7 +204,7 @@ def test_random_bits_keep_their_seed(tmp_path):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """What the command leaves of swapped nibbles."""
+    """The folder that the command writes for the mutant with swapped nibbles."""
     top = tmp_path_factory.mktemp("command")
     kernels = find("nibbles swapped").copied_to(top)
     case = "per_tensor/default/48x80/normal/eager"

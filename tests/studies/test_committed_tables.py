@@ -531,7 +531,7 @@ def test_a_page_names_commands_that_can_be_run(tmp_path: Path, monkeypatch):
 
 
 def test_the_page_of_a_bench_is_that_of_its_samples(tmp_path: Path):
-    """What `harness report` makes of the samples that stand beside it, in which no path is changed."""
+    """The page is `harness report`'s of the samples beside it, and installing it changes no path in it."""
     words = make._words(TABLES["bench"].commands[0], RUNS / "tables_of_a_test" / "bench", GPU)
     header = HEADER | {"command": shlex.join(words)}
     write_times(tmp_path, "bench", header, [record("swizzle/default/16x16/normal/graph")])

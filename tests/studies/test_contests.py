@@ -1,4 +1,4 @@
-"""What of ours is held against which peer, on which shapes."""
+"""Which of our kernels are compared with which peers, and on which shapes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What met what in the cases of a set."""
+"""Which values of flags, shapes and inputs occur together in the cases of a set."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def test_the_first_example_takes_less_than_a_second() -> None:
 
 
 def test_the_driver_encodes_into_memory_that_it_can_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It refuses an address that is not a multiple of 64; a stand-in looks at what it is given."""
+    """The driver refuses an address that is not a multiple of 64; a stand-in for it records the address."""
     given: list[tuple] = []
 
     def encode(place: ctypes.c_void_p, *rest: Any) -> int:

@@ -221,7 +221,7 @@ def test_counts():
 
 
 class OutOfMemoryError(Exception):
-    """As torch and CuPy call theirs."""
+    """An error with the name that torch and CuPy give theirs."""
 
 
 @pytest.mark.parametrize("error", [MemoryError, OutOfMemoryError])

@@ -146,7 +146,7 @@ def test_what_a_peer_prepares_is_made_once_for_every_copy_and_outside_of_what_is
 
 
 class Ground:
-    """Of CASE, in host memory."""
+    """A stand-in for the arrays that a peer is run on: CASE, in host memory."""
 
     def __init__(self):
         expected = expect(CASE)

@@ -45,13 +45,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def launch(kernel: str, *arguments: object, **more: object) -> dict[str, object]:
-    """Of one block of 128; a word is an array."""
+    """A card's launch of one block of 128 threads; an argument that is a plain word names an array."""
     taken = [each if isinstance(each, Mapping) else {"array": each} for each in arguments]
     return {"kernel": built().symbols.get(kernel, kernel), "block": 128, "arguments": taken, **more}
 
 
 def write(name: str, said: Mapping) -> None:
-    """As YAML, a line for each key."""
+    """Write a mapping to a file as YAML, a line for each key."""
     Path(name).write_text("".join(f"{key}: {json.dumps(value)}\n" for key, value in said.items()))
 
 
@@ -446,7 +446,7 @@ def test_the_command_exits_as_the_worst_case_and_names_the_one_to_blame(capsys: 
 
 
 def test_a_card_alone_is_judged_by_what_it_promises():
-    """As `harness verify` does it."""
+    """This takes the way of `harness verify`, with one card and no peer."""
     from harness.subjects.card.card import read_card
     from harness.subjects.card.device import with_card
     from harness.subjects.card.verify import verify_card

@@ -101,7 +101,7 @@ def test_what_two_arrays_do_together():
 
 
 def test_without_marks_there_is_no_line():
-    """As on a GPU."""
+    """A GPU does not mark what is read, so no line can be named there."""
     kernel = poisoning(lambda given: given["a"][45:46], reads={45}, marks=False)
     assert kernel.leak().read == "" and kernel.forbidden("a") == ""
     assert poisoning(total, reads={45}).forbidden("a") == "own.cu:7: reads 1 bytes at byte 45 of a"

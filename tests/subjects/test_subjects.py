@@ -398,7 +398,7 @@ def test_data_that_are_timed_are_not_those_that_were_verified(gpu):
 
 
 def test_answers_kept_by_content_earn_nothing(gpu):
-    """It answers from the hundredth call on only what it has been asked before."""
+    """From its hundredth call on, the subject answers only inputs that it has been given before."""
     kept, calls = {}, []
 
     def keeps(case, inputs, outputs):

@@ -276,7 +276,7 @@ def test_the_largest_products_are_cases(shape):
 
 
 def test_mixed_recipes_are_refused(tmp_path):
-    """Stages that all flags have, of a recipe that the epilogue does not take."""
+    """The stages apply to all flags, but their recipe is one that the epilogue does not accept."""
     old = "    when: {epilogue: per_tensor}\n    flags: {rounding: rne}\n"
     new = "    when: {epilogue: per_tensor}\n    flags: {rounding: rne, rht: false}\n"
     text = TEXT.replace("recipe: per_tensor\n" + old, "recipe: per_token\n" + new)

@@ -13,7 +13,7 @@ OWN, LIBRARY = "kernels.py:7:3", "standard.py:170:27"
 
 
 def locs(comment: str) -> list[str]:
-    """What becomes of a `.loc` of the innermost place of a comment, in words."""
+    """The `.loc` lines that `with_calls` writes for a `.loc` with this comment, at the comment's innermost place."""
     number, line, column = (1 if comment.startswith("kernels") else 2), *comment.split(" ")[0].split(":")[1:]
     text = with_calls(f"{FILES}\t.loc\t{number} {line} {column}   // {comment}\n", Path("/lib/triton"))
     return [each.strip() for each in text.removeprefix(FILES).splitlines()]

@@ -20,7 +20,7 @@ from harness.verify.expected import expect, fields_of, forget
 
 
 def test_every_value_input_and_shape_is_met_in_a_set_that_is_small():
-    """Of those that a case of any set has; a value that no case has is one whose every combination is refused."""
+    """Only values that some case of a set has are asked for: a suite refuses every combination with any other."""
     chosen = {}
     for suite in load_suites():
         chosen[suite.recipe] = selection.choose(suite)

@@ -66,7 +66,7 @@ def test_the_largest_extents_have_corners(recipe):
 
 @pytest.mark.parametrize("tile_rows", [8, 16, 32, 64, 128, 256])
 def test_no_tile_of_a_legal_tensor_begins_beyond_31_bits(tile_rows):
-    """Nor does one behind the last row, of a last layer that has more tiles than are left."""
+    """This includes tiles after the last row, which the last layer of the grid may have."""
     tiles = Launch(tile_rows=tile_rows, tile_cols=256, threads=256, blocks_per_sm=0, schedule=Schedule.TILES)
     for less in range(0, 1 << 16, 128):
         for problem in (Dense(LARGEST_EXTENT - less, 256), Gemm(LARGEST_EXTENT - less, 16, 16)):

@@ -87,7 +87,7 @@ def test_a_backward_that_decodes_has_the_rows_that_forward_saved(flags, x_is, w_
 
 
 def test_swizzled_by_a_stage_or_by_the_quantizer_a_product_has_the_same_bytes():
-    """And the scales between them too."""
+    """The swizzled scales between the stages are equal too."""
     apart, plain = (find_case(f"forward/{flags}/48x80x32/normal/eager") for flags in ("swizzle=true", "default"))
     fused = find_case("forward/scale_layout=swizzled/48x80x32/normal/eager")
     apart, plain, fused = (expect(replace(case, seed_of=plain.seed_name)).values for case in (apart, plain, fused))

@@ -272,7 +272,7 @@ def test_formats_are_worked_out_once_more():
 
 
 def test_an_answer_has_the_shape_of_its_field(monkeypatch):
-    """As many bytes in another shape would be compared as if they were right."""
+    """An answer with the right number of bytes in another shape would otherwise be compared as if it were right."""
     oracle = expected.oracle_of("per_tensor")
     outputs = oracle.outputs
 

@@ -1,4 +1,4 @@
-"""What each approximate instruction may give: bounds around a formula, and what PTX says exactly.
+"""The results that each approximate instruction may give: bounds around a formula, and the results that PTX fixes.
 
 Errors and special values are those of the PTX ISA (9.2), "Floating Point Instructions". A bound in steps counts values
 of the format on either side of the nearest.
@@ -21,8 +21,10 @@ Formula = Callable[..., Array]
 
 
 class Range(NamedTuple):
-    """Orders of values, int64: the least, the nearest to the exact one, and the greatest; fixed: (n,) bool, where PTX
-    says which it is, by its bits"""
+    """Orders of values, int64: the least, the nearest to the exact one, and the greatest.
+
+    bits: patterns of the nearest; fixed: (n,) bool, where PTX requires exactly these bits
+    """
 
     low: Array
     near: Array
@@ -69,7 +71,7 @@ class Approximation:
                            for end in (self.least, self.greatest))  # fmt: skip
         fixed = xp.isnan(exact) | xp.isinf(form.values(xp, bits))
         if self.error is None:
-            fixed = fixed | (near == 0)  # it underflows
+            fixed = fixed | (near == 0)  # the result underflows
         for value in values:
             fixed = fixed | (value == 0) | ~xp.isfinite(value)
         finite = form.infinity - 1
@@ -77,7 +79,10 @@ class Approximation:
         return Range(xp.minimum(low, near), near, xp.maximum(high, near), bits, fixed)
 
     def given(self, xp: ModuleType, order: Array, near: Array) -> Array:
-        """The bits of an order, as the instruction writes them. near: those of the nearest, whose sign a zero has"""
+        """The bits of an order, as the instruction writes them.
+
+        near: bits of the nearest, which give a zero its sign
+        """
         bits = self.form.of_order(xp, order)
         bits = xp.where(order == 0, near & self.form.unsigned(xp)(self.form.sign), bits)
         return self.form.flushed(xp, bits) if self.flushes else bits
@@ -109,7 +114,7 @@ def _of_log2(xp: ModuleType, exact: Array, x: Array) -> Array:
 
 
 def _of_angle(xp: ModuleType, exact: Array, x: Array) -> Array:
-    """No bound but that of a sine, beyond 100 pi."""
+    """The error of sine and cosine; beyond 100 pi PTX gives none, so the result is only known to be within -1 and 1."""
     near = xp.where(xp.abs(x) <= 4 * elementary.PI_2, 2.0**-20.5, 2.0**-14.7)
     return xp.where(xp.abs(x) <= elementary.LARGEST_ANGLE, near, 2.0)
 
@@ -125,12 +130,12 @@ def _cosine(xp: ModuleType, x: Array) -> Array:
 
 
 def _quotient(xp: ModuleType, x: Array, y: Array) -> Array:
-    """`div.approx`, whose 1 / y is 0 beyond 2^126."""
+    """The exact value of `div.approx`, which multiplies by 1 / y and takes that as 0 if |y| is beyond 2^126."""
     return xp.where((xp.abs(y) > 2.0**126) & xp.isfinite(y), x * xp.copysign(xp.zeros_like(y), y), x / y)
 
 
 def _of_quotient(xp: ModuleType, exact: Array, x: Array, y: Array) -> Array:
-    """None where the quotient is 0, and no bound where 1 / y may be infinite, because y is subnormal."""
+    """The error of a quotient: 0 where it is 0, infinite where y is subnormal and 1 / y may be infinite, else NaN."""
     zero = (xp.abs(y) > 2.0**126) & xp.isfinite(y)
     return xp.where(zero, 0.0, xp.where(xp.abs(y) < 2.0**-126, xp.inf, xp.nan))
 

@@ -15,7 +15,7 @@ Values = Any  # float64, of NumPy or CuPy
 LN2, LOG2_E = 0.6931471805599453, 1.4426950408889634
 PI_2 = 1.5707963267948966
 _PI_2_HIGH, _PI_2_LOW = 1.5707963267341256, 6.077100506506192e-11
-LARGEST_ANGLE = 200 * PI_2  # 100 pi, beyond which PTX promises nothing of a sine
+LARGEST_ANGLE = 200 * PI_2  # 100 pi; beyond it PTX promises nothing about a sine
 
 
 def exp2(xp: ModuleType, x: Values) -> Values:
@@ -62,7 +62,7 @@ def sine(xp: ModuleType, x: Values, quarters: int = 0) -> Values:
 
 
 def cosine(xp: ModuleType, x: Values) -> Values:
-    """As `sine`."""
+    """The cosine of x; NaN beyond LARGEST_ANGLE."""
     return sine(xp, x, 1)
 
 

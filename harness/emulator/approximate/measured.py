@@ -1,4 +1,4 @@
-"""What a chip does, by a table that `harness exhaustive --approximate` measured on it, for the targets it executes.
+"""A chip's approximate results, from a table that `harness exhaustive --approximate` measured, for the chip's targets.
 
 Results are steps from the formula's nearest value. Where all inputs of a key agree, in a binade of inputs, a table has
 their steps, and the result is exact. In other binades the fewest and the most are bounds, and so are PTX's, if no input
@@ -28,10 +28,10 @@ Array = Any
 
 
 class Key(NamedTuple):
-    """Inputs of one key may give one number of steps. of: (xp, bits) → int64, below `count`
+    """Groups inputs: those with one key may share a number of steps. of: (xp, bits) → int64, below `count`
 
-    argument: (xp, values) → float64, of which the formula is computed, if a chip does not see all bits of its operand
-    outwards: steps count away from zero, so that values of either sign have the same
+    argument: (xp, values) → float64, the argument for the formula, if a chip does not see all bits of its operand
+    outwards: steps count away from zero, so that positive and negative values have the same steps
     """
 
     count: int
@@ -40,13 +40,13 @@ class Key(NamedTuple):
     outwards: bool = False
 
     def steps(self, xp: ModuleType, found: Approximation, bits: Array, within: Range, order: Array) -> Array:
-        """Steps from the nearest to `order`, which are those of the table if the input conforms."""
+        """Steps from the nearest value to `order`; they equal the table's if the input conforms."""
         base = self._base(xp, found, bits, within)
         steps = order - base
         return xp.where(base < 0, -steps, steps) if self.outwards else steps
 
     def order(self, xp: ModuleType, found: Approximation, bits: Array, within: Range, table: Array) -> Array:
-        """The order that a table says; the inverse of `steps`."""
+        """The order that a table gives; the inverse of `steps`."""
         base, steps = self._base(xp, found, bits, within), table[self.of(xp, bits)].astype(xp.int64)
         return base + (xp.where(base < 0, -steps, steps) if self.outwards else steps)
 
@@ -60,7 +60,7 @@ class Key(NamedTuple):
 
 
 def _fixed_point(bits: int) -> Key:
-    """The sign, and these bits behind the point of the magnitude: fixed-point arithmetic that cuts the rest off."""
+    """A key of the sign and this many fraction bits of the magnitude, for fixed-point arithmetic that cuts."""
     scale = float(1 << bits)
 
     def whole(xp: ModuleType, values: Array) -> Array:
@@ -81,7 +81,10 @@ _TURNS = 0.15915493667125702  # 1 / (2 pi), as the float32 by which a GPU multip
 
 
 def _turns(bits: int, cut: bool) -> Key:
-    """The sign, and these bits behind the point of the angle in turns. cut: whether the product is cut, or rounded"""
+    """A key of the sign and this many fraction bits of the angle in turns.
+
+    cut: whether the product is cut, or rounded
+    """
     scale = float(1 << bits)
 
     def below(xp: ModuleType, values: Array) -> Array:
@@ -132,7 +135,7 @@ class Measured:
     bounded: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))
 
     def range(self, found: Approximation, bits: Bits) -> Range:
-        """As `Approximation.range`; where the result is known, it is fixed."""
+        """The range of `Approximation.range`, narrowed by the table; a known result is fixed."""
         within, binade = found.range(np, bits), bits.astype(np.int64) >> found.form.fraction
         low, high = (within.near + of[binade].astype(np.int64) for of in (self.least, self.most))
         known = within.fixed | (low == high)
@@ -156,7 +159,7 @@ class Measured:
         return Range(low, within.near, high, results, known)
 
     def without_table(self) -> Measured:
-        """The bounds of each binade alone."""
+        """The same with the bounds of each binade alone."""
         return replace(self, key="", table=self.table[:0])
 
 
@@ -190,7 +193,7 @@ def pack(chip: Chip) -> dict[str, np.ndarray]:
 
 
 def read(path: Path) -> Chip:
-    """The table in a file of `pack`."""
+    """Read the table in a file that `pack` made."""
     with np.load(path, allow_pickle=False) as file:
         said = json.loads(file["header"].tobytes())
 

@@ -1,1 +1,1 @@
-"""What instructions compute, as functions on register arrays. Imports `registers` alone."""
+"""The arithmetic of instructions, as functions on register arrays. Imports `registers` alone."""

@@ -236,7 +236,7 @@ def _floats(table: dict[str, Operation]) -> None:
     define("", lambda a: canonical(a.view(F32).astype(F64), NAN_F64), "f64", "f32")
     define("", lambda a: canonical(f16_values(a).astype(F64), NAN_F64), "f64", "f16")
     define("", lambda a: canonical(bf16_values(a).astype(F64), NAN_F64), "f64", "bf16")
-    # Triton converts e4m3 by it, which is exact; the ISA does not say how it rounds.
+    # Triton uses it for e4m3 values, which convert exactly; the ISA does not say how others round.
     define("", lambda a: bf16_from(f16_values(a)), "bf16", "f16")
     define("sat", _saturate_unit, "f32", "f32")
     define("ftz", lambda a: canonical(flush_f32(a).view(F32), NAN_F32), "f32", "f32")

@@ -1,4 +1,4 @@
-"""The sum of an `mma` or `wgmma` of f16 with depth 16 as Hopper's matrix unit takes it.
+"""The sum of an `mma` or `wgmma` of f16 with depth 16, in the order of Hopper's matrix unit.
 
 Published by MMA-Sim (arXiv 2511.10909), and compared with an H200 by `harness sums`: products are exact and not
 normalised. The sixteen products and the accumulator are aligned to the largest exponent among them, and what
@@ -16,7 +16,7 @@ from harness.emulator.arithmetic.rounding import NAN_F32, canonical, f32_directe
 from harness.emulator.registers import F16, F32, F64, I64, U16, Bits
 
 DEPTH = 16
-KEPT = 25  # bits of a term behind the largest exponent
+KEPT = 25  # bits that a term keeps below the largest exponent
 LEAST_F16, LEAST_F32 = -14, -126  # exponents of the smallest normal numbers
 LARGEST = 2.0**128  # from here on a sum is infinite
 

@@ -19,7 +19,7 @@ def warps_of(context):
 
 @part
 def known_by(block, warps, context):
-    """What each warp of a block knows of each other one, (warps, warps), and of all, (warps,)."""
+    """The epochs that each warp of a block knows of each other warp, (warps, warps), and of all warps, (warps,)."""
     blocks = context[at.BLOCKS]
     known = carray(pointer(context[at.KNOWN]), (blocks, warps, warps), np.uint64)
     common = carray(pointer(context[at.COMMON]), (blocks, warps), np.uint64)
@@ -40,7 +40,7 @@ def may_race(epoch, agent, thread, known, agents):
 
 @part
 def joined(one, other, agents):
-    """The agent that is the threads of two, which are not the same thread."""
+    """The agent that stands for the threads of two agents, which are not the same thread."""
     warps = agents[np.int64(one)] | agents[np.int64(other)]
     if warps & (warps - np.uint32(1)) == 0:
         warp = 0

@@ -1,4 +1,4 @@
-"""What `races.async_shadow` checks and keeps, for accesses and copies that are plainly fine.
+"""The checks and notes of `races.async_shadow`, for accesses and copies that are plainly fine.
 
 Each entry checks first, and then keeps. Where one returns False, nothing has changed, and NumPy does it again: it names
 the fault, or settles what these functions leave to it (copies that read the same bytes at once).
@@ -52,7 +52,7 @@ def _fenced(known, rows, cells, writer, epoch):
 
 @part
 def _complete(known, cells, copies, counters, numbers, several):
-    """Whether a thread knows that the copies of these cells are complete, and none took others' place."""
+    """Whether a thread knows that the copies of these cells are complete, and none of them stands for others."""
     last = np.uint32(0)
     for cell in cells:
         number = copies[cell]
@@ -65,7 +65,7 @@ def _complete(known, cells, copies, counters, numbers, several):
 
 @part
 def _knows(known, own, lanes, warp, epoch):
-    """Whether a thread knows of these lanes of a warp, but for itself."""
+    """Whether a thread knows what these lanes of a warp did, itself left out."""
     reader = np.int64(32) * warp
     while lanes:
         if lanes & np.uint32(1) and reader != own and known[reader] <= epoch:
@@ -115,7 +115,7 @@ def _apart(first, last, cells, width):
 
 @part
 def _add_apart(first, last, number, where, cells, width, clock, now, floor, lanes, epoch, access):
-    """Threads first to last, of one warp, read cells that are each one thread's."""
+    """Note that threads first to last of one warp read cells, where no two threads share a cell."""
     warp, time, least = where[first, 1] >> 5, now[where[first, 0]], floor[where[first, 0]]
     for i in range(first, last):
         known, bit = clock[where[i, 0], where[i, 1]], np.uint32(1) << np.uint32(where[i, 1] & 31)
@@ -134,7 +134,10 @@ def _add_apart(first, last, number, where, cells, width, clock, now, floor, lane
 
 @part
 def _add_together(first, last, number, where, cells, width, clock, now, lanes, epoch, access, fresh, late):
-    """Threads first to last, of one warp, read cells. fresh, late: (cells,), zero before and after"""
+    """Note that threads first to last of one warp read cells that they may share.
+
+    fresh, late: (cells,), zero before and after
+    """
     for i in range(first, last):
         for cell in range(cells[i], cells[i] + width):
             fresh[cell] |= np.uint32(1) << np.uint32(where[i, 1] & 31)
@@ -156,7 +159,7 @@ def _add_together(first, last, number, where, cells, width, clock, now, lanes, e
 
 @part
 def _add(number, where, cells, width, clock, now, floor, lanes, epoch, access, fresh, late):
-    """All threads read, or update, their cells: a warp at a time."""
+    """Note that all threads read, or update, their cells, one warp after another."""
     first, n = 0, len(cells)
     for i in range(1, n + 1):
         if i < n and where[i, 0] == where[first, 0] and where[i, 1] >> 5 == where[first, 1] >> 5:
@@ -224,7 +227,7 @@ def start_copy(number, reads, fenced, cluster, row, cells, clock, now, floor, wr
     if not _complete(known, cells, copy_writes, counters, numbers, several):
         return False
     if not _complete(known, cells, copy_reads, counters, numbers, several):
-        return False  # of one that reads, too, which then has to be remembered beside it
+        return False  # another copy may read these cells, and must then be remembered beside this one
     if updated and not _read_before(known, least, row, cells, update_lanes, update_epoch):
         return False
     if not reads and not _read_before(known, least, row, cells, read_lanes, read_epoch):

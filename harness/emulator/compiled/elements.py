@@ -1,4 +1,4 @@
-"""The bytes of one block's access: whether they were written, and their way between memory and registers."""
+"""The bytes of one block's access: check that they were written, and move them between memory and registers."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def _count_sectors(traffic, row, step, lanes, wide):
 
 @part
 def _shift(cell):
-    """Bytes to cells; a number without a sign is quicker to shift, and as an index."""
+    """The shift from bytes to cells, unsigned because unsigned numbers shift and index faster."""
     shift = np.uint64(0)
     while np.int64(1) << np.int64(shift) < cell:
         shift += np.uint64(1)
@@ -113,7 +113,7 @@ def _shift(cell):
 
 @part
 def _ordered_globally(buffer, is_load, block, size, lanes, context, offsets):
-    """Whether no other block has left a tag on these cells, and a barrier is behind those of other threads."""
+    """Whether no other block has tagged these cells, and a barrier has passed since the tags of other threads."""
     cell = context[at.GLOBAL_CELL]
     width, cells, shift = size // cell, -(-buffer[at.LENGTH] // 32) * 32 // cell, _shift(cell)
     mine = np.uint64(context[at.FIRST_BLOCK] + block + 1)
@@ -148,7 +148,7 @@ def _ordered_globally(buffer, is_load, block, size, lanes, context, offsets):
 
 @part
 def _time(block, context):
-    """A tag of a block without an agent."""
+    """The tag of a block at its current epoch, without an agent."""
     epoch = tags_at(context[at.EPOCHS], context[at.BLOCKS])[block]
     return epoch << EPOCH_SHIFT | np.uint64(context[at.FIRST_BLOCK] + block + 1) << BLOCK_SHIFT
 

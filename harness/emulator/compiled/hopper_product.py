@@ -1,5 +1,4 @@
-"""Hopper's sum of sixteen products of f16, of a row of A with all columns of B; factors that are infinite or NaN are
-left to NumPy.
+"""Hopper's sum of sixteen products of f16, for a row of A and all columns of B; NumPy does infinite and NaN factors.
 
 See `harness.emulator.arithmetic.hopper_product` for the arithmetic. Every step is exact in float64: a term has at most
 27 bits, and seventeen of them 32.

@@ -65,16 +65,16 @@ class MachineCode(_Cache):
         self._on = False
 
     def flush(self) -> None:
-        """Another text has another name, so none is ever stale."""
+        """Do nothing: changed source text has another file name, so no entry is ever stale."""
 
 
 def part(function: Callable) -> Callable:
-    """A function that others of this folder call."""
+    """Compile a function that only compiled functions of this folder call."""
     return numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **OPTIONS)(function)
 
 
 def entry(signature: str) -> Callable[[Callable], Callable]:
-    """A function that Python calls; its machine code, with all parts, is kept in the cache."""
+    """Compile a function that Python calls; its machine code, with all parts, is kept in the cache."""
 
     def compiled(function: Callable) -> Callable:
         dispatcher = numba.njit(**OPTIONS)(function)
@@ -97,7 +97,7 @@ def pointer(typing, address):
 
 
 def _bitcast(source: types.Type, target: types.Type) -> Callable:
-    """What reads the bits of one type as another."""
+    """Make a function that reads the bits of one type as another."""
 
     @intrinsic
     def cast(typing, value):

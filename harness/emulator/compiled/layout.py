@@ -1,4 +1,4 @@
-"""What the interpreter is given, by position: the columns of an instruction, of a buffer, and of the context.
+"""The interpreter's input by position: the columns of an instruction, of a buffer, and of the context.
 
 The context is one array of integers: numbers, and addresses of arrays that Python keeps alive. Passing one array costs
 a call less than passing thirty.
@@ -11,10 +11,10 @@ from __future__ import annotations
     OPCODE, TARGET, X, Y, Z, WIDE, GUARD, NEGATED, IMMEDIATE, ACCESS, SIZE, COUNT, HAZARD, DATA,
 ) = range(14)  # fmt: skip
 COLUMNS = DATA + 14  # registers of a vector, or of an `mma`: four results, four of A, two of B, four of C
-# Bits of WIDE: which of target, x, y and z are 64-bit registers.
+# Bits of WIDE: they say which of target, x, y and z are 64-bit registers.
 TARGET_WIDE, X_WIDE, Y_WIDE, Z_WIDE = 1, 2, 4, 8
 
-# What a step does with registers that a `wgmma` ever uses: whether it is a move, how many it reads and writes, which.
+# A step's use of registers that any `wgmma` uses: whether it is a move, how many it reads and writes, and which ones.
 COPIES, READ_COUNT, WRITTEN_COUNT, USED = range(4)
 # How a `wgmma` in flight holds a register.
 ACCUMULATOR, FRAGMENT = 1, 2
@@ -53,4 +53,4 @@ GLOBAL_BLOCK_BITS = 24
 # Agents beside the threads of a block: several of one warp, plus its number, or of any warps; then of sets of warps.
 IN_ONE_WARP, IN_SEVERAL_WARPS = 1024, 1024 + 32
 
-SCRATCH_ROWS = 4  # beyond a block's registers: three constants as rows, and a result that is merged
+SCRATCH_ROWS = 4  # rows behind a block's registers: three constants, and a result before it is merged

@@ -24,11 +24,11 @@ def _field(described, low):
 
 @part
 def _find(described, across, size, start, chunks):
-    """Set the chunks of a matrix, as numbers in shared memory; False for a form or a place that is not plain."""
+    """Set the chunks of a matrix, numbered in shared memory; False if the layout or the address is not plainly fine."""
     first, leading, stride = _field(described, 0), _field(described, 16), _field(described, 32)
     mode = np.int64(described >> np.uint64(62))
     pitch = 256 >> mode
-    width = pitch // CHUNK  # of a row of the pattern, in chunks
+    width = pitch // CHUNK  # chunks in a row of the pattern
     taken = min(chunks.size // DEPTH, width) if across else 2
     if described >> np.uint64(49) & np.uint64(7) or (mode and first % pitch > pitch - taken * CHUNK):
         return False
@@ -62,7 +62,7 @@ def _earliest(seen, first):
 
 @part
 def _known(known, warp, agent):
-    """What the warps of a warpgroup know of a thread's warp, and nothing of several threads."""
+    """The epoch that all warps of a warpgroup know of a thread's warp; 0 for an agent of several warps."""
     epoch = np.uint64(0)
     if agent < IN_ONE_WARP:
         epoch = known[warp, np.int64(agent >> np.uint64(5))]

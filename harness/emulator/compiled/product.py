@@ -16,7 +16,7 @@ from harness.emulator.compiled.jit import as_bits, as_float, as_wide_bits, part
 from harness.emulator.compiled.singles import NAN, odd_sum
 
 DEPTH, ROWS, COLUMNS = 16, 16, 8
-GROWTH = 2 + 4  # bits that a sum of sixteen products has more than their exponents
+GROWTH = 2 + 4  # extra bits that a sum of sixteen products needs beyond the factors' exponents
 
 
 @part
@@ -135,7 +135,7 @@ def multiply(operands, is_half, narrow, constants, lanes, room, limits):
 
 @part
 def multiply_as_hopper(operands, narrow, constants, lanes, room):
-    """As `multiply` in the order of Hopper's matrix unit; False if a factor is infinite or a NaN."""
+    """Like `multiply`, but sum in the order of Hopper's matrix unit; False if a factor is infinite or a NaN."""
     left, right = room[: ROWS * DEPTH], room[ROWS * DEPTH : (ROWS + COLUMNS) * DEPTH]
     targets, a, b, c = operands[:4], operands[4:8], operands[8:10], operands[10:14]
     if not _whole_warps(lanes):

@@ -1,4 +1,4 @@
-"""Registers that a `wgmma` uses asynchronously: the check and the note of `harness.emulator.machine.wgmma_groups`."""
+"""The check of `harness.emulator.machine.wgmma_groups` for registers that a `wgmma` uses asynchronously."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _any_of(lanes, first):
 
 @part
 def may_use(number, block, lanes, context):
-    """Whether no `wgmma` in flight forbids hazard `number`, which is then noted as the writer of its registers."""
+    """Whether hazard `number` conflicts with no `wgmma` in flight; if so, note it as the writer of its registers."""
     groups, registers = lanes.size // WARPGROUP, context[at.WGMMA_REGISTERS]
     shape = (context[at.BLOCKS] * groups, registers)
     writers = carray(pointer(context[at.WGMMA_WRITERS]), shape, np.int32)

@@ -29,7 +29,7 @@ def whole_warps(lanes, members):
 
 @part
 def order_warps(block, lanes, context):
-    """The lanes of each active warp meet, which orders their accesses to memory."""
+    """Note that the lanes of each active warp meet, which orders their accesses to memory."""
     if not context[at.EPOCHS]:
         return
     blocks, warps = context[at.BLOCKS], lanes.size // 32

@@ -1,4 +1,4 @@
-"""64-bit integers and float64, and what crosses between 32 and 64 bits.
+"""64-bit integers and float64, and conversions between 32 and 64 bits.
 
 Rows of both widths are passed; an opcode uses those of its operands.
 """

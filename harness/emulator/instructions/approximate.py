@@ -1,4 +1,4 @@
-"""Approximate instructions: as a chip's table says, or else within bounds, another value in each kind of order."""
+"""Approximate instructions: the value from a chip's table, or a value within bounds that differs by order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MIXER, _SHIFT = U32(0x9E3779B1), U32(16)
 
 
 def approximate(emitter: Emitter, instruction: Instruction, sources: Sequence[Operand]) -> None:
-    """An instruction of `APPROXIMATE`, or two in one register. Raises Unsupported for any other."""
+    """Decode an instruction of `APPROXIMATE`, or its packed form of two values. Raises Unsupported for any other."""
     packed = instruction.mnemonic.endswith("x2")
     name = instruction.mnemonic.removesuffix("x2")
     if name not in APPROXIMATE or len(sources) != APPROXIMATE[name].count:
@@ -45,14 +45,14 @@ def approximate(emitter: Emitter, instruction: Instruction, sources: Sequence[Op
 
 
 def _of_lanes(chosen: np.ndarray, batch: Batch, mask: np.ndarray, packed: bool) -> bool:
-    """Whether a lane of the mask has a value that was chosen."""
+    """Whether any lane of the mask got a value that the order chose."""
     if chosen.size != mask.size * (1 + packed):
         return True
     return bool((chosen.reshape(mask.size, -1).any(axis=1) & mask.reshape(-1)).any())
 
 
 def picked(found: Approximation, within: Range, choice: int, sources: list[Bits]) -> tuple[Bits, np.ndarray]:
-    """The bits of an order of this kind (see `Schedule.approximation`), and which of them it chose."""
+    """The bits that this choice gives (see `Schedule.approximation`), and a mask of the values left open."""
     if choice:
         mixed = np.zeros(sources[0].shape, U32)
         for source in sources:

@@ -17,7 +17,7 @@ ARITHMETIC: dict[str, Operation] = {**INTEGER, **FLOATING, **CONVERT, **SETS, **
 
 
 def arithmetic(emitter: Emitter, instruction: Instruction) -> None:
-    """An instruction of `ARITHMETIC`; `max.f32/3` is the form with three sources."""
+    """Decode an instruction of `ARITHMETIC`; `max.f32/3` is the form with three sources."""
     sources = tuple(item for each in instruction.operands[1:] for item in getattr(each, "items", (each,)))
     name = instruction.mnemonic
     operation = ARITHMETIC.get(name)

@@ -1,4 +1,4 @@
-"""`cp.async.bulk`, `cp.reduce.async.bulk` and their groups, of contiguous bytes; `bulk_tensor` has those of boxes.
+"""`cp.async.bulk`, `cp.reduce.async.bulk` and their groups, for contiguous bytes; for boxes see `bulk_tensor`.
 
 From the PTX ISA, "Data Movement and Conversion Instructions: Bulk copy". A copy to shared memory counts its bytes at an
 mbarrier of the same block; one from there belongs to a bulk group of the thread that issued it.
@@ -17,13 +17,13 @@ from harness.emulator.instructions.transfers import Transfers
 from harness.emulator.machine.batch import Batch
 from harness.emulator.ptx.syntax import Instruction
 
-UNIT = 16  # bytes, of which sizes and addresses are multiples
+UNIT = 16  # bytes; sizes and addresses are multiples of it
 _HINTS = {"L2::cache_hint"}
 _MBARRIER = "mbarrier::complete_tx::bytes"
 
 
 def bulk(emitter: Emitter, instruction: Instruction) -> None:
-    """Everything whose name begins with `cp`."""
+    """Decode every instruction whose name begins with `cp`."""
     words = instruction.mnemonic.split(".")
     reduces = words[1] == "reduce"
     if words[:3] == ["cp", "async", "bulk"]:

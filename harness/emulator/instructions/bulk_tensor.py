@@ -21,11 +21,11 @@ _DIMENSIONS = tuple(f"{count}d" for count in range(1, 6))
 _MBARRIER = "mbarrier::complete_tx::bytes"
 _ALIGNMENT = 128
 _UNIT = 4  # bytes of a cell of global memory
-_START = 128  # bits of which the innermost coordinate is a multiple
+_START = 128  # bits; the innermost coordinate is a multiple of it
 
 
 def tensor(emitter: Emitter, instruction: Instruction, words: list[str], reduces: bool) -> None:
-    """words: behind `tensor`"""
+    """Decode a copy or reduction of a box. words: the modifiers behind `tensor`"""
     if words[0] not in _DIMENSIONS:
         raise Unsupported
     rank, (to, source), rest = int(words[0][0]), words[1:3], [word for word in words[3:] if word != "tile"]
@@ -81,7 +81,7 @@ def _store(emitter: Emitter, instruction: Instruction, rank: int, operation: lis
             box = _box(batch, instruction, lane, found, start)
             shared = _in_swizzle(batch, found, origin, box.shared)
             transfers.reduction = _reduction(instruction, operation[0], found) if operation else None
-            chosen = box.inside | box.padding  # a reduction, too, takes whole 16 bytes at the end of a row
+            chosen = box.inside | box.padding  # at the end of a row a reduction, too, works on whole 16 bytes
             transfers.to_global(
                 batch, lane, origin, shared[chosen], found.address + box.outer[chosen], box.width, _ALIGNMENT,
                 holder, found.bytes, box.padding[chosen],
@@ -127,7 +127,7 @@ def _require_not_before(batch: Batch, instruction: Instruction, lane: int, start
 
 
 def _in_swizzle(batch: Batch, found: TensorMap, address: int, offsets: np.ndarray) -> np.ndarray:
-    """Bytes behind an address of shared memory at which bytes of a box lie."""
+    """Offsets from an address of shared memory at which a box's bytes lie."""
     first = address & (1 << 24) - 1
     return swizzled(first + offsets, found.swizzle) - first
 

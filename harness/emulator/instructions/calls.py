@@ -1,4 +1,4 @@
-"""Calls of the two functions that CUDA's system has for a kernel: `vprintf` and `__assertfail`.
+"""Calls of the two system functions that CUDA gives to kernels: `vprintf` and `__assertfail`.
 
 A call's parameters are registers here, which `st.param` moves to and `ld.param` from.
 """
@@ -20,7 +20,7 @@ from harness.emulator.registers import U32
 
 _FORMAT = re.compile(r"%([-+ #0]*)(\d+|\*)?(?:\.(\d+|\*)?)?(hh|h|ll|l|z|j|t|L)?([diouxXeEfFgGaAcsp%])")
 _LONG = ("l", "ll", "z", "j", "t")
-_LENGTH = re.compile(r"L?(\d{1,4})")  # before each name of a mangled one
+_LENGTH = re.compile(r"L?(\d{1,4})")  # the length before each part of a mangled name
 _KINDS = {"vprintf": ("b64", "b64"), "__assertfail": ("b64", "b64", "b32", "b64", "b64")}
 
 
@@ -41,7 +41,7 @@ def call(emitter: Emitter, instruction: Instruction) -> None:
 
 
 def _why(function: str) -> str:
-    """function: its name in the PTX, mangled unless it is `extern "C"`"""
+    """Why a call is not emulated. function: its name in the PTX, mangled unless it is `extern "C"`"""
     if function.startswith("__") or function in ("malloc", "free"):
         return f"CUDA's own function {function}"
     return (
@@ -50,7 +50,7 @@ def _why(function: str) -> str:
 
 
 def _own_name(mangled: str) -> str:
-    """The name that a function has in its source, without the namespaces that it is in."""
+    """A function's name in its source, without namespaces."""
     name, at = mangled, len("_ZN") if mangled.startswith("_ZN") else len("_Z")
     while mangled.startswith("_Z") and (length := _LENGTH.match(mangled, at)):
         at = length.end() + int(length[1])
@@ -59,7 +59,7 @@ def _own_name(mangled: str) -> str:
 
 
 def _print(instruction: Instruction, form: int, values: int, target: int) -> Step:
-    """Each lane's line, in the order of the lanes, behind its block and thread."""
+    """Print each lane's line, after its block and thread, in the order of the lanes."""
 
     def run(batch: Batch, mask: np.ndarray | None) -> None:
         forms, lists = (batch.full(batch.registers[slot]).reshape(-1) for slot in (form, values))
@@ -83,7 +83,7 @@ def _fail(instruction: Instruction, message: int, function: int) -> Step:
 
 
 def _filled(batch: Batch, instruction: Instruction, lane: int, form: str, address: int) -> Iterator[str]:
-    """The pieces of a format with its arguments, which lie one after the other, each aligned to its own size."""
+    """Fill a format with its arguments, which lie one after the other in memory, each aligned to its own size."""
     offset, end = 0, 0
 
     def take(size: int) -> bytes:

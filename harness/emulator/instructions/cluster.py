@@ -1,7 +1,7 @@
 """Clusters: `mapa`, `getctarank`, `barrier.cluster`, `st.async`; and `setmaxnreg`, which changes no value.
 
 From the PTX ISA, "Cluster", "mapa", "barrier.cluster" and "st.async". The address of a byte in another block's shared
-memory is that in one's own with the rank of the block above it (see `memory.CLUSTER_RANK_BITS`).
+memory is the address in one's own, with that block's rank in the upper bits (see `memory.CLUSTER_RANK_BITS`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from harness.emulator.memory import CLUSTER_RANK_BITS
 from harness.emulator.ptx.syntax import SIZES, Immediate, Instruction
 from harness.emulator.registers import U32, UNSIGNED, Bits
 
-_REGISTERS = range(24, 257, 8)  # that `setmaxnreg` may ask for
-_FORMS = (([], "u64"), (["shared::cluster"], "u32"))  # generic addresses, and those of shared memory
+_REGISTERS = range(24, 257, 8)  # register counts that `setmaxnreg` may set
+_FORMS = (([], "u64"), (["shared::cluster"], "u32"))  # generic addresses, and shared memory's own
 _LOW = (1 << CLUSTER_RANK_BITS) - 1
 
 
@@ -39,7 +39,7 @@ def _map(emitter: Emitter, instruction: Instruction) -> None:
 
 
 def _rank(emitter: Emitter, instruction: Instruction) -> None:
-    """`getctarank`: of the block that an address lies in."""
+    """`getctarank`: the rank of the block whose shared memory holds an address."""
     *words, kind = instruction.mnemonic.split(".")[1:]
     if (words, kind) not in _FORMS:
         raise Unsupported
@@ -68,7 +68,7 @@ def _barrier(emitter: Emitter, instruction: Instruction) -> None:
 
 
 def barrier_or(emitter: Emitter, instruction: Instruction) -> None:
-    """`barrier.cluster`; the others end basic blocks."""
+    """Decode `barrier.cluster`, or else another barrier instruction; barriers of a block end basic blocks."""
     if not instruction.mnemonic.startswith("barrier.cluster."):
         raise Unsupported
     _barrier(emitter, instruction)

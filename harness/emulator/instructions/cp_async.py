@@ -15,7 +15,7 @@ from harness.emulator.registers import I64, U32, UNSIGNED, Bits
 
 
 def cp_async(emitter: Emitter, instruction: Instruction) -> None:
-    """Copies, `commit_group`, `wait_group` and `wait_all`."""
+    """Decode copies, `commit_group`, `wait_group` and `wait_all`."""
     parts = instruction.mnemonic.split(".")
     if parts[1] != "async":
         raise Unsupported
@@ -52,7 +52,7 @@ def cp_async(emitter: Emitter, instruction: Instruction) -> None:
 
 
 def _bytes_used(emitter: Emitter, operand: Operand, size: int) -> int:
-    """The slot of the number of source bytes; a true `ignore-src` predicate makes it 0."""
+    """The slot that holds the number of source bytes; with a true `ignore-src` predicate it is 0."""
     found = emitter.named(operand.text) if isinstance(operand, Name) else None
     if not found or found[1] != "pred":
         return emitter.source(operand, "b32")

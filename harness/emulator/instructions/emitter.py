@@ -48,7 +48,7 @@ SPECIALS = {
     *("%cluster_ctarank", "%cluster_nctarank", "%is_explicit_cluster"),
 }
 
-# They have no value here, because they tell of a machine or of its clock.
+# They have no value here, because they describe a machine or its clock.
 _LACKED = re.compile(
     r"%(smid|nsmid|gridid|clock(_hi|64)?|globaltimer(_lo|_hi)?|pm\d+(_64)?|envreg\d+|reserved_smem_offset_\w+"
     r"|aggr_smem_size|current_graph_exec)"
@@ -61,7 +61,7 @@ class Emitter:
     An instruction that is decoded again, for its NumPy step, gets the slots and accesses that it got the first time.
 
     architecture: the module's target, such as `sm_90a`, whose matrix unit may be known
-    in_flight: by instruction, the slots it uses that a `tcgen05.ld` may still write; number: of the current one
+    in_flight: by instruction, the slots it uses that a `tcgen05.ld` may still write; number: the current instruction's
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Emitter:
         self._now = self._allotted.setdefault(number, [])
 
     def prune(self) -> Emitter:
-        """What decoding an instruction again needs, which may be pickled, without what `Resources` has, too."""
+        """A copy that can be pickled and can decode instructions again, without what `Resources` holds as well."""
         pruned = copy(self)
         pruned.kernel = replace(self.kernel, instructions=[])
         pruned.kinds, pruned.constants, pruned.accesses, pruned.hazards = [], [], {}, []
@@ -132,7 +132,7 @@ class Emitter:
         return pruned
 
     def filled(self, resources: Resources) -> Emitter:
-        """One that was pruned, ready to decode an instruction again. resources: of its kernel"""
+        """Fill in what `prune` left out, to decode an instruction again. resources: the kernel's"""
         self.kinds, self.constants = resources.kinds, resources.constants
         self.accesses, self.hazards = resources.accesses, resources.hazards
         return self
@@ -170,7 +170,7 @@ class Emitter:
         count: int = 1,
         **how: bool,
     ) -> Access:
-        """A new access of the kernel. how: what else is true of it"""
+        """Add an access of the kernel. how: further fields of the Access"""
         if self._again is not None:
             return self.accesses[next(self._again)]
         number = len(self.accesses)
@@ -181,7 +181,7 @@ class Emitter:
         return self.accesses[number]
 
     def named(self, text: str) -> tuple[int, str] | None:
-        """Slot and type of a register or special register."""
+        """The slot and type of a register or special register."""
         kind = self.kernel.registers.get(text)
         if kind:
             if text not in self.registers:
@@ -315,7 +315,7 @@ class Emitter:
         loaded = self.in_flight.get(self.number, frozenset())
         if instruction and loaded & (step.reads | step.writes):
             copies = instruction.mnemonic.startswith("mov.")
-            # A copy's other side counts as well: it has what is still to come.
+            # A copy's other register counts as well: it will hold the loaded value.
             used = (step.reads, step.writes) if copies else (step.reads & loaded, step.writes & loaded)
             step = DecodedStep(waited_checked(step.run, instruction, *used, copies), step.reads, step.writes)
         reads, writes = (tuple(sorted(slots & self.fragments)) for slots in (step.reads, step.writes))
@@ -341,7 +341,7 @@ class Emitter:
 
 
 def _resize(size: int, target: int, signed: bool) -> tuple[int, int] | None:
-    """Opcode and immediate that change the width of an integer, in bytes."""
+    """The opcode and immediate that change an integer's width, given in bytes."""
     if target < size:
         if size == 8:
             return (opcodes.NARROW, 0) if target == 4 else None

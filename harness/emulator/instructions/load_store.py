@@ -29,7 +29,7 @@ _STRONG = {"relaxed", "acquire", "release", "acq_rel", "volatile"}
 HINTS = {"nc", "ca", "cg", "cs", "lu", "cv", "wb", "wt", "weak", "cta", "cluster", "gpu", "sys"}
 HINTS |= {f"L1::{hint}" for hint in ("evict_normal", "evict_unchanged", "evict_first", "evict_last", "no_allocate")}
 HINTS |= {f"L2::{hint}" for hint in ("64B", "128B", "256B", "evict_first", "evict_last", "evict_normal", "cache_hint")}
-_OF_BLOCK = {"cta", "cluster"}  # scopes; a cluster is one block, as others are not emulated
+_OF_BLOCK = {"cta", "cluster"}  # scopes; only clusters of one block count here
 _VECTORS = {"v2": 2, "v4": 4, "v8": 8}
 
 
@@ -44,7 +44,7 @@ def _plain_access(emitter: Emitter, instruction: Instruction, kind: str) -> tupl
             count = _VECTORS[modifier]
         elif modifier not in HINTS | _STRONG:
             raise Unsupported
-    if element == "b128":  # the parser makes two of each register
+    if element == "b128":  # the parser splits each register in two
         element, count = "b64", 2 * count
     if element not in SIZES or element == "pred" or SIZES[element] * count > 32:
         raise Unsupported
@@ -53,7 +53,7 @@ def _plain_access(emitter: Emitter, instruction: Instruction, kind: str) -> tupl
 
 
 def _order(modifiers: set[str], strong: bool) -> dict[str, bool]:
-    """What an access orders, by its modifiers."""
+    """The ordering that an access's modifiers ask for."""
     return {
         "strong": strong,
         "acquires": bool(modifiers & {"acquire", "acq_rel"}),
@@ -122,7 +122,7 @@ def load(emitter: Emitter, instruction: Instruction) -> None:
 
 
 def _fast(emitter: Emitter, codes: dict[str, int], access: Access, address: Place, data: list[int]) -> Fast | None:
-    """How the compiled interpreter does it; None if it does not.
+    """The access's form for the compiled interpreter; None if it has none.
 
     It takes global addresses from 64-bit registers alone.
     """
@@ -233,7 +233,7 @@ def dependence(emitter: Emitter, instruction: Instruction) -> None:
 
 
 def nothing(emitter: Emitter, instruction: Instruction) -> None:
-    """Instructions that change no value: prefetch and sleep."""
+    """Decode instructions that change no value: prefetch and sleep."""
 
 
 DECODERS: dict[str, Decoder] = {

@@ -51,7 +51,7 @@ def each_lane(batch: Batch, mask: np.ndarray | None, *columns: np.ndarray) -> It
 
 
 def _words(instruction: Instruction, verb: str) -> set[str]:
-    """What modifies a verb; Unsupported for a word that is not known."""
+    """The modifiers of a verb; Unsupported for an unknown word."""
     words = instruction.mnemonic.removeprefix(f"mbarrier.{verb}").strip(".").split(".")
     if words[-1] != "b64" or not set(words[:-1]) <= _SCOPES | _SEMANTICS | _SPACES:
         raise Unsupported
@@ -95,7 +95,7 @@ def _inval(emitter: Emitter, instruction: Instruction) -> None:
 
 
 def _expect(emitter: Emitter, instruction: Instruction) -> None:
-    """`expect_tx` and `complete_tx`, which are one thing with two signs."""
+    """`expect_tx` and `complete_tx`, which differ in the sign alone."""
     verb = instruction.mnemonic.split(".")[1]
     _words(instruction, verb)
     where, amount = shared_place(emitter, instruction.operands[0]), emitter.source(instruction.operands[1], "u32")
@@ -146,7 +146,7 @@ def _arrive(emitter: Emitter, instruction: Instruction) -> None:
 def copies_arrive(emitter: Emitter, instruction: Instruction) -> None:
     """`cp.async.mbarrier.arrive`: an arrival once the thread's copies by `cp.async` are complete, which is at once.
 
-    Without `noinc` it adds an arrival to those that the phase waits for, too, so that it counts for nothing.
+    Without `noinc` it also raises the number of arrivals that the phase waits for, so in sum nothing changes.
     """
     words = instruction.mnemonic.removeprefix("cp.async.mbarrier.arrive.").split(".")
     counts = words[:1] == ["noinc"]
@@ -170,7 +170,7 @@ def copies_arrive(emitter: Emitter, instruction: Instruction) -> None:
 
 
 def wait_of(emitter: Emitter, instruction: Instruction) -> Wait | None:
-    """What lanes at a wait look at; None for a form that is not known, or is guarded."""
+    """The mbarrier and phase that lanes at a wait look at; None for an unknown or guarded form."""
     words = instruction.mnemonic.split(".")
     if words[0] == "barrier":
         return None if instruction.guard else Wait(0, 0, 0, False, of_cluster=True)
@@ -218,7 +218,7 @@ _VERBS = {
 
 
 def mbarrier(emitter: Emitter, instruction: Instruction) -> None:
-    """Every `mbarrier`."""
+    """Decode every `mbarrier` instruction."""
     _VERBS[instruction.mnemonic.split(".")[1]](emitter, instruction)
 
 

@@ -41,12 +41,12 @@ def move(emitter: Emitter, instruction: Instruction) -> None:
 
 
 def _move_halves(emitter: Emitter, target: Operand, source: Operand) -> None:
-    """`mov.b128`: the halves of a register, of which the parser makes two, or of a vector of two."""
+    """`mov.b128`: move two halves, from a register that the parser split in two or from a vector of two."""
     if not (isinstance(target, Vector) and isinstance(source, Vector) and len(target.items) == len(source.items) == 2):
         raise Unsupported
     sources = [emitter.source(item, "b64") for item in source.items]
     targets = [emitter.target(item, "b64") for item in target.items]
-    if targets[0] == sources[1]:  # one half is moved after the other
+    if targets[0] == sources[1]:  # the halves are moved one after the other, so the second would be lost
         raise Unsupported
     for slot, moved in zip(targets, sources, strict=True):
         emitter.compute(lambda value: value, "b64", (moved,), slot, (opcodes.MOV64, 0))
@@ -192,7 +192,7 @@ def convert_address(emitter: Emitter, instruction: Instruction) -> None:
 
 
 def cache_policy(emitter: Emitter, instruction: Instruction) -> None:
-    """`createpolicy`, whose 64 bits only hints to caches read: zeros."""
+    """`createpolicy`: zeros, because only cache hints read its 64 bits."""
     if not instruction.mnemonic.startswith(_POLICIES) or not instruction.mnemonic.endswith(".b64"):
         raise Unsupported
     zero = (emitter.constant(0, "b64"),)

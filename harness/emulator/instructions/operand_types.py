@@ -10,15 +10,15 @@ from typing import NamedTuple
 
 from harness.emulator.ptx.syntax import SIZES, Immediate
 
-# Their registers may be wider than their types; those of all other instructions have the size that the type says.
+# Registers of these may be wider than the type; in all other instructions they have exactly the type's size.
 _RESIZES = ("ld", "ldu", "st", "cvt")
 _READ_SPECIALS = ("mov", "cvt")
-# Each of their operands has a type of its own, or one that the name does not say; their decoders know it.
+# Their operands have types that differ or that the name does not say; the decoders know them.
 _OF_SEVERAL = (
     "slct", "mma", "wgmma", "wmma", "tcgen05", "cp", "mbarrier", "tensormap", "st.async", "red.async", "dp2a", "dp4a",
     "multimem", "bar", "barrier", "call",
 )  # fmt: skip
-# Floats in registers of bits alone: e4m3x2 and f16x2, but not the x4 of ldmatrix.
+# Floats that only registers of bits hold: e4m3x2 and f16x2, but not the x4 of ldmatrix.
 _PACKED = re.compile(r"u?[a-z]\d\w*x[24]|bf16(x2)?")
 
 

@@ -1,4 +1,4 @@
-"""What `cp.reduce.async.bulk` does with an element of memory and one that arrives.
+"""How `cp.reduce.async.bulk` combines an element in memory with one that arrives.
 
 An H200 adds float32 elements of a tensor map without flushing subnormals, and float32_ftz with.
 """
@@ -27,7 +27,7 @@ class Reduction(NamedTuple):
 
 
 def reduction(words: list[str], in_global: bool) -> Reduction:
-    """By operation and type, as `["add", "noftz", "bf16"]`. Raises Unsupported."""
+    """Find a reduction by operation and type, such as `["add", "noftz", "bf16"]`. Raises Unsupported."""
     name, kind = ".".join(words), words[-1]
     if name == "add.f32" and in_global:
         compute = GLOBAL_ADD_F32.apply
@@ -41,7 +41,7 @@ def reduction(words: list[str], in_global: bool) -> Reduction:
 
 
 def of_elements(operation: str, kind: str) -> Reduction:
-    """By operation, and the type of a tensor map's elements, of which `_ftz` alone flushes. Raises Unsupported."""
+    """Find a reduction by operation and a tensor map's element type; only `_ftz` types flush. Raises Unsupported."""
     if kind not in _OF_TENSOR:
         raise Unsupported
     element = _OF_TENSOR[kind]

@@ -78,7 +78,7 @@ def _relinquish(emitter: Emitter, instruction: Instruction) -> None:
 
 
 def _wait(emitter: Emitter, instruction: Instruction) -> None:
-    """`wait::ld` and `wait::st`, for all that a warp began before."""
+    """`wait::ld` and `wait::st`: wait for all loads or stores that a warp began before."""
     what = instruction.mnemonic.split(".")[1]
     if what not in ("wait::ld", "wait::st") or _words(instruction) != _SYNC or instruction.operands:
         raise Unsupported
@@ -92,14 +92,14 @@ def _wait(emitter: Emitter, instruction: Instruction) -> None:
 
 
 def _fence(emitter: Emitter, instruction: Instruction) -> None:
-    """`fence::before_thread_sync` and `after_thread_sync`, which are asked of nobody (see `races.tensor_shadow`)."""
+    """`fence::before_thread_sync` and `after_thread_sync`, which no check requires (see `races.tensor_shadow`)."""
     what = instruction.mnemonic.removeprefix("tcgen05.fence::")
     if what not in ("before_thread_sync", "after_thread_sync") or instruction.operands:
         raise Unsupported
 
 
 def _commit(emitter: Emitter, instruction: Instruction) -> None:
-    """`commit`: an arrival at an mbarrier once what the thread has had the matrix unit do is done, which is at once."""
+    """`commit`: arrive at an mbarrier once the matrix unit has done the thread's work, which here is at once."""
     if _words(instruction) != [_OF_ONE, *_ARRIVES] or len(instruction.operands) != 1:
         raise Unsupported
     where = shared_place(emitter, instruction.operands[0])
@@ -122,14 +122,14 @@ _VERBS = {
 
 
 def tcgen05(emitter: Emitter, instruction: Instruction) -> None:
-    """Every `tcgen05`."""
+    """Decode every `tcgen05` instruction."""
     _VERBS[instruction.mnemonic.split(".")[1]](emitter, instruction)
 
 
 def registers_in_flight(kernel: PtxKernel) -> dict[int, frozenset[str]]:
-    """The instructions that use a register of a `tcgen05.ld` which no `wait::ld` has to come before, and which.
+    """The instructions that use a register of a `tcgen05.ld` and may run before its `wait::ld`, with these registers.
 
-    Only these are checked when they run: in a right kernel there are none, or moves alone.
+    Only these are checked when they run: a right kernel has none, or only moves.
     """
     found: dict[int, set[str]] = {}
     for start, instruction in enumerate(kernel.instructions):
@@ -140,7 +140,7 @@ def registers_in_flight(kernel: PtxKernel) -> dict[int, frozenset[str]]:
 
 
 def _follow(kernel: PtxKernel, start: int, names: frozenset[str], found: dict[int, set[str]]) -> None:
-    """Collect what uses these registers from an instruction on."""
+    """Collect the instructions that use these registers, from one instruction on."""
     seen: dict[int, frozenset[str]] = {}
     ready = [(start, names)]
     while ready:

@@ -32,8 +32,8 @@ from harness.emulator.races.tensor_shadow import Region, Use
 from harness.emulator.registers import F32, F64, U8, U32, UNSIGNED, Bits
 
 _FLOAT32, _E2M1 = 1, 1  # types of D, and of A and B, in an instruction descriptor
-_BUFFERS = {"collector::a::fill", "collector::a::discard"}  # what is kept of A, which changes no value if A is given
-# Scales of a row for one instruction, 64 elements deep: the words that ask for them.
+_BUFFERS = {"collector::a::fill", "collector::a::discard"}  # hints to keep A, which change no value
+# Modifier → scales per row for one instruction, which is 64 elements deep.
 _SCALES = {
     "mxf4": {"scale_vec::2X": 2, "block32": 2},
     "mxf4nvf4": {"scale_vec::4X": 4, "block16": 4, "scale_vec::2X": 2, "block32": 2},
@@ -41,14 +41,14 @@ _SCALES = {
 
 
 class Kind(NamedTuple):
-    """A kind without scales. width: bytes of an element; types: what makes values of patterns, by number"""
+    """A kind without scales. width: bytes of an element; types: by number, the function from patterns to values"""
 
     width: int
     types: dict[int, Callable[[Bits], np.ndarray]]
 
 
 def _tf32_values(bits: Bits) -> np.ndarray:
-    """float32 patterns, whose last 13 bits are not looked at."""
+    """The values of float32 patterns, with the last 13 bits ignored."""
     return (bits & U32(0xFFFFE000)).view(F32)
 
 
@@ -57,11 +57,11 @@ _KINDS = {
     "tf32": Kind(4, {2: _tf32_values}),
     "f8f6f4": Kind(1, {0: lambda bits: products.BYTES["e4m3"][bits], 1: lambda bits: products.BYTES["e5m2"][bits]}),
 }
-_WIDTH = 32  # bytes of a row of A or B, whatever its type
+_WIDTH = 32  # bytes of a row of A or B, for every type
 
 
 class Descriptor(NamedTuple):
-    """The fields of an instruction descriptor that all kinds have; `bits` has all."""
+    """The fields of an instruction descriptor that all kinds share; `bits` is the whole descriptor."""
 
     bits: int
     rows: int
@@ -73,7 +73,7 @@ class Descriptor(NamedTuple):
 
 
 def described(bits: int) -> Descriptor:
-    """An instruction descriptor of 32 bits."""
+    """Decode an instruction descriptor of 32 bits."""
     return Descriptor(
         bits, (bits >> 24 & 31) << 4, (bits >> 17 & 63) << 3, bits >> 7 & 7, bits >> 10 & 7,
         (1 - 2 * (bits >> 13 & 1), 1 - 2 * (bits >> 14 & 1)), (bool(bits >> 15 & 1), bool(bits >> 16 & 1)),
@@ -93,7 +93,7 @@ class _Product:
             raise Unsupported
         self.instruction, self.kind, self.scales = instruction, words[1].removeprefix("kind::"), 0
         if self.kind in _SCALES:
-            # `mxf4` has one block size, which need not be said.
+            # `mxf4` has only one block size, so the modifier may be left out.
             block = words[3] if len(words) > 3 else "block32" if self.kind == "mxf4" else ""
             if words[2:3] != ["block_scale"] or len(words) > 4 or block not in _SCALES[self.kind]:
                 raise Unsupported
@@ -156,7 +156,7 @@ class _Product:
         memory.write(instruction, lane, region, products.multiply_add(a, np.ascontiguousarray(b.T), c)[written])
 
     def _require(self, batch: Batch, lane: int, descriptor: Descriptor) -> None:
-        """Refuse what is not emulated, and what the manual does not allow."""
+        """Raise for combinations that are not emulated or that the manual does not allow."""
         bits, rows, columns = descriptor[:3]
         what = f"{self.instruction.mnemonic} at {self.instruction.location}"
         other = bits & 0b1111 or (not self.scales and bits >> 30)
@@ -169,7 +169,7 @@ class _Product:
             kind = _KINDS[self.kind]
             wrong_types = not {descriptor.a, descriptor.b} <= set(kind.types) or bits >> 4 & 3 != _FLOAT32
             wrong_types = wrong_types or (kind.width == 2 and descriptor.a != descriptor.b)
-            # Where its bytes lie across K, an element of 4 bytes needs a swizzle of its own.
+            # A matrix of 4-byte elements that lies across K needs a special swizzle.
             runs = ((descriptor.across[0], rows), (descriptor.across[1], columns))
             wrong_types |= any(across and (kind.width == 4 or count * kind.width % CHUNK) for across, count in runs)
         if other or wrong_types:
@@ -218,7 +218,7 @@ class _Product:
     def _scales(
         self, batch: Batch, lane: int, place: int, count: int, number: int, name: str, reads: list[Region]
     ) -> np.ndarray:
-        """The scales of each row, (count, scales) float64. number: of the byte that the first lies in"""
+        """The scales of each row, (count, scales) float64. number: the byte in a word that holds the first"""
         self.operands.require_first_lane(batch, lane, place & 0x3FFFFFFF, "reads scales from", (0,))
         if number + self.scales > 4 or number % self.scales:
             sentence = f"takes its scales from byte {number} of a column on, where it needs {self.scales} bytes"

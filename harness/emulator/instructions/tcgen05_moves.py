@@ -20,7 +20,7 @@ from harness.emulator.machine.tensor_memory import QUARTER
 from harness.emulator.ptx.syntax import Address, Immediate, Instruction, Operand
 from harness.emulator.registers import U16, U32, WARP, Bits
 
-# Registers of a thread for each of `.num`, and the largest `.num`.
+# Registers per thread for each step of `.num`, and the largest `.num`.
 _SHAPES = {"16x64b": (1, 128), "16x128b": (2, 64), "16x256b": (4, 32), "32x32b": (1, 128), "16x32bx2": (1, 128)}
 _MOVE = re.compile(r"tcgen05\.(ld|st)\.sync\.aligned\.(\w+)\.x(\d+)(\.pack::16b|\.unpack::16b)?\.b32$")
 _COPIES = {"128x256b": (128, 2, 1), "128x128b": (128, 1, 1), "32x128b.warpx4": (32, 1, 4)}  # rows, chunks, repeats
@@ -44,14 +44,14 @@ def uniform(batch: Batch, instruction: Instruction, slot: int, warps: np.ndarray
 
 
 def tensor_place(emitter: Emitter, operand: Operand) -> Place:
-    """The slot of an address in tensor memory, which a register has."""
+    """The slot of the register that holds an address in tensor memory."""
     if not isinstance(operand, Address) or operand.base is None:
         raise Unsupported
     return Place(emitter.source(operand.base, "b32"), operand.offset)
 
 
 def fragment(shape: str, registers: int, split: int) -> tuple[np.ndarray, np.ndarray]:
-    """Where each lane's registers lie, (32, registers): the lane of tensor memory, and the column."""
+    """The place of each lane's registers in tensor memory, (32, registers): lane and column."""
     t, i = np.arange(WARP)[:, None], np.arange(registers)[None, :]
     lane, column = {
         "32x32b": (t, i),

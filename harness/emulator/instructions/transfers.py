@@ -1,4 +1,4 @@
-"""What a bulk copy does: checks both ends, starts in the shadows, moves the bytes, and counts them."""
+"""Carry out a bulk copy: check both ends, start it in the shadows, move the bytes, and count them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Transfers:
         width: int, barrier: int, total: int, align: int, inside: np.ndarray | None = None, fill: bytes = b"",
         tensor: tuple[Buffer, int] | None = None, kind: str = "uint8",
     ) -> None:  # fmt: skip
-        """Units of `width` bytes from global addresses `sources` to bytes `shared` behind the address `to`.
+        """Copy units of `width` bytes from global addresses `sources` to offsets `shared` of the address `to`.
 
         blocks: ranks in the cluster that receive them, None for what the address says; barrier: address, of the same
         total: bytes that the mbarrier counts; inside: (n,) bool, the units that exist, others get `fill`
@@ -100,7 +100,7 @@ class Transfers:
             memory.written[every] = WRITTEN
 
     def put(self, batch: Batch, lane: int, to: int, content: bytes, barrier: int) -> None:
-        """A few bytes of a thread's registers, to shared memory of the cluster."""
+        """Store a few bytes from a thread's registers to shared memory of the cluster."""
         proxy, instruction, count = batch.asynchronous, self.instruction, len(content)
         block, start = proxy.in_shared(instruction, lane, to, count, count, "stores to")
         found = proxy.mbarrier(instruction, lane, barrier)
@@ -122,7 +122,7 @@ class Transfers:
         return np.ascontiguousarray(self.reduction.compute(before, after)).view(np.uint8).reshape(new.shape)
 
     def between_blocks(self, batch: Batch, lane: int, to: int, source: int, count: int, barrier: int) -> None:
-        """From a block's shared memory to another's of its cluster."""
+        """Copy from one block's shared memory to another block's in its cluster."""
         proxy, instruction = batch.asynchronous, self.instruction
         mine, first = proxy.in_shared(instruction, lane, source, count, 16, "copies from")
         block, start = proxy.in_shared(instruction, lane, to, count, 16, "copies to")
@@ -148,7 +148,7 @@ class Transfers:
         self, batch: Batch, lane: int, source: int, shared: np.ndarray, targets: np.ndarray, width: int, align: int,
         tensor: tuple[Buffer, int] | None = None, total: int | None = None, padding: np.ndarray | None = None,
     ) -> None:  # fmt: skip
-        """Units of `width` bytes at bytes `shared` behind the address `source` to global addresses `targets`.
+        """Copy units of `width` bytes from offsets `shared` of the address `source` to global addresses `targets`.
 
         padding: (n,) bool, the units behind the end of a tensor's row, which are written as the others are, but may
         hold anything
@@ -193,7 +193,7 @@ class Transfers:
             buffer.written[every[meant]] = WRITTEN
 
     def _require_room(self, batch: Batch, lane: int, targets: np.ndarray, width: int, meant: np.ndarray) -> None:
-        """The padding behind a row, which a store writes, is part of the buffer that the row lies in."""
+        """Raise Fault unless the padding behind a row, which a store writes, lies in the row's own buffer."""
         if meant.all() or not meant.any():
             return
         buffer = batch.launch.memory.get(int(targets[np.argmax(meant)]) >> WINDOW_BITS)
@@ -236,5 +236,5 @@ class Transfers:
 
 
 def _in_block(address: int, rank: int) -> int:
-    """The same address in the shared memory of a block of the cluster."""
+    """Translate an address to the shared memory of another block of the cluster."""
     return address & (1 << CLUSTER_RANK_BITS) - 1 | rank + 1 << CLUSTER_RANK_BITS

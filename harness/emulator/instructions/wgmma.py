@@ -45,7 +45,7 @@ class _Compiled(NamedTuple):
 
 @cache
 def _compiled() -> _Compiled:
-    # Numba takes a second to load, and who has a GPU needs none of it.
+    # Numba takes a second to load, and a run on a GPU does not need it.
     from harness.emulator.compiled import operand_reads, warpgroup_product
 
     return _Compiled(operand_reads.start, warpgroup_product.multiply)
@@ -186,7 +186,7 @@ class _Product:
         """
         described = np.array(self._uniform(batch, slot, first, "matrix descriptor"))
         index = np.empty((len(first), 2 * len(warps)), np.int64)
-        readers = np.repeat(warps, 2)  # across, too, where a chunk is of 8 rows, all of one warp
+        readers = np.repeat(warps, 2)  # also across K: a chunk then covers 8 rows, all read by one warp
         plain = isinstance(batch.shadow, WgmmaShadow) and self._start_plainly(batch, described, across, first, index)
         if not plain:
             what = f"{self.instruction.mnemonic} at {self.instruction.location}"

@@ -66,7 +66,7 @@ def chunks(descriptors: Bits, rows: int, transposed: bool, what: str, width: int
 def _transposed(
     start: Bits, leading: Bits, stride: Bits, mode: np.ndarray, extents: tuple[int, int], what: str
 ) -> Bits:
-    """As `chunks`. extents: how many chunks a run of all rows has (8 rows each, if of 16 bits), and K"""
+    """`chunks` for a transposed matrix. extents: chunks in a run of all rows (8 rows each, if of 16 bits), and K"""
     eights, depth = extents
     eight, k = np.arange(eights, dtype=U32)[None, :, None], np.arange(depth, dtype=U32)[None, None, :]
     out = start + eight * stride + (k & U32(7)) * U32(CHUNK) + (k >> U32(3)) * leading

@@ -20,16 +20,16 @@ from harness.emulator.machine.batch import Batch
 from harness.emulator.ptx.syntax import Instruction
 from harness.emulator.registers import U16, U32, Bits
 
-_SIDE, _PER_LANE = 16, 8  # of a matrix, and elements of a lane
+_SIDE, _PER_LANE = 16, 8  # extent of a matrix, and elements per lane
 _SHAPE = "m16n16k16"
-_REGISTERS = {"f16": 8, "bf16": 4, "f32": 8}  # of a fragment
+_REGISTERS = {"f16": 8, "bf16": 4, "f32": 8}  # registers of a fragment
 _SUM_OF_F16 = 4  # registers
 _MOVE = re.compile(r"wmma\.(load|store)\.([abcd])\.sync\.aligned\.(row|col)\.m16n16k16(?:\.([\w:]+))?\.(f16|bf16|f32)$")
 _MULTIPLY = re.compile(r"wmma\.mma\.sync\.aligned\.(?:row|col)\.(?:row|col)\.m16n16k16\.f32(?:\.(bf16)\.bf16)?\.f32$")
 
 
 def _places(of_b: bool) -> np.ndarray:
-    """(32, 8) rows and columns of the elements of each lane; of B, of its transpose: (2, 32, 8)."""
+    """Rows and columns of each lane's elements, (2, 32, 8); for B, the places in its transpose."""
     group, within = np.divmod(np.arange(32), 4)
     pair, half = np.divmod(np.arange(_PER_LANE), 2)
     lower, right = (pair // 2, pair % 2) if of_b else (pair % 2, pair // 2)
@@ -97,7 +97,7 @@ def _move(
     items = items_of(fragment, _SUM_OF_F16 if sums and size == 2 else _REGISTERS[kind])
     register = "f32" if kind == "f32" else "b32"
     major, minor = _OF_B if which == "b" else _OF_OTHERS
-    if (layout == "row") != (which != "b"):  # what is said of B is of its transpose
+    if (layout == "row") != (which != "b"):  # places of B are given for its transpose
         major, minor = minor, major
 
     def addresses(batch: Batch) -> list[Bits]:

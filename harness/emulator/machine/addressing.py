@@ -24,7 +24,7 @@ from harness.emulator.races.global_memory import Earlier, Who
 from harness.emulator.races.shared_memory import SharedShadow
 from harness.emulator.registers import U64, Bits
 
-# Also hears of accesses of lanes, (n,), to bytes of a buffer, (n,).
+# A listener for accesses by lanes, (n,), to bytes of a buffer, (n,).
 OnGlobal = Callable[[Access, Buffer, np.ndarray, np.ndarray], None]
 
 PAST = {"reads": "read", "writes": "wrote", "updates": "updated"}
@@ -34,7 +34,7 @@ class Addressing:
     """The memory of one batch.
 
     positions: of the current instruction's active lanes in the flattened batch; None for all
-    on_global: who else wants to hear of accesses: where lanes meet bulk copies, and earlier launches
+    on_global: other listeners for global accesses: the checks against bulk copies and against earlier launches
     """
 
     def __init__(self, lanes: Lanes, shared: BlockMemory, local: BlockMemory, shadow: SharedShadow | None):
@@ -51,7 +51,7 @@ class Addressing:
         if space == "generic":
             space, address = self._from_generic(address)
         elif space == "shared" and address.dtype == U64:
-            # Hardware takes a generic address of shared memory, too, which Transformer Engine's rotation counts on.
+            # Hardware also accepts a generic address of shared memory; Transformer Engine's rotation relies on it.
             generic = address >> U64(WINDOW_BITS) == U64(SHARED_WINDOW >> WINDOW_BITS)
             address = np.where(generic, address - U64(SHARED_WINDOW), address)
         if access.kind != "reads":
@@ -219,7 +219,7 @@ class Addressing:
                     hears(access, resolved.storage, index * access.bytes, chosen)
 
     def report_here(self) -> None:
-        """Races in global memory are those of this batch from now on."""
+        """From now on, report races in global memory as this batch's."""
         self.lanes.launch.shadow.report = self._report_global
 
     def _report_global(self, access: Access, block: int, thread: int, earlier: Earlier) -> NoReturn:

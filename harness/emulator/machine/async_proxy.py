@@ -1,6 +1,6 @@
-"""What asynchronous copies and mbarriers need of a batch: addresses, groups of copies, and copies in flight.
+"""The state of asynchronous copies and mbarriers in a batch: addresses, groups of copies, and copies in flight.
 
-A copy is done when it is issued. Whether anything may see that so early is a question of order, which `races` answers:
+A copy is carried out when it is issued. `races` checks that nothing relies on it too early:
 as long as no thread knows that the copy is complete, an access to its bytes is a race with it.
 """
 
@@ -29,17 +29,20 @@ _NOBODY = Instruction("barrier.cluster", (), None, UNKNOWN)
 
 
 class Queue:
-    """The bulk groups of one thread. committed: how many; read, done: its counters, of groups that have read, or all"""
+    """The bulk groups of one thread.
+
+    committed: how many; read, done: counters of groups that have read their source, and that are complete
+    """
 
     def __init__(self, order: AsyncOrder | None):
         self.committed = 0
         self.read, self.done = (order.counter(), order.counter()) if order else (0, 0)
         self.copies: list[tuple[int, int]] = []  # group, number of a copy that reads shared memory
-        self.stored: list[tuple[int, Callable[[], None]]] = []  # group, what records a copy's writes to global memory
+        self.stored: list[tuple[int, Callable[[], None]]] = []  # group, records a copy's writes to global memory
 
 
 class AsyncProxy:
-    """The asynchronous side of one batch. on_wait: hears of lanes, flat, that waited for an mbarrier"""
+    """The asynchronous side of one batch. on_wait: called with the lanes, flat, that waited for an mbarrier"""
 
     def __init__(
         self, batch: Lanes, registers: RegisterFile, addressing: Addressing, order: BlockOrder | None,
@@ -54,7 +57,7 @@ class AsyncProxy:
         self.on_wait: Callable[[np.ndarray], None] = lambda lanes: None
         self.queues: dict[int, Queue] = {}
         self._looked: dict[int, np.ndarray] = {}  # by instruction that waits, the lanes that have been there
-        self.by_mbarrier: list[tuple[Mbarrier, int]] = []  # copies that write shared memory
+        self.by_mbarrier: list[tuple[Mbarrier, int]] = []  # an mbarrier, a copy to shared memory
         launch = batch.launch
         self.globals = (
             AsyncGlobal(self.order, launch.resources.cell_global, launch.met_by_copies) if self.order else None
@@ -143,10 +146,10 @@ class AsyncProxy:
             yield chosen, found, complete
 
     def too_early(self, instruction: Instruction, found: Mbarrier, lanes: np.ndarray) -> np.ndarray:
-        """Choose the lanes, flat, that look at a complete phase and are told that it is not complete yet.
+        """Choose the lanes, flat, that are told that a complete phase is not complete yet.
 
-        A GPU may say so of any phase that a thread does not know to be complete. In a drawn order the first look of
-        each lane at an instruction is such a one, which shows whether the kernel looks again.
+        A GPU may answer so for any phase that a thread does not know to be complete. In a drawn order each lane's first
+        try at an instruction gets that answer, which shows whether the kernel tries again.
         """
         if self.batch.launch.schedule.seed is None:
             return np.zeros(len(lanes), bool)
@@ -203,17 +206,17 @@ class AsyncProxy:
             order.fence(every, OF_GRID)
 
     def lacks(self, found: Mbarrier | ClusterBarrier) -> str:
-        """Why lanes wait for it."""
+        """Why lanes still wait for the mbarrier or the barrier."""
         return found.lacks() if isinstance(found, ClusterBarrier) else self.mbarriers.lacks(found)
 
     def touch_mbarrier(self, access: Access, block: int, byte: int, lane: int, begins: bool) -> None:
-        """An mbarrier begins or ends, which is a write to its bytes."""
+        """Record the start or end of an mbarrier as a write to its bytes."""
         if self.shadow:
             index = np.array([(block * self.addressing.shared.stride + byte) // access.bytes])
             cells = self.cells(block, np.array([byte]), access.bytes)
             self.shadow.mbarriers[cells] = False
             self.shadow.record(access, index, np.array([lane]))
-            # Its own life is checked by use, not by access.
+            # Uses of the mbarrier itself are checked elsewhere, not as accesses to its bytes.
             self.shadow.writer[cells] = 0
             self.shadow.mbarriers[cells] = begins
 
@@ -236,8 +239,8 @@ class AsyncProxy:
             for counter in [queue.read] if read else [queue.read, queue.done]:
                 self.order.reach(cluster, np.array([row]), counter, max(0, queue.committed - keep))
             if not read:
-                # To other blocks, what a copy wrote is as if its thread had written it now: a fence and a flag before
-                # this wait tell them nothing of it.
+                # For other blocks, a copy's writes count as written by its thread now: a fence and a flag before this
+                # wait do not cover them.
                 for group, record in queue.stored:
                     if group < queue.committed - keep:
                         record()
@@ -302,7 +305,7 @@ class AsyncProxy:
                 self.batch.fault("race", *where, sentence)
 
     def finish(self) -> None:
-        """The batch has ended. Raises Fault for bytes that do not add up, and for copies that nobody waited for."""
+        """End the batch. Raises Fault for bytes that do not add up, and for copies that nobody waited for."""
         if not self.shadow:
             return
         self.mbarriers.finish()

@@ -18,7 +18,7 @@ from harness.emulator.machine.batch import Batch
 from harness.emulator.ptx.syntax import Instruction
 from harness.emulator.registers import U32, WARP, WARPGROUP
 
-BARRIERS = 16  # of a block, as PTX states for `barrier`
+BARRIERS = 16  # barriers of a block (PTX ISA, `barrier`)
 
 
 class Barriers:
@@ -124,7 +124,7 @@ class Barriers:
             self.batch.fault("divergent_barrier", self._instruction(number), lane, sentence)
 
     def complete(self, barrier: Barrier, lanes: np.ndarray, blocks: np.ndarray | None) -> None:
-        """All threads of a barrier of the whole block arrived. blocks: (blocks,) bool, None for all"""
+        """Complete a barrier of the whole block, whose threads all arrived. blocks: (blocks,) bool, None for all"""
         self.batch.barrier(blocks)
         self._finish(barrier, lanes, blocks)
 

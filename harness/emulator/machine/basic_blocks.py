@@ -19,7 +19,7 @@ WHOLE_WARPGROUP = ("wgmma.",)
 WHOLE_WARP = ("mma.", "ldmatrix.", "stmatrix.", "movmatrix.", "wmma.", "tensormap.cp_fenceproxy.", *WHOLE_WARPGROUP)
 WHOLE_WARP += tuple(f"tcgen05.{verb}" for verb in ("alloc.", "dealloc.", "relinquish_", "ld.", "st.", "wait::"))
 
-ENTRY, NUMPY_STEP = 16, 64  # what entering a basic block costs, and a NumPy step, in compiled instructions
+ENTRY, NUMPY_STEP = 16, 64  # cost of entering a basic block, and of a NumPy step, counted in compiled instructions
 
 Step = Callable[[Batch, "np.ndarray | None"], None]
 
@@ -79,10 +79,11 @@ Terminator = Jump | Branch | IndexedBranch | Exit | Trap | Barrier
 
 
 class Fast(NamedTuple):
-    """How the compiled interpreter does a step, in slots; `compiled.layout` has the meaning of the fields.
+    """A step's form for the compiled interpreter, in slots; `compiled.layout` explains the fields.
 
     data: the registers of a vector, of an `mma` (which is all), or of an exchange (membermask, and in-range or None)
-    guard: slot of the predicate, and whether it is negated; hazard: number of its use of a `wgmma`'s registers
+    guard: slot of the predicate, and whether it is negated; hazard: number of the hazard, if it uses a `wgmma`'s
+    registers
     """
 
     opcode: int
@@ -98,7 +99,7 @@ class Fast(NamedTuple):
 
 
 class DecodedStep(NamedTuple):
-    """A step, the slots that it reads and writes, and how the compiled interpreter does it, if it can."""
+    """A step, the slots that it reads and writes, and its form for the compiled interpreter, if it has one."""
 
     run: Step
     reads: frozenset[int]
@@ -157,7 +158,7 @@ class Code(ABC):
 
     @cached_property
     def costs(self) -> list[int]:
-        """What each block costs, so that an endless one ends within seconds."""
+        """The cost of each block, counted against the budget so that an endless kernel ends within seconds."""
         return [
             ENTRY + block.count + NUMPY_STEP * sum(not isinstance(step, Segment) for step in block.steps)
             for block in self.blocks
@@ -182,7 +183,7 @@ class Code(ABC):
 
     @cached_property
     def counts_warps(self) -> bool:
-        """Whether a `bar.arrive` does."""
+        """Whether the kernel has a `bar.arrive`, which counts whole warps."""
         return not all(getattr(block.terminator, "waits", True) for block in self.blocks)
 
     @abstractmethod

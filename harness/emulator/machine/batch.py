@@ -1,4 +1,4 @@
-"""A batch of blocks while a kernel runs: its lanes, registers and memory, and what instructions do to them."""
+"""A batch of blocks while a kernel runs: its lanes, registers and memory, and the effects of instructions on them."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Batch(Lanes):
         if asynchronous:
             self.asynchronous = AsyncProxy(self, self.registers, self.addressing, self.order, self.shadow)
         self.has_tensor_memory = False
-        self.waited = np.zeros(self.shape, bool)  # lanes that know that the launches before have ended
+        self.waited = np.zeros(self.shape, bool)  # lanes that know that the previous launches have ended
         if launch.dependence and launch.dependence.before:
             self.addressing.on_global.append(self._check_launches)
             if self.asynchronous:
@@ -101,7 +101,7 @@ class Batch(Lanes):
     ) -> Bits | None:  # fmt: skip
         """For each lane, the participants of a warp-wide instruction as bits; None for all 32, unless `always`.
 
-        orders: the memory of these lanes, too
+        orders: whether it also orders the memory accesses of these lanes
 
         Raises Fault if the membermask names a live lane that does not execute it, or not the lane itself.
         """
@@ -169,7 +169,7 @@ class Batch(Lanes):
     # ---- launches before --------------------------------------------------------------------------------------------
 
     def wait_for_launches(self, mask: np.ndarray | None) -> None:
-        """`griddepcontrol.wait` of these lanes."""
+        """Execute `griddepcontrol.wait` for these lanes."""
         self.waited = self.waited | self.under(mask)
         if self.launch.dependence:
             self.launch.dependence.waited = True
@@ -181,14 +181,14 @@ class Batch(Lanes):
 
     @property
     def knows_launches(self) -> bool:
-        """Whether all lanes know that all launches before have ended, and always will."""
+        """Whether all lanes know, for the rest of the launch, that all previous launches have ended."""
         dependence = self.launch.dependence
         if not dependence or not dependence.before:
             return True
         return not dependence.left and bool((self.waited | ~self.live).all())
 
     def _know_of_launches(self, lanes: np.ndarray) -> None:
-        """These lanes, flat, waited for others of their blocks, and know what one of those does."""
+        """These lanes, flat, synchronised with their blocks: if one lane knows that launches ended, they all do."""
         blocks = np.unique(lanes // self.threads)
         self.waited.reshape(-1)[lanes] |= self.waited[blocks].any()
 
@@ -196,7 +196,7 @@ class Batch(Lanes):
         self.check_launches(access, buffer, offsets, access.bytes, lanes)
 
     def check_launches(self, access: Access, buffer: Buffer, offsets: np.ndarray, size: int, lanes: np.ndarray) -> None:
-        """Check accesses of lanes, (n,), to global memory that launches before may still use."""
+        """Check accesses by lanes, (n,), to global memory that previous launches may still use."""
         if self.launch.dependence:
             waited = self.waited.reshape(-1)[lanes]
             self.launch.dependence.check(access, buffer, offsets, size, lanes, waited, self.fault)
@@ -204,7 +204,7 @@ class Batch(Lanes):
     # ---- order ------------------------------------------------------------------------------------------------------
 
     def barrier(self, blocks: np.ndarray | None) -> None:
-        """All threads of these blocks passed a barrier. blocks: (blocks,) bool, None for all"""
+        """Record that all threads of these blocks passed a barrier. blocks: (blocks,) bool, None for all"""
         if self.launch.dependence:
             chosen = slice(None) if blocks is None else blocks
             self.waited[chosen] |= self.waited[chosen].any(axis=1, keepdims=True)
@@ -213,7 +213,7 @@ class Batch(Lanes):
             self._passed(blocks, True)
 
     def barrier_of_some(self, number: int, lanes: np.ndarray) -> None:
-        """These lanes passed a barrier of as many threads of their blocks."""
+        """Record that these lanes passed a barrier of only some threads of their blocks."""
         if self.launch.dependence:
             self.waited |= lanes & (self.waited & lanes).any(axis=1, keepdims=True)
         if self.order:
@@ -227,24 +227,24 @@ class Batch(Lanes):
             self.launch.shadow.happens_before.barrier(blocks, of_all)
 
     def arrive(self, number: int, lanes: np.ndarray) -> None:
-        """`bar.arrive` of these lanes."""
+        """Execute `bar.arrive` for these lanes."""
         if self.order:
             self.order.arrive(number, lanes)
 
     def fence(self, mask: np.ndarray | None, of_block: bool) -> None:
-        """`fence` and `membar` of these lanes. of_block: with a scope that orders threads of one block alone"""
+        """Execute `fence` or `membar` for these lanes. of_block: its scope orders only threads of one block"""
         if self.launch.shadow:
             self.launch.shadow.happens_before.fence(self.under(mask), OF_BLOCK if of_block else OF_GRID)
 
     def fence_proxy(self, mask: np.ndarray | None, space: str | None = None) -> None:
-        """`fence.proxy.async` of these lanes. space: `shared` or `global` alone, None for both"""
+        """Execute `fence.proxy.async` for these lanes. space: `shared` or `global`, None for both"""
         if isinstance(self.shadow, WgmmaShadow) and space != GLOBAL:
             self.shadow.fence_proxy(self.under(mask))
         if isinstance(self.order, AsyncOrder):
             self.order.fence_proxy(self.under(mask), space)
 
     def fence_mbarriers(self, mask: np.ndarray | None) -> None:
-        """`fence.mbarrier_init` of these lanes."""
+        """Execute `fence.mbarrier_init` for these lanes."""
         if self.asynchronous:
             self.asynchronous.mbarriers.fence_init(self.under(mask))
 
@@ -329,7 +329,7 @@ class Batch(Lanes):
         return flat if self.addressing.positions is None else flat[self.addressing.positions]
 
     def _to_all_lanes(self, values: np.ndarray) -> np.ndarray:
-        """The array for all lanes of values of the active ones, 0 elsewhere."""
+        """Spread values of the active lanes to all lanes, with 0 elsewhere."""
         tail, positions = values.shape[1:], self.addressing.positions
         if positions is None:
             return values.reshape(*self.shape, *tail)

@@ -13,11 +13,11 @@ from harness.emulator.registers import Bits
 class ClusterBarrier:
     """The barrier of one cluster. first, stop: its lanes of the batch
 
-    arrived: of them, bool, in this phase; joined: the phase that each arrived in, -1 for none
-    phase: how many are complete; released: what those let one know
+    arrived: bool for each, in this phase; joined: the phase that each arrived in, -1 for none
+    phase: how many are complete; released: the clock that completed phases pass on
     """
 
-    owed = 0  # bytes, as of an mbarrier
+    owed = 0  # bytes, for the interface of an mbarrier; none are ever expected
 
     def __init__(self, lanes: Lanes, order: AsyncOrder | None, cluster: int, size: int):
         self.lanes, self.order, self.cluster = lanes, order, cluster
@@ -30,7 +30,7 @@ class ClusterBarrier:
         self.waited: Instruction | None = None
 
     def arrive(self, instruction: Instruction, lanes: np.ndarray, releases: bool) -> None:
-        """These lanes of the batch arrive. Raises Fault for one that did before, and has not waited."""
+        """Record that these lanes of the batch arrive. Raises Fault for one that arrived before and has not waited."""
         at = lanes - self.first
         twice = self.arrived[at]
         if twice.any():
@@ -53,7 +53,7 @@ class ClusterBarrier:
         return True
 
     def wait(self, instruction: Instruction, lanes: np.ndarray) -> None:
-        """These lanes waited."""
+        """Record that these lanes waited."""
         if (self.joined[lanes - self.first] < 0).any():
             lane = int(lanes[np.argmax(self.joined[lanes - self.first] < 0)])
             sentence = f"{instruction.mnemonic} with no barrier.cluster.arrive before"

@@ -1,4 +1,4 @@
-"""Straight-line code of a batch on the compiled interpreter, with NumPy for what that leaves."""
+"""A batch's straight-line code on the compiled interpreter, with NumPy steps for instructions that it leaves."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from harness.emulator.races.async_compiled import CompiledChecks
 from harness.emulator.races.async_shadow import AsyncShadow
 from harness.emulator.races.wgmma_reads import WgmmaShadow
 
-# Some lanes and the others; None for no lane.
+# The lanes that take a branch and the ones that do not; None for no lane.
 Parted = tuple["np.ndarray | None", "np.ndarray | None"]
 
 _NUMBER = (1 << 32) - 1
-_SCRATCH = np.zeros(layout.SCRATCH_SIZE, np.uint8)  # launches run one after another
+_SCRATCH = np.zeros(layout.SCRATCH_SIZE, np.uint8)  # shared, because launches run one after another
 
 
 @cache
@@ -46,7 +46,7 @@ def compile_ahead() -> None:
 
 
 def buffer_table(memory: list[Buffer]) -> np.ndarray:
-    """What the interpreter knows of each buffer, (n, columns) int64; without tags of races."""
+    """The interpreter's table of buffers, (n, columns) int64; without tags of races."""
     table = np.zeros((len(memory), layout.BUFFER_COLUMNS), np.int64)
     table[:, : layout.WRITTEN_MAP + 1] = [
         (
@@ -170,16 +170,16 @@ class NumpyPath:
         self.batch, self.code = batch, code
 
     def run(self, segment: Segment, mask: np.ndarray | None) -> None:
-        """As FastPath's."""
+        """Run a segment for the lanes of a mask, all live ones for None, one NumPy step after the other."""
         for number in range(*segment):
             self.code.slow(number)(self.batch, mask)
 
     def count(self, mask: np.ndarray) -> tuple[int, int]:
-        """As FastPath's."""
+        """How many lanes and warps are in a mask."""
         return int(np.count_nonzero(mask)), int(np.count_nonzero(mask.reshape(-1, 32).any(axis=1)))
 
     def parted(self, branch: Branch, mask: np.ndarray | None) -> Parted:
-        """As FastPath's."""
+        """The lanes of a mask that take a branch on a register, and those that do not; None for no lane."""
         holds, lanes = self.batch.registers[branch.predicate], self.batch.under(mask)
         taken = lanes & (~holds if branch.negated else holds)
         rest = lanes & ~taken
@@ -194,7 +194,7 @@ class EarlyPath(FastPath):
         self._steps = NumpyPath(batch, code)
 
     def run(self, segment: Segment, mask: np.ndarray | None) -> None:
-        """As FastPath's."""
+        """Run a segment by NumPy steps until every lane has waited for the launches ahead, and the rest by FastPath."""
         for number in range(*segment):
             if self.batch.knows_launches:
                 super().run(Segment(number, segment[1]), mask)

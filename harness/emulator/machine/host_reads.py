@@ -1,4 +1,4 @@
-"""What the host reads of a kernel's memory for it, at generic addresses: the text and the arguments of a `printf`."""
+"""Reads of a kernel's memory by the host, at generic addresses: the text and the arguments of a `printf`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def text_at(batch: Batch, instruction: Instruction, lane: int, address: int) -> 
 
 
 def bytes_at(batch: Batch, instruction: Instruction, lane: int, address: int, size: int) -> bytes:
-    """So many bytes. Raises Fault if they are not all in one memory."""
+    """Read `size` bytes. Raises Fault if they are not all in one memory."""
     found = _from(batch, instruction, lane, address)[:size].tobytes()
     if len(found) < size:
         batch.fault("out_of_bounds", instruction, lane, f"printf reads {size} bytes, and {len(found)} are there")

@@ -1,4 +1,4 @@
-"""What the batches of a launch share."""
+"""The state that the batches of a launch share."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Hazard(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """What lanes wait for at the entry of a block: a phase of an mbarrier, or of the barrier of their cluster.
+    """What lanes wait for at the entry of a block: a phase of an mbarrier or of their cluster's barrier.
 
     slot, offset: of its address; state: slot of a phase, or of a parity
     """
@@ -58,7 +58,7 @@ class Resources:
     cell_shared, cell_global: bytes of the narrowest access
     asynchronous: whether it uses mbarriers, bulk copies or clusters
     fragments: slots of the registers that `wgmma` uses asynchronously, in order; empty in kernels without
-    hazards: uses of those by other instructions
+    hazards: uses of these registers by other instructions
     """
 
     kernel: Kernel
@@ -92,7 +92,7 @@ class LaunchState:
     shadow: of global memory; None without the sanitizer; dependence: on the launches before, if it is of a stream
     echo: takes each line that a kernel prints
     target: the architecture of the module; approximated: instructions whose bits an order chose, and their lines
-    met_by_copies: what the latest batch knew of global memory that copies met
+    met_by_copies: cells of global memory that copies touched, kept from the latest batch
     """
 
     resources: Resources

@@ -1,7 +1,8 @@
 """The mbarriers of a batch, by block and byte of shared memory.
 
 A phase is complete when as many threads as were expected have arrived, and as many bytes as were expected have been
-copied. Who waits for a phase knows what those who arrived did before, and that the copies of that phase are complete.
+copied. A thread that waits for a phase knows what the arriving threads did before, and that the phase's copies are
+complete.
 An expected byte that never comes, and one that nobody expected, hang a GPU or let a wait pass early; both are faults.
 """
 
@@ -22,7 +23,7 @@ WIDTH = 8  # bytes
 
 
 class Event(NamedTuple):
-    """What counts in a phase. amount: threads or bytes"""
+    """An event that counts in a phase. amount: threads or bytes"""
 
     instruction: Instruction
     amount: int
@@ -30,10 +31,11 @@ class Event(NamedTuple):
 
 @dataclass
 class Mbarrier:
-    """expected: arrivals of a phase; pending: those that lack; owed: bytes that were expected and have not come
+    """expected: arrivals of a phase; pending: arrivals still missing; owed: expected bytes that have not come
 
-    phase: how many are complete; counter: of the phases, in the clock; made: by whom and when (cluster, row, epoch)
-    gathered, released: what arrivals of this phase, and of all before, let one know; warps: the same, of warps
+    phase: how many are complete; counter: column of its phases in the clock; made: by whom and when (cluster, row,
+    epoch)
+    gathered, released: clocks that arrivals of this phase, and of all earlier ones, pass on; warps: the same for warps
     brought: whether copies counted in the phase before
     last: what completed the phase before; remote: by row of another block, when, where and by which lane it arrived
     """
@@ -103,7 +105,7 @@ class Mbarriers:
         del self.all[block, byte]
 
     def find(self, instruction: Instruction, lane: int, block: int, byte: int, copies: bool = False) -> Mbarrier:
-        """The mbarrier that a thread uses. copies: whether a copy does, for which its birth has to be fenced"""
+        """The mbarrier that a thread uses. copies: whether a copy uses it, which needs a fence after its init"""
         found = self.all.get((block, byte))
         if found is None:
             self._fault(
@@ -127,7 +129,7 @@ class Mbarriers:
             self._fault(instruction, lane, f"{sentence} or fence.mbarrier_init between", "race")
 
     def require_known(self, found: Mbarrier, instruction: Instruction, lanes: np.ndarray) -> None:
-        """Raise Fault if one of these lanes, flat, of one block, does not know that it was initialised."""
+        """Raise Fault if one of these lanes, flat, of one block, does not know that the mbarrier was initialised."""
         if not self.order:
             return
         cluster, maker, epoch = found.made
@@ -157,9 +159,9 @@ class Mbarriers:
         self, instruction: Instruction, lane: int, found: Mbarrier, count: int, clock: Bits | None, drops: bool = False,
         by_thread: bool = True,
     ) -> int:  # fmt: skip
-        """Arrivals of one thread; returns the phase that they count in.
+        """Record arrivals of one thread; returns the phase that they count in.
 
-        clock: what they release, None for nothing; by_thread: whether the thread itself arrives, now
+        clock: released by them, None for nothing; by_thread: whether the thread itself arrives now
         """
         if not 1 <= count <= found.pending:
             sentence = f"arrives {count} times at {self._name(found)}, where {found.pending} arrivals lack"
@@ -180,9 +182,9 @@ class Mbarriers:
         return phase
 
     def _require_waited(self, found: Mbarrier, instruction: Instruction, lane: int) -> None:
-        """Raise Fault if a thread does not know that the phase before is over: its copies may still be on their way.
+        """Raise Fault if a thread does not know that the previous phase is over.
 
-        Then the arrival counts in that phase, which it is one too many for.
+        That phase's copies may still be in flight, and then the arrival counts in it, as one too many.
         """
         cluster, row = self.order.row(*divmod(lane, self.lanes.threads))
         if self.order.clock[cluster, row, found.counter] < found.phase:
@@ -193,7 +195,7 @@ class Mbarriers:
             self._fault(instruction, lane, sentence)
 
     def copied(self, instruction: Instruction, lane: int, found: Mbarrier, amount: int) -> None:
-        """A copy of so many bytes that counts in the current phase is complete."""
+        """Count a complete copy of this many bytes in the current phase."""
         found.copies.append(Event(instruction, amount))
         found.owed -= amount
         self._advance(instruction, lane, found)
@@ -209,13 +211,13 @@ class Mbarriers:
         if found.gathered is not None:
             found.released = larger(found.released, found.gathered)
         found.phase, found.pending, found.gathered = found.phase + 1, found.expected, None
-        # A thread that counts bytes itself, by complete_tx, is done with that.
+        # A thread that counts bytes itself, by complete_tx, has no copy in flight.
         found.brought = any(not each.instruction.mnemonic.startswith("mbarrier") for each in found.copies)
         found.last = f"phase {found.phase - 1} was completed at {instruction.location.in_full()}"
         found.arrivals, found.expects, found.copies = [], [], []
 
     def release(self, found: Mbarrier, lane: int) -> Bits:
-        """What a thread releases when it arrives."""
+        """The clock that a thread releases when it arrives."""
         block, thread = divmod(lane, self.lanes.threads)
         if block == found.block:
             warps = self.order.release_warp(block, thread // WARP)
@@ -224,9 +226,9 @@ class Mbarriers:
         return self.order.publish(cluster, np.array([row]))
 
     def may_be_late(self, found: Mbarrier, lanes: np.ndarray) -> np.ndarray:
-        """Choose the lanes, flat, that a GPU may tell that the phase before is not complete yet.
+        """Choose the lanes, flat, that a GPU may tell that the previous phase is not complete yet.
 
-        Not those that know of each arrival in it, if it had no copies: their own arrival, for one, is certain.
+        If that phase had no copies, lanes that know of every arrival in it are left out.
         """
         if not self.order or found.brought:
             return np.ones(len(lanes), bool)
@@ -239,7 +241,7 @@ class Mbarriers:
         return late.any(axis=1)
 
     def learn(self, found: Mbarrier, cluster: int, rows: np.ndarray) -> None:
-        """These rows waited for a phase that is complete."""
+        """Record that these rows waited for a complete phase."""
         if self.order:
             self.order.reach(cluster, rows, found.counter, found.phase)
             if found.released is not None:
@@ -249,7 +251,7 @@ class Mbarriers:
                 self.order.acquire_warps(found.block, np.unique(thread // WARP), found.warps)
 
     def used_by_others(self, block: int) -> tuple[Instruction, int] | None:
-        """An arrival from another block at an mbarrier of this one, and its lane, that no thread of this knows of."""
+        """An arrival by another block at an mbarrier of this block that none of its threads knows of, and its lane."""
         cluster, first = self.order.row(block, 0)
         clock = self.order.clock[cluster, first : first + self.lanes.threads].max(axis=0)
         for found in self.all.values():
@@ -282,7 +284,7 @@ class Mbarriers:
         return f"{self._name(found)} is in phase {found.phase}: {'; '.join(why)}"
 
     def finish(self) -> None:
-        """At the end of the batch. Raises Fault for bytes that do not add up."""
+        """Check all mbarriers at the end of the batch. Raises Fault for bytes that do not add up."""
         for found in self.all.values():
             if found.owed:
                 last = (found.expects or found.copies)[-1].instruction
@@ -290,7 +292,7 @@ class Mbarriers:
 
 
 def _list(events: list[Event]) -> str:
-    """`4096 at a.cu:7, 1 at a.cu:9`; of one line, once."""
+    """Spell events as `4096 at a.cu:7, 1 at a.cu:9`; events on one line appear once."""
     amounts: dict[str, int] = {}
     for event in events:
         where = event.instruction.location.in_full()

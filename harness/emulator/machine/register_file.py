@@ -13,7 +13,7 @@ from harness.emulator.registers import U32, U64, Bits
 
 
 class RegisterFile:
-    """By slot: arrays (blocks, threads) of the register's type, or (1, 1) of a constant.
+    """Registers by slot: arrays (blocks, threads) of the register's type; a constant is (1, 1).
 
     narrow, wide: (blocks, rows, threads) uint32 and uint64
     """

@@ -14,17 +14,17 @@ import numpy as np
 
 from harness.emulator.registers import WARP
 
-SHARE = 4  # at most one block in so many is parted, because its instructions run twice
+SHARE = 4  # at most one block in SHARE is split, because its instructions run twice
 PAST_BARRIERS, WHOLE_BLOCKS = 0.75, 0.35  # chances
-ATTEMPTS = 4  # to find some to hold, but not all
+ATTEMPTS = 4  # to draw some lanes to hold back, but not all
 
 
 class RunAhead:
-    """The draws of one launch.
+    """Draws the lanes of one launch that are held back.
 
     draws: False to hold no lane back
-    counts_warps: whether a `bar.arrive` does, so that warps stay whole
-    past_barriers: whether what runs ahead passes barriers, too, as far as it gets
+    counts_warps: whether the kernel has a `bar.arrive`, which counts warps, so that warps stay whole
+    past_barriers: whether lanes that run ahead may also pass barriers
     """
 
     def __init__(self, seed: int | None, counts_warps: bool):
@@ -32,12 +32,12 @@ class RunAhead:
         if self.draws:
             self._random = np.random.default_rng(seed)
         self._parts_warps = not counts_warps
-        self._entered: Counter[int] = Counter()  # basic block → how often, of a batch
+        self._entered: Counter[int] = Counter()  # basic block → how often this batch entered it
 
     def held(self, number: int, lanes: np.ndarray) -> np.ndarray | None:
-        """The lanes to hold back of those that enter basic block `number` together; None for none.
+        """Draw which of the lanes that enter basic block `number` together are held back; None for none.
 
-        The k-th time with a chance of 1 in k + 1, so that a long loop takes little longer.
+        At the k-th entry the chance is 1 in k + 1, so that a long loop takes little longer.
         """
         if not self.draws:
             return None
@@ -53,7 +53,7 @@ class RunAhead:
         return None
 
     def _drawn(self, blocks: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
-        """Some of these blocks, or parts of a few."""
+        """Draw some of these blocks, or parts of a few of them."""
         chosen = np.zeros(shape, bool)
         if len(blocks) > 1 and self._random.random() < WHOLE_BLOCKS:
             chosen[blocks] = self._coins(len(blocks), 1)
@@ -63,7 +63,7 @@ class RunAhead:
         return chosen
 
     def _parts(self, blocks: int, threads: int) -> np.ndarray:
-        """Warps of each block, few or many, and of some warps half the lanes."""
+        """Draw few or many warps of each block, and from some warps half the lanes."""
         warps = blocks, threads // WARP
         whole = self._random.random((*warps, 1)) < self._random.random((blocks, 1, 1))
         by_lane = self._coins(*warps, 1) & self._coins(*warps, 1) & self._parts_warps

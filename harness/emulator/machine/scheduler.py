@@ -32,7 +32,7 @@ from harness.emulator.machine.waiting import Waiting
 from harness.emulator.ptx.syntax import UNKNOWN
 from harness.emulator.registers import U32
 
-# What lanes may cost until others have a turn: since a barrier, and while others are held back.
+# What lanes may cost before others get a turn: after a barrier, and while others are held back.
 PATIENCE, AHEAD = 1 << 16, 1 << 14
 
 
@@ -60,7 +60,8 @@ class Tally:
 class Scheduler:
     """Runs one batch to its end.
 
-    ready, held: basic block → the lanes that may enter it, None for all live ones, and that are to enter it later
+    ready, held: basic block → the lanes that may enter it now, None for all live ones, and the lanes that enter it
+    later
     """
 
     def __init__(self, batch: Batch, tally: Tally, fast: FastPath | NumpyPath, ahead: RunAhead):
@@ -124,7 +125,7 @@ class Scheduler:
 
     def _enter(self, number: int, mask: np.ndarray | None) -> None:
         if number in self.exits:
-            # Lanes on the way to a bare `ret` exit at once, or a shuffle earlier in the code would wait for them.
+            # Lanes that jump to a bare `ret` exit at once; otherwise a shuffle earlier in the code would wait for them.
             self._count(number, mask)
             self._exit(mask)
             return
@@ -141,7 +142,7 @@ class Scheduler:
         self.held, self.turn = {number: held}, AHEAD
 
     def _take_turns(self) -> None:
-        """After a turn of the lowest block, a turn of the block that is ready longest: others may be waiting for it."""
+        """Let lanes run that were held back or whose waits are complete: the running lanes may wait for them."""
         for number, lanes in [*self.held.items(), *self.barriers.release(), *self.waiting.release()]:
             self._enter(number, lanes)
         self.held = {}
@@ -213,7 +214,7 @@ class Scheduler:
             self._enter(terminator.target, mask)
 
     def _release(self) -> bool:
-        """Once nothing else can run, release the complete barriers, or what was held back. False if no lane is left."""
+        """Once nothing else can run, release complete barriers and waits, or held lanes. False if no lane is left."""
         while not self.ready:
             if not self.held and not self.barriers.parked and not self.waiting.parked:
                 return False
@@ -230,7 +231,7 @@ class Scheduler:
         return True
 
     def _after_exits(self) -> dict[int, np.ndarray]:
-        """Lanes that ran ahead to a warp-wide instruction of others that exited. Raises Fault if there are none."""
+        """Lanes at a warp-wide instruction whose missing lanes have exited. Raises Fault if there are none."""
         found = dict(self.barriers.unpark_after_exits()) if self.barriers.apart else {}
         if not found:
             self.barriers.fault_stuck()

@@ -19,7 +19,7 @@ from harness.emulator.races.tensor_shadow import LOADS, STORES, UNIT, Region, Te
 from harness.emulator.registers import U32, WARP, WARPGROUP
 
 LANES, COLUMNS, LEAST = 128, 512, 32
-QUARTER = 32  # lanes that a warp reaches
+QUARTER = 32  # tensor-memory lanes that a warp can reach
 KIND = "tensor_memory"
 
 
@@ -33,7 +33,10 @@ class Allocation(NamedTuple):
 
 @dataclass
 class Memory:
-    """The tensor memory of one block. freed: the last `dealloc` of each column; relinquished: by which instruction"""
+    """The tensor memory of one block.
+
+    freed: the last `dealloc` of each column; relinquished: the instruction that did so
+    """
 
     data: np.ndarray = field(default_factory=lambda: np.zeros((LANES, COLUMNS), U32))
     written: np.ndarray = field(default_factory=lambda: np.zeros((LANES, COLUMNS), bool))
@@ -53,7 +56,7 @@ class Load:
 
 
 class TensorMemory:
-    """The tensor memory of a batch. loads: in flight, for the registers that they write"""
+    """The tensor memory of a batch. loads: loads in flight, to check the registers that they write"""
 
     def __init__(self, lanes: Lanes, order: AsyncOrder | None, shadow: AsyncShadow | None):
         self.lanes, self.order = lanes, order
@@ -142,7 +145,7 @@ class TensorMemory:
         self.lanes.fault("out_of_bounds", instruction, lane, sentence + why)
 
     def read(self, instruction: Instruction, lane: int, region: Region) -> np.ndarray:
-        """The values of a region. Raises Fault for what nothing wrote."""
+        """Read the values of a region. Raises Fault for cells that nothing wrote."""
         memory = self.of(lane // self.lanes.threads)
         self.require_allocated(instruction, lane, "reads", np.asarray(region[1]))
         written = memory.written[region]
@@ -162,11 +165,11 @@ class TensorMemory:
     # ---- what is in flight ------------------------------------------------------------------------------------------
 
     def issue(self, instruction: Instruction, lane: int) -> Use | None:
-        """A new use by the matrix unit, which does those of one thread in order."""
+        """Make a new use by the matrix unit, which processes one thread's uses in order."""
         return self.shadow.issue(instruction, lane, UNIT, np.array([lane])) if self.shadow else None
 
     def issue_of_warp(self, instruction: Instruction, warp: int, loads: bool) -> Use | None:
-        """A new `tcgen05.ld` or `st` of a warp of the batch."""
+        """Make a new use by a `tcgen05.ld` or `st` of a warp of the batch."""
         if not self.shadow:
             return None
         lanes = np.arange(warp * WARP, (warp + 1) * WARP)

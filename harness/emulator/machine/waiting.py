@@ -14,13 +14,14 @@ from harness.emulator.machine.basic_blocks import Code
 from harness.emulator.machine.batch import Batch
 from harness.emulator.machine.launch_state import Wait
 
-PATIENCE = 3  # how often lanes go on in vain: they may look at several mbarriers in turn
+PATIENCE = 3  # how often lanes may go on in vain, because they may poll several mbarriers in turn
 
 
 class Waiting:
     """The held lanes of one batch, by basic block.
 
-    passes: lanes that go on, whatever their phase; fruitless: how often they did while nothing changed
+    passes: lanes that go on although their phase is not complete; fruitless: how often that happened with nothing
+    changed
     """
 
     def __init__(self, batch: Batch, code: Code):
@@ -81,7 +82,7 @@ class Waiting:
 
     def _fault(self) -> NoReturn:
         proxy = self.batch.asynchronous
-        told: dict[int, tuple[int, str]] = {}  # by what is waited for: a lane, and a sentence
+        told: dict[int, tuple[int, str]] = {}  # per mbarrier or barrier that is waited for: a lane, and a sentence
         for number in sorted(self.parked):
             block = self.code.blocks[number]
             instruction = self.code.instruction(block.first)

@@ -43,11 +43,11 @@ class Watch:
         self._slots: dict[str, int] = {}
 
     def know(self, slots: dict[str, int], kinds: dict[str, str], buffers: Iterable[Buffer]) -> None:
-        """The slots and types of the registers of the kernel, and its memory."""
+        """Set the slots and types of the kernel's registers, and its memory."""
         self._slots, self.kinds, self.buffers = slots, kinds, list(buffers)
 
     def lane(self, batch: Batch, mask: np.ndarray | None) -> int | None:
-        """The lane of the thread in a batch, if it is one of the mask."""
+        """The followed thread's lane in a batch, or None if it is not in the mask."""
         if not batch.first <= self.block < batch.first + batch.blocks:
             return None
         lane = (self.block - batch.first) * batch.threads + self.thread
@@ -71,7 +71,7 @@ class Watch:
 
 
 class WatchedCode(Code):
-    """A kernel whose steps tell a watch what its thread does."""
+    """A kernel whose steps record in a watch what its thread does."""
 
     def __init__(self, code: Code, watch: Watch):
         super().__init__(code.resources, code.blocks, code.program, code.constants, code.hazards)
@@ -105,7 +105,7 @@ class WatchedCode(Code):
 
 
 class WatchedScheduler(Scheduler):
-    """Tells a watch of branches, barriers and exits, too."""
+    """A scheduler that also records branches, barriers and exits in a watch."""
 
     def __init__(self, batch: Batch, tally: Tally, fast: NumpyPath, ahead: RunAhead, watch: Watch):
         self.watch, self.last = watch, None
@@ -121,7 +121,7 @@ class WatchedScheduler(Scheduler):
             self.last = number
 
     def finish_block(self, lane: int | None = None) -> None:
-        """Note the instruction that ended the block before."""
+        """Record the instruction that ended the previous basic block."""
         block = self.blocks[self.last] if self.last is not None else None
         if block is not None and block.count and not self._falls_through(block):
             instruction = self.code.instruction(block.first + block.count - 1)
@@ -136,7 +136,7 @@ class WatchedScheduler(Scheduler):
 
 
 def run_watched(watch: Watch, batch: Batch, tally: Tally, code: Code, ahead: RunAhead) -> None:
-    """Run a batch to its end, or to what stops it. Raises as `Scheduler.run`."""
+    """Run a batch until it ends or is stopped. Raises what `Scheduler.run` raises."""
     scheduler = WatchedScheduler(batch, tally, NumpyPath(batch, WatchedCode(code, watch)), ahead, watch)
     try:
         scheduler.run()

@@ -37,7 +37,7 @@ class _Wgmma:
 class WgmmaGroups:
     """All arrays are (blocks, warpgroups), but for two that the compiled interpreter shares.
 
-    open: number of each warpgroup's open group; done: groups below were waited for
+    open: number of each warpgroup's open group; done: groups below this number were waited for
     fenced: bool, whether it executed a `wgmma.fence`
     writers: (blocks, warpgroups, registers) int32, 1 + the hazard that wrote it since the last fence, or 0
     held: the same shape, uint8, whether a `wgmma` in flight holds it as ACCUMULATOR or FRAGMENT, or both

@@ -35,7 +35,7 @@ def variable(statement: str, space: str = "") -> Variable:
 
 
 def check_total(variables: Mapping[str, Variable]) -> None:
-    """Raises NotEmulated for variables that take gigabytes together."""
+    """Raise NotEmulated if the variables together are too many or too large."""
     total = sum(variable.size for variable in variables.values())
     if total > limits.VARIABLES or len(variables) > limits.COUNT:
         allowed = f"{limits.COUNT} of {limits.VARIABLES} bytes are allowed"
@@ -43,7 +43,7 @@ def check_total(variables: Mapping[str, Variable]) -> None:
 
 
 def malformed(text: str, at: int, line: int, error: Exception) -> NotEmulated:
-    """What to raise for an error at a position of a text that starts on a line of the PTX."""
+    """The error to raise for a position in a text that starts on a given line of the PTX."""
     while at < len(text) and text[at].isspace():
         at += 1
     line += text.count("\n", 0, at)
@@ -53,7 +53,7 @@ def malformed(text: str, at: int, line: int, error: Exception) -> NotEmulated:
 
 
 def _alignment(head: str) -> int:
-    """Bytes; 0 if none is said. `.ptr .align` is the alignment of what a pointer points to, not its own."""
+    """The declared alignment in bytes, 0 without one. `.ptr .align` is the pointee's alignment and does not count."""
     said = [] if ".ptr" in head else re.findall(r"\.align\s+(\d+)", head)
     if not said:
         return 0
@@ -64,7 +64,7 @@ def _alignment(head: str) -> int:
 
 
 def _initial(text: str, size: int, most: int, name: str) -> bytes:
-    """The first bytes of a variable. size: of an element; most: of the variable"""
+    """A variable's initial bytes. size: bytes of an element; most: bytes of the variable"""
     if not text:
         return b""
     out, nested = bytearray(), text.count("{") > 1

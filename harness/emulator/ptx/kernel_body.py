@@ -47,19 +47,19 @@ class BodyParser:
         self.kernel, self.files = kernel, files
         self.scopes: list[dict[str, str]] = [{}]
         self.outer = {parameter.name for parameter in kernel.parameters}
-        self.location: Location | None = None  # of the last .loc
-        self.line = 0  # of the PTX
+        self.location: Location | None = None  # from the last .loc
+        self.line = 0  # number of the current line of PTX
         self.calls: dict[tuple[str, str, str], Location] = {}
         self.known: dict[str, Operand] = {}  # operands by text, as the current scopes have them
         self.pending_label = ""
         self.call_parameters: set[str] = set()
-        self.halves: dict[str, tuple[Name, Name]] = {}  # of registers of 128 bits, which are two of 64 bits each
+        self.halves: dict[str, tuple[Name, Name]] = {}  # a 128-bit register → its two 64-bit halves
         # Labels by name, for each open scope; and branches, whose target may be declared later in their scope.
         self.labels: list[dict[str, str]] = [{}]
         self.branches: list[tuple[int, int]] = []
 
     def parse(self, text: str, line: int) -> None:
-        """Parse the text between the outer braces. line: of its start. Raises NotEmulated for what is unknown."""
+        """Parse the text between the outer braces. line: the line of its start. Raises NotEmulated for unknown text."""
         at, self.line = 0, line
         while at < len(text):
             match = _TOKEN.match(text, at)
@@ -149,7 +149,7 @@ class BodyParser:
             self._instruction(text)
 
     def _declare_call_parameter(self, text: str) -> None:
-        """A parameter or the result of a call is a register of its scope; one that no register holds is left out."""
+        """Declare a call's parameter or result as a register of its scope; one that fits no register is left out."""
         match = _CALL_PARAMETER.match(text)
         if match and match[1] in SIZES:
             self._declare_registers(f".reg .{match[1]} {match[2]}")
@@ -205,7 +205,7 @@ class BodyParser:
         self.kernel.instructions.append(Instruction(mnemonic, operands, named, here))
 
     def _call(self, text: str) -> tuple[Operand, ...]:
-        """The result or `_`, the function, and the arguments; nothing of a call of another form."""
+        """A call's operands: the result or `_`, the function, and the arguments; empty for a call of another form."""
         match = _CALL.match(text)
         if not match:
             return ()
@@ -213,7 +213,7 @@ class BodyParser:
         return tuple(map(self._name, (match[1] or "_", match[2], *arguments)))
 
     def _of_call(self, mnemonic: str, operands: tuple[Operand, ...]) -> tuple[str, tuple[Operand, ...]]:
-        """`st.param` to a call's parameter, or `ld.param` from its result, as a move."""
+        """Turn `st.param` to a call's parameter, or `ld.param` from its result, into a move."""
         place, stores = 0 if mnemonic.startswith("st") else 1, mnemonic.startswith("st")
         address = operands[place] if len(operands) == 2 else None
         if not isinstance(address, Address) or address.offset or not address.base:
@@ -224,7 +224,7 @@ class BodyParser:
         return f"mov.{kind}", (address.base, operands[1]) if stores else (operands[0], address.base)
 
     def _in_halves(self, operand: Operand) -> Operand:
-        """Registers of 128 bits as the vector of their halves, the lower one first."""
+        """Replace 128-bit registers by the vector of their halves, the lower one first."""
         items = operand.items if isinstance(operand, Vector) else (operand,)
         halves = [half for item in items for half in self.halves.get(getattr(item, "text", ""), (item,))]
         return Vector(tuple(halves)) if len(halves) > 1 else operand

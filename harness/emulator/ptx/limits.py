@@ -1,4 +1,4 @@
-"""How large PTX may be: several times what others compile, so that no text takes the machine's time or memory."""
+"""Limits on the size of PTX: several times what real compilers emit, so that no text exhausts time or memory."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ VARIABLES = 1 << 26  # bytes of all variables of a module, or of a kernel
 PARAMETERS = 32764  # bytes, as in CUDA
 LOCAL = 512 << 10  # bytes of a thread, as in CUDA
 
-# What reading a text of another form than expected ends in. Each becomes one sentence with the line of the PTX.
+# The errors that unexpected text can cause in the parser. Each becomes one sentence with the line of the PTX.
 UNREADABLE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)

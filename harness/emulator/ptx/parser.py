@@ -14,7 +14,7 @@ from harness.emulator.ptx.declarations import check_total, malformed, variable
 from harness.emulator.ptx.kernel_body import BodyParser
 from harness.emulator.ptx.syntax import Kernel, Variable
 
-_MOST_THREADS = 1024  # of a block
+_MOST_THREADS = 1024  # threads of a block
 
 
 class Entry(NamedTuple):
@@ -78,7 +78,7 @@ def parse(text: str) -> Program:
 
 
 def _construct(program: Program, text: str, match: re.Match, line: int) -> tuple[Program, int]:
-    """The program with what was matched on a line, and where that ends."""
+    """Add the construct that was matched on a line to the program; return it and where the construct ends."""
     if match["header"]:
         return _with_header(program, match["header"].strip()), match.end()
     if match["index"]:
@@ -113,13 +113,13 @@ def _parameters(text: str) -> tuple[Variable, ...]:
 
 
 def _most_threads(directives: str) -> int:
-    """Threads of a block, as `.maxntid` says."""
+    """The most threads of a block, from `.maxntid`."""
     said = re.search(r"\.maxntid\s+([\d,\s]+)", directives)
     return min(_MOST_THREADS, math.prod(int(extent) for extent in said[1].split(","))) if said else _MOST_THREADS
 
 
 def _cluster(directives: str) -> tuple[int, int, int] | None:
-    """Blocks of a cluster, as `.reqnctapercluster` says; None if it does not."""
+    """The blocks of a cluster, from `.reqnctapercluster`; None without it."""
     said = re.search(r"\.reqnctapercluster\s+([\d,\s]+)", directives)
     extents = [int(extent) for extent in said[1].split(",")] if said else []
     return (*extents, 1, 1, 1)[:3] if extents else None

@@ -1,4 +1,4 @@
-"""Who accessed a cell: a thread of a block, several of one warp, or several warps. Each is an agent, one number.
+"""Agents, the numbers that say who accessed a cell: a thread of a block, several threads of one warp, or several warps.
 
 A set of warps gets its number when it is first needed, for all launches of the process.
 """
@@ -13,7 +13,7 @@ from harness.emulator.registers import U32, U64, Bits
 AGENTS = 1 << AGENT_BITS
 AGENT_MASK = U64(AGENTS - 1)
 
-# Agent → its warps, as bits; and behind those the next free number, which the compiled interpreter takes from here.
+# Agent → its warps, as bits. The entry behind them is the next free number; the compiled interpreter reads it here.
 WARPS_OF = np.concatenate(
     [
         U32(1) << (np.arange(IN_ONE_WARP) // 32).astype(U32),
@@ -25,7 +25,7 @@ WARPS_OF = np.concatenate(
 
 
 def agents_of(warps: np.ndarray) -> Bits:
-    """The agents that are several threads of these warps. warps: (n,) uint32, bits"""
+    """The agents that stand for several threads of these warps. warps: (n,) uint32, bits"""
     found, inverse = np.unique(warps, return_inverse=True)
     return np.array([_agent_of(int(bits)) for bits in found], U64)[inverse.reshape(-1)]
 

@@ -1,4 +1,4 @@
-"""The checks of `async_shadow` in compiled form (`compiled.async_shared`), for what is plainly fine."""
+"""The checks of `async_shadow` in compiled form (`compiled.async_shared`), for accesses that are plainly fine."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 from harness.emulator.memory import Access
 from harness.emulator.registers import U32
 
-Arrays = tuple[np.ndarray, ...]  # of an `AsyncShadow`, as the compiled functions take them
+Arrays = tuple[np.ndarray, ...]  # fields of an `AsyncShadow`, in the order in which the compiled functions take them
 
 _KINDS = ("reads", "writes", "updates")
 
 
 class CompiledChecks:
-    """record, start: the compiled functions, of which this keeps what they need between calls; cells: of the shadow"""
+    """State that the compiled functions need between calls. record, start: these functions; cells: the shadow's"""
 
     def __init__(self, record: Callable[..., bool], start: Callable[..., bool], cells: int):
         self._record, self._start = record, start
@@ -26,7 +26,7 @@ class CompiledChecks:
     def record(
         self, arrays: Arrays, access: Access, first: np.ndarray, width: int, cluster: np.ndarray, row: np.ndarray
     ) -> bool:
-        """Whether an access of threads is plainly fine; then it is kept. first: cell of each thread, of `width`"""
+        """Record an access by threads; False if it is not plainly fine. first: each thread's first of `width` cells"""
         where = np.stack([cluster, row], axis=1)
         first = np.ascontiguousarray(first)
         kind = _KINDS.index(access.kind)
@@ -35,5 +35,5 @@ class CompiledChecks:
     def start(
         self, arrays: Arrays, number: int, reads: bool, at: tuple[int, int], cells: np.ndarray, fenced: bool
     ) -> bool:
-        """Whether a copy of one thread is plainly fine; then it is kept. at: its cluster and row; cells: each once"""
+        """Start a copy by one thread; False if it is not plainly fine. at: its cluster and row; cells: each once"""
         return self._start(number, reads, fenced, *at, cells, *arrays)

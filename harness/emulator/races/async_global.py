@@ -1,4 +1,4 @@
-"""Global memory as bulk copies meet it (beside `global_memory`, which knows who issued them, and blocks).
+"""Races of bulk copies in global memory (beside `global_memory`, which checks the issuing threads and blocks).
 
 A copy to global memory may write until the thread that issued it has waited for its group, one from there may read
 until its mbarrier phase is complete, and a tensor map may be read as long as the copy that uses it is in flight. What
@@ -16,7 +16,7 @@ from harness.emulator.races.met_cells import MetCells
 
 
 class AsyncGlobal:
-    """The buffers of one batch. Those of earlier batches are over. kept: cells by buffer, from one batch to the next"""
+    """The shadow for one batch; earlier batches have ended. kept: cells by buffer, passed from batch to batch"""
 
     shadow: AsyncShadow
     fault: Fault
@@ -34,13 +34,13 @@ class AsyncGlobal:
         return self._buffers[id(buffer)]
 
     def _places(self, found: MetCells, offsets: np.ndarray, size: int, adds: bool) -> np.ndarray:
-        """Where the cells of accesses of `size` bytes lie, (n, width)."""
+        """The places of the cells for accesses of `size` bytes, (n, width)."""
         return found.at(offsets // self.cell, max(1, size // self.cell), adds)
 
     # ---- threads ----------------------------------------------------------------------------------------------------
 
     def record(self, access: Access, buffer: Buffer, offsets: np.ndarray, lanes: np.ndarray) -> None:
-        """Accesses of lanes of the batch to bytes of a buffer; both (n,)."""
+        """Check and record accesses by lanes of the batch to bytes of a buffer; both (n,)."""
         if access.kind == "reads" and id(buffer) not in self._buffers:
             return
         found = self._of(buffer)
@@ -64,7 +64,7 @@ class AsyncGlobal:
     def _incomplete(self, number: int, kind: str, cluster: int, row: int) -> int:
         """The first copy that conflicts with an access of this kind and that a thread does not know to be complete.
 
-        Looks at a copy and at those whose place it took; 0 if there is none.
+        Looks at a copy and at the ones that it replaced; 0 if there is none.
         """
         for each in (number, *self.shadow.copies[number].also):
             both_update = kind == self.shadow.copies[each].kind == "updates"
@@ -73,14 +73,14 @@ class AsyncGlobal:
         return 0
 
     def _complete(self, number: int, cluster: int, row: int) -> bool:
-        """Whether a thread knows that a copy is complete; of another cluster's, whether its own thread does."""
+        """Whether a thread knows that a copy is complete; for another cluster's copy, whether its issuer does."""
         copy = self.shadow.copies[number]
         return self.shadow.complete(number, copy.cluster, row if cluster == copy.cluster else copy.row)
 
     # ---- copies -----------------------------------------------------------------------------------------------------
 
     def start(self, number: int, buffer: Buffer, offsets: np.ndarray, size: int, lane: int, what: str = "") -> None:
-        """Check what a copy is to read or write, units of `size` bytes, and tag it."""
+        """Check and tag the units of `size` bytes that a copy will read or write."""
         copy, found = self.shadow.copies[number], self._of(buffer)
         cells = self._places(found, offsets, size, adds=True).reshape(-1)
         what = what or f"copies {'from' if copy.kind == 'reads' else 'to'} global bytes"
@@ -99,7 +99,7 @@ class AsyncGlobal:
         mine[cells] = number
 
     def _take_place(self, number: int, replaced: np.ndarray) -> None:
-        """A copy that may run beside others stands for them, too, where it is not known that they are complete."""
+        """Let a copy that may run beside others also stand for the ones that are not known to be complete."""
         copy = self.shadow.copies[number]
         for other in np.unique(replaced[(replaced != 0) & (replaced != number)]).tolist():
             for each in (other, *self.shadow.copies[other].also):

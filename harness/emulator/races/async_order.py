@@ -18,7 +18,7 @@ from harness.emulator.registers import U32, U64, WARP, Bits
 
 SHARED, GLOBAL = "shared", "global"
 _FIRST_COUNTERS = 16
-_OF_BLOCK = 4  # counters that many kernels need for each block: of its mbarriers, and two of a thread that stores
+_OF_BLOCK = 4  # counters per block that typical kernels need: for its mbarriers, and two for a thread that stores
 
 
 class AsyncOrder(BlockOrder):
@@ -48,13 +48,13 @@ class AsyncOrder(BlockOrder):
         return block // self.cluster, block % self.cluster * self.threads + thread
 
     def place(self, cluster: int, row: int) -> tuple[int, int]:
-        """The block in the batch, and the thread, of a row."""
+        """The block in the batch and the thread that belong to a row."""
         return cluster * self.cluster + row // self.threads, row % self.threads
 
     # ---- merging ----------------------------------------------------------------------------------------------------
 
     def publish(self, cluster: int, rows: np.ndarray) -> Bits:
-        """What these rows know and did until now, as one clock."""
+        """The clock of what these rows know and did until now."""
         out = self.clock[cluster, together(rows)].max(axis=0)
         out[rows] = self.now[cluster] + U32(1)
         self.now[cluster] += U32(1)
@@ -62,19 +62,19 @@ class AsyncOrder(BlockOrder):
         return out
 
     def learn(self, cluster: int, rows: np.ndarray, clock: Bits) -> None:
-        """These rows know a clock, too."""
+        """Merge a clock into the knowledge of these rows."""
         self.activity += 1
         rows = together(rows)
         self.clock[cluster, rows, : len(clock)] = np.maximum(self.clock[cluster, rows, : len(clock)], clock)
 
     def meet(self, cluster: int, rows: np.ndarray) -> None:
-        """These rows met at a barrier."""
+        """Record that these rows met at a barrier, so that each knows what all know."""
         self.clock[cluster, together(rows)] = self.publish(cluster, rows)
         if len(rows) == self.rows:
             self.floor[cluster] = self.now[cluster]
 
     def fence_proxy(self, lanes: np.ndarray, space: str | None) -> None:
-        """`fence.proxy.async` of these lanes, (blocks, threads) bool. space: one alone, None for both"""
+        """Execute `fence.proxy.async` for these lanes, (blocks, threads) bool. space: only this one, None for both"""
         n = self.rows
         for cluster, rows in self.rows_of(lanes):
             for start in [n] * (space != GLOBAL) + [2 * n] * (space != SHARED):
@@ -90,21 +90,21 @@ class AsyncOrder(BlockOrder):
         return [(int(each), np.flatnonzero(by_cluster[each])) for each in np.flatnonzero(by_cluster.any(axis=1))]
 
     def release_warp(self, block: int, warp: int) -> Bits:
-        """What a warp knows of those of its block, for global memory, where threads of a warp are not told apart."""
+        """The epochs that a warp knows of its block's warps; global memory does not tell threads of a warp apart."""
         self.epoch[block] += U64(1)
         out = self.known[block, warp].copy()
         out[warp] = self.epoch[block]
         return out
 
     def acquire_warps(self, block: int, warps: np.ndarray, released: Bits) -> None:
-        """Warps of a block know what was released."""
+        """Merge released epochs into the knowledge of warps of a block."""
         self.known[block, warps] = np.maximum(self.known[block, warps], released)
         self.common[block] = self.known[block].min(axis=1)
 
     # ---- counters ---------------------------------------------------------------------------------------------------
 
     def counter(self) -> int:
-        """A new counter: its column in the clock."""
+        """Add a counter and return its column in the clock."""
         self.counters += 1
         column = 3 * self.rows + self.counters - 1
         if column == self.clock.shape[2]:
@@ -112,7 +112,7 @@ class AsyncOrder(BlockOrder):
         return column
 
     def reach(self, cluster: int, rows: np.ndarray, column: int, count: int) -> None:
-        """These rows know that a counter has reached this count."""
+        """Record that these rows know that a counter has reached this count."""
         self.activity += 1
         self.clock[cluster, rows, column] = np.maximum(self.clock[cluster, rows, column], U32(count))
 
@@ -141,7 +141,7 @@ class AsyncOrder(BlockOrder):
                 self.learn(cluster, rows, arrived)
 
     def cluster_barrier(self, cluster: int) -> None:
-        """All threads of a cluster passed `barrier.cluster`."""
+        """Record that all threads of a cluster passed `barrier.cluster`."""
         self.meet(cluster, np.arange(self.rows))
 
     def _in_block(self, block: int, lanes: np.ndarray) -> tuple[int, np.ndarray]:
@@ -170,7 +170,7 @@ class AsyncOrder(BlockOrder):
 
 
 def together(rows: np.ndarray) -> np.ndarray | slice:
-    """The same rows, ascending, as a slice if nothing lies between, which NumPy need not gather."""
+    """The same rows in ascending order, as a slice if they are contiguous, so that NumPy need not gather."""
     if not len(rows):
         return rows
     first, last = int(rows[0]), int(rows[-1])
@@ -178,7 +178,7 @@ def together(rows: np.ndarray) -> np.ndarray | slice:
 
 
 def larger(a: Bits | None, b: Bits) -> Bits:
-    """The larger of two clocks, of which the first may be missing, and one may lack the newest counters."""
+    """The elementwise larger of two clocks; the first may be None, and either may lack the newest counters."""
     if a is None:
         return b
     short, long = sorted((a, b), key=len)

@@ -25,17 +25,17 @@ from harness.emulator.registers import U32, WARP
 PAST = {"reads": "read", "writes": "wrote", "updates": "updated"}
 _BITS = U32(1) << np.arange(WARP, dtype=U32)
 
-# Raises a fault of kind `race`: the instruction, the lane of the batch, and the sentence.
+# Raises a fault of kind `race`, given the instruction, the lane of the batch, and the sentence.
 Fault = Callable[[str, Instruction, int, str], NoReturn]
 
 
 @dataclass
 class Copy:
-    """An asynchronous copy, as one side of it: what it does to one memory.
+    """One side of an asynchronous copy: what it does to one memory.
 
     counter, number: a thread whose clock has more than `number` in the column `counter` knows that it is complete
     also: copies that read the same bytes, which this one replaced in the shadow
-    wait: what has to be done to know
+    wait: the sentence on how a thread gets to know that
     """
 
     instruction: Instruction
@@ -59,7 +59,7 @@ class Readers:
         self.access = np.zeros(cells, U32)
 
     def add(self, order: AsyncOrder, number: int, cells: np.ndarray, cluster: np.ndarray, row: np.ndarray) -> None:
-        """Threads access cells, (n, width)."""
+        """Record that threads access cells, (n, width)."""
         keys = (cells + (row // WARP)[:, None] * self.lanes.shape[1]).reshape(-1)
         found, inverse = np.unique(keys, return_inverse=True)
         lanes, stale = np.zeros(len(found), U32), np.ones(len(found), bool)
@@ -79,7 +79,7 @@ class Readers:
     def unordered(
         self, order: AsyncOrder, cells: np.ndarray, cluster: np.ndarray, row: np.ndarray
     ) -> tuple[int, int, int] | None:
-        """The first of (n, width) cells with a reader that a thread does not know of: n, its cell, the reader's row."""
+        """The first of (n, width) cells with a reader unknown to its thread: n, the cell, the reader's row."""
         some = np.flatnonzero(self.lanes.T[cells].any(axis=(1, 2)))
         if not some.size:
             return None
@@ -97,10 +97,10 @@ class Readers:
 class AsyncShadow(SharedShadow):
     """The shadow of one batch's shared memory. The compiled interpreter leaves such kernels' memory to NumPy.
 
-    compiled: does what is plainly fine, if it is there
+    compiled: does the checks that are plainly fine, if it is not None
 
-    fault: of the batch; writer, epoch, access: (cells,), row + 1 of the last thread that wrote, when, and how
-    copy_writes, copy_reads: (cells,), number of the copy that does, or 0
+    fault: the batch's; writer, epoch, access: (cells,), row + 1 of the last writing thread, its epoch and its access
+    copy_writes, copy_reads: (cells,), number of the copy that writes or reads it, or 0
     mbarriers: (cells,) bool, where one is initialised
     """
 
@@ -161,7 +161,7 @@ class AsyncShadow(SharedShadow):
             self._race(access, int(positions[which]), int(cluster[which]), other, access.number)
 
     def _forget(self, cells: np.ndarray) -> None:
-        """Drop what all came before a write that is ordered behind it."""
+        """Forget earlier accesses to cells, because a later write is ordered behind all of them."""
         self.writer[cells] = 0
         self.readers.lanes[:, cells], self.updaters.lanes[:, cells] = 0, 0
         self.copy_writes[cells], self.copy_reads[cells] = 0, 0
@@ -191,7 +191,7 @@ class AsyncShadow(SharedShadow):
         self.fault("race", access.instruction, lane, sentence)
 
     def used_by_others(self, block: int) -> tuple[Access, int] | None:
-        """An access to a block's memory, by a lane of another of its cluster, that its own threads do not know of."""
+        """An access to a block's memory from another block of the cluster that the block's threads do not know of."""
         order = self.order
         cluster, first = (int(each) for each in order.row(block, 0))
         clock = order.clock[cluster, first : first + self.threads, : order.rows].max(axis=0)
@@ -220,7 +220,7 @@ class AsyncShadow(SharedShadow):
     # ---- copies in flight -------------------------------------------------------------------------------------------
 
     def new_copy(self, copy: Copy) -> int:
-        """The number of a new copy."""
+        """Register a new copy and return its number."""
         number = len(self.copies)
         self.copies.append(copy)
         if number == len(self._counter):
@@ -230,7 +230,7 @@ class AsyncShadow(SharedShadow):
         return number
 
     def _arrays(self) -> tuple[np.ndarray, ...]:
-        """What `CompiledChecks` takes: of the order, of cells, of their readers, and of copies by their numbers."""
+        """The arrays for `CompiledChecks`: of the order, of cells, of their readers, and of copies by number."""
         order, readers = self.order, (self.readers, self.updaters)
         of_readers = [each for of in readers for each in (of.lanes, of.epoch, of.access)]
         return (
@@ -244,7 +244,7 @@ class AsyncShadow(SharedShadow):
         return bool(self.order.clock[cluster, row, copy.counter] > copy.number)
 
     def _incomplete(self, numbers: np.ndarray, cluster: np.ndarray, row: np.ndarray) -> tuple[int, int] | None:
-        """The first of (n, width) copies that a thread does not know to be complete: n, and the copy."""
+        """The first of (n, width) copies that its thread does not know to be complete: n, and the copy's number."""
         if not numbers.any():
             return None
         counter, number = self._counter[numbers], self._number[numbers]
@@ -271,14 +271,14 @@ class AsyncShadow(SharedShadow):
                 self.fault("race", access.instruction, int(positions[which]), f"{what} {self.unfinished(number)}")
 
     def unfinished(self, number: int) -> str:
-        """Why what a copy does is not over."""
+        """The sentence on why a copy may still be accessing memory."""
         copy = self.copies[number]
         verb = {"reads": "still read", "writes": "still write", "updates": "still update"}[copy.kind]
         who = self.name(copy.cluster, copy.row)
         return f"that the copy of {who} at {copy.instruction.location.in_full()} may {verb}: {copy.wait}"
 
     def _of_all(self, cluster: int, rows: np.ndarray) -> np.ndarray:
-        """What all these rows know, and did themselves, as one clock."""
+        """The clock of what every one of these rows knows; each counts as knowing what it did itself."""
         clocks = self.order.clock[cluster, rows]
         clocks[np.arange(len(rows)), rows] = self.order.now[cluster] + U32(1)
         return clocks.min(axis=0)
@@ -288,10 +288,10 @@ class AsyncShadow(SharedShadow):
     def start_copy(
         self, number: int, cells: np.ndarray, lane: int, fenced: bool = False, rows: np.ndarray | None = None
     ) -> None:
-        """Check what a copy is to read or write, (n,) cells, and tag it.
+        """Check and tag the (n,) cells that a copy will read or write.
 
-        cells: each once, or if several threads issue it, perhaps more often
-        lane: of the thread that issues it; fenced: whether it needs no proxy fence; rows: if several threads issue it
+        cells: each once, but possibly more often if several threads issue it
+        lane: the issuing thread's; fenced: whether it needs no proxy fence; rows: given if several threads issue it
         """
         copy, order = self.copies[number], self.order
         cluster, row = copy.cluster, copy.row

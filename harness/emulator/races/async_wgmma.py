@@ -1,6 +1,6 @@
 """The shadow of shared memory in kernels with both mbarriers and `wgmma` (compare `wgmma_reads`).
 
-A `wgmma` reads as a bulk copy does, until its warpgroup has waited for it.
+A `wgmma` reads like a bulk copy, until its warpgroup has waited for it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ _WAIT = "no wgmma.wait_group of its warpgroup, and then a barrier or mbarrier, c
 
 
 class AsyncWgmmaShadow(AsyncShadow):
-    """counters: of each warpgroup of the batch; started: how many reads it has started
+    """counters: one for each warpgroup of the batch; started: how many reads each has started
 
-    numbers: what each read in flight started, by warpgroup
+    numbers: by warpgroup, the number of the copy that each read in flight started
     """
 
     def __init__(self, order: AsyncOrder, threads: int, stride: int, cell: int):
@@ -35,7 +35,7 @@ class AsyncWgmmaShadow(AsyncShadow):
         return int(cluster), first + np.arange(WARPGROUP)
 
     def renew(self) -> None:
-        """A barrier passed, which no read waits for: its counter says so already."""
+        """Do nothing after a barrier: the counters already say which reads are still in flight."""
 
     def start(self, read: OperandRead, lanes: np.ndarray) -> None:
         """Check the reads of an operand, and tag them. lanes: (n, chunks), a thread of each reader"""
@@ -53,7 +53,7 @@ class AsyncWgmmaShadow(AsyncShadow):
             self.start_copy(self.new_copy(made), cells.reshape(-1), int(lanes[i, 0]), rows=rows)
 
     def complete_read(self, read: OperandRead, groups: np.ndarray) -> None:
-        """These warpgroups waited for their reads. groups: (blocks * warpgroups,) bool"""
+        """Record that these warpgroups waited for their reads. groups: (blocks * warpgroups,) bool"""
         for group, number in self._numbers.get(id(read), {}).items():
             if groups[group]:
                 cluster, rows = self._rows(group)

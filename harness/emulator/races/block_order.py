@@ -1,4 +1,4 @@
-"""What barriers order between the threads of each block of a batch.
+"""The order that barriers make between the threads of each block of a batch.
 
 The epoch of a block counts its synchronisations. What a warp knows of another is an epoch: whatever the other did in
 epochs before that is ordered before what this one does now. Both shadows compare their tags with it.
@@ -28,14 +28,14 @@ class BlockOrder:
         self.known = np.ones((blocks, self.warps, self.warps), U64)
         self.common = np.ones((blocks, self.warps), U64)
         self._own = np.einsum("bww->bw", self.known)
-        self._arrived: dict[int, np.ndarray] = {}  # barrier number → (blocks, warps), what its arrivals let one know
+        self._arrived: dict[int, np.ndarray] = {}  # barrier → (blocks, warps), epochs that its arrivals pass on
 
     def advance(self, blocks: np.ndarray) -> None:
-        """Begin an epoch of these blocks."""
+        """Begin a new epoch for these blocks."""
         self.epoch[blocks] += U64(1)
 
     def block_barrier(self, blocks: np.ndarray | None) -> None:
-        """All threads of these blocks passed a barrier. blocks: (blocks,) bool, None for all"""
+        """Record that all threads of these blocks passed a barrier. blocks: (blocks,) bool, None for all"""
         chosen = slice(None) if blocks is None else blocks
         self.epoch[chosen] += U64(1)
         now = self.epoch[chosen]
@@ -43,14 +43,14 @@ class BlockOrder:
         self.known[chosen], self.common[chosen] = now[:, None, None], now[:, None]
 
     def arrive(self, number: int, lanes: np.ndarray) -> None:
-        """`bar.arrive`: lanes that pass the barrier later know what these, (blocks, threads), did until now."""
+        """`bar.arrive`: lanes that pass the barrier later know what these lanes, (blocks, threads), did until now."""
         warps = self._warps(lanes)
         self.advance(warps.any(axis=1))
         arrived = self._arrived.setdefault(number, np.zeros((self.blocks, self.warps), U64))
         np.maximum(arrived, self._together(warps), out=arrived)
 
     def barrier(self, number: int, lanes: np.ndarray) -> None:
-        """These lanes, (blocks, threads), passed a barrier of some threads of their blocks."""
+        """Record that these lanes, (blocks, threads), passed a barrier of some threads of their blocks."""
         warps = self._warps(lanes)
         blocks = warps.any(axis=1)
         self.advance(blocks)
@@ -63,7 +63,7 @@ class BlockOrder:
         self.common[:] = self.known.min(axis=2)
 
     def _together(self, warps: np.ndarray) -> np.ndarray:
-        """What these warps know of each, together, and of themselves until now."""
+        """The epochs that these warps together know of each warp; their own accesses count until now."""
         known = np.where(warps[:, :, None], self.known, U64(0)).max(axis=1)
         return np.where(warps, self.epoch[:, None], known)
 
@@ -71,7 +71,7 @@ class BlockOrder:
         return lanes.reshape(self.blocks, self.warps, WARP).any(axis=2)
 
     def warp_barrier(self, lanes: np.ndarray | None) -> None:
-        """The warps of these lanes converged. lanes: (blocks, threads) bool, None for all"""
+        """Record that the warps of these lanes converged. lanes: (blocks, threads) bool, None for all"""
         if lanes is None:
             self.epoch += U64(1)
             self._own[:] = self.epoch[:, None]

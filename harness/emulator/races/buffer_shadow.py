@@ -19,7 +19,7 @@ BLOCK_SHIFT = U64(layout.AGENT_BITS)
 EPOCH_SHIFT = U64(layout.AGENT_BITS + layout.GLOBAL_BLOCK_BITS)
 BLOCK_MASK = SEVERAL_BLOCKS = U64((1 << layout.GLOBAL_BLOCK_BITS) - 1)
 WHO_MASK = (U64(1) << EPOCH_SHIFT) - U64(1)
-WIDEST = 32  # bytes of an access
+WIDEST = 32  # bytes of the widest access
 
 WRITES, READS, UPDATES = range(3)
 
@@ -28,7 +28,8 @@ class BufferShadows:
     """The shadows of all writable buffers of a launch. cell: bytes of the narrowest access
 
     rows: one for each buffer, for the compiled interpreter
-    tags, numbers: (3, cells) by kind, of the access too; earlier: (cells,), the reader before the last block
+    tags, numbers: (3, cells) by kind, the tag and the number of the access; earlier: (cells,), the previous readers of
+    other blocks
     """
 
     def __init__(self, cell: int, rows: np.ndarray, memory: list[Buffer]):
@@ -53,7 +54,7 @@ class BufferShadows:
         return self._by_id(id(buffer))
 
     def find(self, identity: int) -> BufferShadow | None:
-        """The shadow of the buffer with this `id`; None of one that is not written, or not there."""
+        """The shadow of the buffer with this `id`; None if it does not exist or is not writable."""
         _, cells = self._places.get(identity, (0, slice(0, 0)))
         return self._by_id(identity) if cells.stop > cells.start else None
 
@@ -82,7 +83,7 @@ class BufferShadow:
         return bool(self.row[layout.HAS_WRITES + kind])
 
     def found(self, kind: int, cells: np.ndarray) -> tuple[Bits, np.ndarray, np.ndarray]:
-        """All tags of cells, (n, width), with the numbers of their accesses and rows of `cells`; of every reader."""
+        """All tags of cells, (n, width), all readers among them, with the numbers of their accesses and their rows."""
         tags, numbers = self.tags[kind][cells].reshape(-1), self.numbers[kind][cells].reshape(-1)
         rows = np.repeat(np.arange(len(cells)), cells.shape[1])
         all_tags, all_numbers, all_rows = [tags], [numbers], [rows]
@@ -95,13 +96,16 @@ class BufferShadow:
         return np.concatenate(all_tags), np.concatenate(all_numbers), np.concatenate(all_rows)
 
     def write(self, cells: np.ndarray, tags: Bits, number: int) -> np.ndarray:
-        """Tags of weak stores. Returns which were lost to others of the same instruction."""
+        """Leave tags of weak stores. Returns a mask of the ones that another lane of the instruction overwrote."""
         self.row[layout.HAS_WRITES] = 1
         self.tags[WRITES][cells], self.numbers[WRITES][cells] = tags, number
         return self.tags[WRITES][cells] != tags
 
     def update(self, cells: np.ndarray, tags: Bits, number: int) -> None:
-        """Tags of strong stores and atomics; of several threads, which are known elsewhere, one of several blocks."""
+        """Leave tags of strong stores and atomics.
+
+        Several threads at a cell leave one tag; `StrongAccesses` tells them apart.
+        """
         self.row[layout.HAS_UPDATES] = 1
         shadow = self.tags[UPDATES]
         several = tags | SEVERAL_BLOCKS << BLOCK_SHIFT
@@ -111,7 +115,7 @@ class BufferShadow:
         shadow[cells[lost]] = several[lost]
 
     def read(self, cells: np.ndarray, tags: Bits, number: int, joins: np.ndarray) -> None:
-        """Tags of weak loads by one block. joins: where the tag there is of this block, too, and is kept beside"""
+        """Leave tags of weak loads by one block. joins: where the old tag is this block's, too, and counts as well"""
         self.row[layout.HAS_READS] = 1
         shadow, numbers = self.tags[READS], self.numbers[READS]
         prior = shadow[cells]
@@ -129,7 +133,7 @@ class BufferShadow:
             join_in_one_instruction(shadow, cells, new)
 
     def read_as_constant(self, cells: np.ndarray, number: int) -> None:
-        """Loads through the non-coherent cache."""
+        """Record loads through the non-coherent cache."""
         if self.constant is None:
             self.constant = np.zeros(self.tags.shape[1], U32)
             self.row[layout.CONSTANT] = 1

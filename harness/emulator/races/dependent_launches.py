@@ -1,4 +1,4 @@
-"""Global memory between launches of which one may begin before the last has ended (programmatic dependent launch).
+"""Races in global memory between launches that may overlap (programmatic dependent launch).
 
 A kernel that begins early may touch what earlier ones write, or write what they touch, only behind a
 `griddepcontrol.wait`, of its own thread or of one that a barrier orders before. That waits for the launch before, with
@@ -25,7 +25,7 @@ Fault = Callable[[str, Instruction, int, str], NoReturn]
 
 @dataclass
 class PastLaunch:
-    """What a launch did to global memory. number: in its stream; waited: whether a thread waited for those before
+    """A launch's accesses to global memory. number: in its stream; waited: whether a thread waited for previous ones
 
     begins_next: where it let the next begin, if it did
     """
@@ -34,12 +34,12 @@ class PastLaunch:
     kernel: str
     shadow: GlobalShadow
     accesses: dict[int, Access]
-    buffers: dict[int, int]  # window → id
+    buffers: dict[int, int]  # window of a buffer → its id
     waited: bool = False
     begins_next: Location | None = None
 
     def touched(self, buffer: Buffer, offsets: np.ndarray, size: int, writes: bool) -> tuple[int, Access, str] | None:
-        """The first of some accesses that meets one of this launch: which, the other, and what that did."""
+        """The first of some accesses that conflicts with this launch: its index, the launch's access, and its verb."""
         if buffer.window not in self.buffers:
             return None
         shadow = self.shadow.shadows.find(self.buffers[buffer.window])
@@ -58,7 +58,7 @@ class PastLaunch:
         return None
 
     def written(self) -> Access | None:
-        """The first of the accesses that wrote something, by buffer."""
+        """An access that wrote to some buffer; None if there is none."""
         for buffer in self.buffers.values():
             shadow = self.shadow.shadows.find(buffer)
             for kind in (WRITES, UPDATES) if shadow else ():
@@ -70,9 +70,9 @@ class PastLaunch:
 
 @dataclass
 class Dependence:
-    """A launch in a stream. before: the launches that may not have ended when it begins; early: whether it may
+    """A launch in a stream. before: launches that may not have ended when it begins; early: whether it may begin early
 
-    left: those that may not even have ended behind its wait; past: what it did, once it has run
+    left: launches that may not have ended even after its wait; past: its accesses, once it has run
     """
 
     number: int
@@ -110,5 +110,5 @@ class Dependence:
         return self.left if self.waited else self.before
 
     def end(self, kernel: str, shadow: GlobalShadow, accesses: dict[int, Access], buffers: dict[int, int]) -> None:
-        """The launch has run."""
+        """Record that the launch has run."""
         self.past = PastLaunch(self.number, kernel, shadow, accesses, buffers, self.waited, self.begins_next)

@@ -1,4 +1,4 @@
-"""What the threads of a batch have fenced, and so publish with their next strong access."""
+"""The accesses that the threads of a batch have fenced, and publish with their next strong access."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ class Fences:
         self.seen = np.zeros_like(order.known)
 
     def fence(self, lanes: np.ndarray) -> None:
-        """These lanes, (blocks, threads), fence in the epoch that has just begun."""
+        """Record that these lanes, (blocks, threads), fence in the epoch that has just begun."""
         order = self.order
-        # What a lane fenced before its warp met is forgotten here, but others of the warp may yet publish it.
+        # A lane's new fence replaces its earlier one. If its warp has met since, other lanes may still publish the
+        # earlier one.
         met = self.own < np.repeat(np.einsum("bww->bw", order.known), WARP, axis=1)
         np.maximum(self.passed, self.own, out=self.passed, where=met & lanes)
         np.copyto(self.own, order.epoch[:, None], where=lanes)
@@ -31,12 +32,15 @@ class Fences:
         np.copyto(self.seen, order.known, where=warps[:, :, None])
 
     def barrier(self, blocks: np.ndarray) -> None:
-        """A barrier passed on what the threads of these blocks have fenced."""
+        """Record that a barrier passed on the fences of all threads of these blocks."""
         known = np.maximum(self.own, np.repeat(self.seen.max(axis=1), WARP, axis=1))
         self.passed[blocks] = np.maximum(self.passed, known)[blocks]
 
     def published(self, block: int, warp: int, fenced: bool) -> Bits:
-        """(threads,) up to which epoch a thread of this warp publishes what each thread did. fenced: whether it has"""
+        """(threads,), the epoch up to which a thread of this warp publishes each thread's accesses.
+
+        fenced: whether it fenced
+        """
         own = self.own[block]
         known = np.repeat(self.order.known[block, warp], WARP)
         out = np.maximum(self.passed[block], np.where(own < known, own, U64(0)))

@@ -56,7 +56,7 @@ class Earlier(NamedTuple):
     as_constant: bool = False
 
 
-# Raises the fault: the access, its thread's block in the batch and number in that, and the earlier access.
+# Raises the fault, given the access, its thread's block in the batch, the thread's number, and the earlier access.
 Report = Callable[[Access, int, int, Earlier], NoReturn]
 
 
@@ -67,7 +67,7 @@ class GlobalShadow:
     """
 
     report: Report
-    lenient = False  # as `launch` has it: one of several readers of a cell may write it
+    lenient = False  # see `launch`: if set, one of several readers of a cell may write it
 
     def __init__(self, cell: int, blocks: int, buffers: np.ndarray, memory: list[Buffer]):
         if blocks >= int(SEVERAL_BLOCKS):
@@ -88,7 +88,7 @@ class GlobalShadow:
     def record(self, access: Access, resolved: Resolved, who: Who) -> None:
         """Check one instruction, then store its tags."""
         if access.of_block and len(np.unique(who.block)) > 1:
-            for block in np.unique(who.block):  # one after another, as those of others are not strong with it
+            for block in np.unique(who.block):  # block by block: strong only within a block
                 self.record(access, resolved, Who(*(each[who.block == block] for each in who)))
             return
         updates = access.strong and access.kind != "reads"
@@ -98,7 +98,7 @@ class GlobalShadow:
         if updates:
             self.order.advance(blocks)
         first_cell = who.index * access.bytes // self.cell
-        cells = first_cell[:, None] + np.arange(max(1, access.bytes // self.cell))  # parts of a cp.async may be less
+        cells = first_cell[:, None] + np.arange(max(1, access.bytes // self.cell))  # a cp.async may be narrower
         checked = _Checked(self, access, resolved, who, cells)
         checked.check()
         if access.strong:
@@ -119,7 +119,7 @@ class GlobalShadow:
     # ---- order ------------------------------------------------------------------------------------------------------
 
     def ordered(self, tags: Bits, block: np.ndarray, thread: np.ndarray, reads: bool) -> np.ndarray:
-        """Whether accesses came before what threads do now, which reads (or else writes); all (n,)."""
+        """Whether earlier accesses are ordered before what threads do now. reads: now they read; all (n,)"""
         agent, epoch = tags & AGENT_MASK, tags >> EPOCH_SHIFT
         other = (tags >> BLOCK_SHIFT & BLOCK_MASK).astype(np.int64) - 1
         here = other == self.first + block
@@ -145,7 +145,7 @@ class GlobalShadow:
         scope: int,
         reads: bool,
     ) -> np.ndarray:
-        """Whether fences and strong accesses order what agents of other blocks did in an epoch."""
+        """Whether fences and strong accesses order what agents of other blocks did in an epoch before now."""
         out = np.zeros(len(other), bool)
         for knowledge, chosen in self.happens_before.knowledge_of(block, thread, scope, reads):
             for of_block in np.unique(other[chosen]).tolist():
@@ -193,13 +193,13 @@ class _Checked:
             self._report(int(rows[first]), int(numbers[first]), int(tags[first]))
 
     def _read_too(self, tags: Bits, rows: np.ndarray) -> np.ndarray:
-        """Where tags are of several threads of the block, among them, as far as a tag tells, the one that writes."""
+        """Mask of tags that stand for several threads of the block and may include the writing thread."""
         agent, warp = tags & AGENT_MASK, (self.who.thread[rows] // WARP).astype(U32)
         here = tags >> BLOCK_SHIFT & BLOCK_MASK == (self.all.first + self.who.block[rows] + 1).astype(U64)
         return here & (agent >= U64(IN_ONE_WARP)) & (WARPS_OF[agent] >> warp & U32(1) != 0)
 
     def _not_plainly_ordered(self, tags: Bits, rows: np.ndarray) -> np.ndarray:
-        """Where tags are of other threads, and came after the last barrier of all their block."""
+        """Indices of tags by other threads that no barrier of the whole block orders before now."""
         block, thread = self.who.block[rows], self.who.thread[rows]
         here = tags >> BLOCK_SHIFT & BLOCK_MASK == (self.all.first + block + 1).astype(U64)
         before = tags >> EPOCH_SHIFT < self.order.common[block, thread // WARP]
@@ -218,14 +218,14 @@ class _Checked:
     # ---- strong accesses --------------------------------------------------------------------------------------------
 
     def _check_strong(self) -> None:
-        """Weak accesses with atomics of others, and the strong ones that `_may_race` with them."""
+        """Check this access against atomics and strong accesses by others that it may race with, see `_may_race`."""
         tags, numbers, rows = self.shadow.found(UPDATES, self.cells)
         mine = (self.all.first + self.who.block[rows] + 1).astype(U64) << BLOCK_SHIFT
         mine |= self.who.thread[rows].astype(U64)
         suspects = np.flatnonzero((tags != 0) & (tags & WHO_MASK != mine))
         suspects = suspects[np.unique(rows[suspects], return_index=True)[1]]
         left = [(suspect, tag) for suspect in suspects.tolist() for tag in self._unseen(int(rows[suspect]))]
-        if left:  # one call for all, because a call takes many small steps in NumPy
+        if left:  # one call for all, because each call has a large overhead in NumPy
             which, tags = np.array([suspect for suspect, _ in left]), np.array([tag for _, tag in left], U64)
             place, reads = rows[which], self.reads or self.access.takes
             wrong = ~self.all.ordered(tags, self.who.block[place], self.who.thread[place], reads)
@@ -234,7 +234,7 @@ class _Checked:
                 self._report(int(place[first]), int(numbers[which[first]]), int(tags[first]))
 
     def _unseen(self, row: int) -> Iterator[int]:
-        """A tag for each update of an access's bytes that its thread has not seen, itself or through its block."""
+        """A tag for each update of an access's bytes that its thread has not seen, neither itself nor by its block."""
         block, thread = int(self.who.block[row]), int(self.who.thread[row])
         warp = block, thread // WARP
         if warp not in self.known:
@@ -283,7 +283,7 @@ class _Checked:
     def _add_readers(self, cells: np.ndarray, tags: Bits) -> None:
         block = np.repeat(self.who.block, self.cells.shape[1])
         warp = np.repeat(self.who.thread // WARP, self.cells.shape[1])
-        for each in np.unique(block).tolist():  # one after another, as each may replace the tags of the others
+        for each in np.unique(block).tolist():  # block by block, because each may replace tags of others
             chosen = np.flatnonzero(block == each)
             prior = self.shadow.tags[READS][cells[chosen]]
             mine = tags[chosen]

@@ -23,7 +23,7 @@ from harness.emulator.registers import U32, U64, WARP, Bits
 OF_BLOCK, OF_GRID = range(2)  # scopes of fences
 
 
-# An address; with a block of the grid, for what is released within this alone.
+# An address; or an address and a block of the grid, for releases within that block alone.
 Where = int | tuple[int, int]
 
 
@@ -35,10 +35,10 @@ class Place(NamedTuple):
 
 
 class Release(NamedTuple):
-    """What a thread published.
+    """The knowledge that a thread published with a strong access.
 
-    own: the epoch of its last fence, by scope; published: of the threads of its block, by scope
-    settled: how many of its block's acquisitions are published with it; more: others that it knew
+    own: the epoch of its last fence, by scope; published: by scope, the epochs of its block's threads that it publishes
+    settled: how many of its block's settled places are published with it; more: further places that it knew
     """
 
     block: int
@@ -52,7 +52,8 @@ class Release(NamedTuple):
 class Fence(NamedTuple):
     """A fence after an acquisition.
 
-    lanes: (threads,) bool, who fenced; behind: (warps, warps) bool, whether a warp came after what another acquired
+    lanes: (threads,) bool, who fenced; behind: (warps, warps) bool, whether a warp is ordered after another's
+    acquisition
     """
 
     scope: int
@@ -62,7 +63,7 @@ class Fence(NamedTuple):
 
 
 class Acquisitions:
-    """What threads of a block acquired by one instruction. fences: those since, until a barrier"""
+    """The places that threads of a block acquired by one instruction. fences: later fences, until a barrier"""
 
     def __init__(self, epoch: int, threads: list[int], places: list[Place]):
         self.epoch, self.threads, self.places = epoch, np.array(threads), places
@@ -70,7 +71,7 @@ class Acquisitions:
         self.fences: list[Fence] = []
 
     def is_replaced_by(self, later: Acquisitions) -> bool:
-        """Whether the same threads look at the same addresses again, as they do while they wait."""
+        """Whether the same threads access the same addresses again, as in a loop that polls."""
         return (
             not self.fences
             and self.threads.tolist() == later.threads.tolist()
@@ -78,11 +79,11 @@ class Acquisitions:
         )
 
     def fence(self, scope: int, epoch: int, lanes: np.ndarray, known: np.ndarray) -> None:
-        """Lanes of their block fence. known: (warps, warps)"""
+        """Record a fence by lanes of their block. known: (warps, warps)"""
         self.fences.append(Fence(scope, epoch, lanes.copy(), known > U64(self.epoch)))
 
     def settle(self) -> list[Place]:
-        """What all threads know after a barrier of the whole block, and no longer belongs to these."""
+        """Remove and return the places that all threads know after a barrier of the whole block."""
         fenced = np.zeros(len(self.threads), bool)
         for fence in self.fences:
             if fence.scope == OF_GRID:
@@ -94,16 +95,16 @@ class Acquisitions:
         return places
 
     def _fenced(self, fence: Fence) -> np.ndarray:
-        """(warps, n) bool: whether a thread of each warp fenced behind what these threads acquired."""
+        """(warps, n) bool: whether some thread of each warp fenced after what each of these threads acquired."""
         by_warp = fence.lanes.reshape(-1, WARP).any(axis=1)
         out = by_warp[:, None] & fence.behind[:, self.warps]
         out[self.warps, np.arange(len(self.warps))] |= fence.lanes[self.threads]
         return out
 
     def known_to(self, threads: np.ndarray, known: Bits, scope: int | None) -> np.ndarray:
-        """(n, places) bool: what each of (n,) threads knows of it.
+        """(n, places) bool: which places each of (n,) threads knows.
 
-        known: (n, warps), of their warps; scope: of the fence that they take, None for none
+        known: (n, warps), the epochs that their warps know; scope: of the fence that they need, None for no fence
         """
         own = self.threads == threads[:, None]
         if scope is None:
@@ -120,11 +121,11 @@ class Acquisitions:
 
 
 class HappensBefore:
-    """The order of one launch. Blocks are numbers in the batch, but in `Release` and `Knowledge` in the grid."""
+    """The order of one launch. Blocks are numbered in the batch, but in the grid for `Release` and `Knowledge`."""
 
     def __init__(self) -> None:
         self._releases: dict[Where, list[Release]] = {}
-        self._settled: dict[int, list[Place]] = defaultdict(list)  # block → what all its threads know
+        self._settled: dict[int, list[Place]] = defaultdict(list)  # block → the places that all its threads know
 
     def begin(self, order: BlockOrder, first: int) -> None:
         """Begin a batch, whose first block is this."""
@@ -137,7 +138,7 @@ class HappensBefore:
     # ---- what happens -----------------------------------------------------------------------------------------------
 
     def fence(self, lanes: np.ndarray, scope: int) -> None:
-        """A fence of these lanes, (blocks, threads)."""
+        """Record a fence by these lanes, (blocks, threads)."""
         order, blocks = self._order, lanes.any(axis=1)
         order.advance(blocks)
         self._fenced |= blocks
@@ -148,7 +149,7 @@ class HappensBefore:
                 acquired.fence(scope, int(order.epoch[block]), lanes[block], order.known[block])
 
     def barrier(self, blocks: np.ndarray | None, of_all: bool) -> None:
-        """A barrier of these blocks, (blocks,) bool or None for all. of_all: of all their threads"""
+        """Record a barrier of these blocks, (blocks,) bool or None for all. of_all: whether all threads take part"""
         blocks = self._fenced if blocks is None else blocks & self._fenced
         if not blocks.any():
             return
@@ -160,7 +161,7 @@ class HappensBefore:
             self._pending[block] = [acquired for acquired in self._pending[block] if acquired.places]
 
     def access(self, access: Access, addresses: np.ndarray, blocks: np.ndarray, threads: np.ndarray) -> None:
-        """Strong accesses of threads, one after another; all (n,)."""
+        """Record strong accesses by threads, one after another; all (n,)."""
         releases = self._releases_of(blocks, threads) if access.kind != "reads" else [None] * len(blocks)
         if not self._releases and not any(releases):
             return
@@ -184,13 +185,13 @@ class HappensBefore:
             pending.append(new)
 
     def _releases_of(self, blocks: np.ndarray, threads: np.ndarray) -> list[Release | None]:
-        """What each of (n,) threads publishes now; None if no thread of its block has fenced."""
+        """The release that each of (n,) threads publishes now; None if no thread of its block has fenced."""
         out: list[Release | None] = [None] * len(blocks)
         for block in np.unique(blocks[self._fenced[blocks]]).tolist():
             here, at = self._first + block, np.flatnonzero(blocks == block)
             by = threads[at]
             own = list(zip(*(fences.own[block, by].tolist() for fences in self._fences), strict=True))
-            published: dict[tuple, tuple[Bits, ...]] = {}  # by who publishes the same
+            published: dict[tuple, tuple[Bits, ...]] = {}  # by the facts that decide what a thread publishes
             settled, known = len(self._settled[here]), self._known_to(block, by, OF_BLOCK)
             for i, thread, last, more in zip(at.tolist(), by.tolist(), own, known, strict=True):
                 key = thread // WARP, last[OF_BLOCK] > 0, last[OF_GRID] > 0
@@ -205,14 +206,14 @@ class HappensBefore:
     # ---- what is known ----------------------------------------------------------------------------------------------
 
     def _known_to(self, block: int, threads: np.ndarray, scope: int | None) -> list[tuple[Place, ...]]:
-        """What each of (n,) threads knows beside what all threads of its block do."""
+        """The places that each of (n,) threads knows in addition to what all threads of its block know."""
         pending = [each for each in self._pending[block] if each.fences or scope is None]
         if not pending:
             return [()] * len(threads)
         known = self._order.known[block, threads // WARP]
         which = np.concatenate([each.known_to(threads, known, scope) for each in pending], axis=1)
         places = [place for each in pending for place in each.places]
-        same: dict[bytes, tuple[Place, ...]] = {}  # a few, of many threads
+        same: dict[bytes, tuple[Place, ...]] = {}  # many threads share a few results
         out = []
         for row in which:
             key = row.tobytes()
@@ -222,7 +223,7 @@ class HappensBefore:
         return out
 
     def _knowledge(self, block: int, places: tuple[Place, ...], scope: int) -> Knowledge:
-        """What a thread knows that knows these places beside what all threads of its block do."""
+        """The knowledge of a thread that knows these places in addition to what all threads of its block know."""
         here = self._first + block
         key = here, scope, len(self._settled[here]), places
         if key not in self._reached:
@@ -234,7 +235,7 @@ class HappensBefore:
     def knowledge_of(
         self, block: np.ndarray, thread: np.ndarray, scope: int, reads: bool
     ) -> Iterator[tuple[Knowledge, np.ndarray]]:
-        """What threads know now, and which of (n,) threads do. reads: whether they are to read, or else to write"""
+        """Yield what threads know now, and the indices of the (n,) threads that do. reads: they will read, not write"""
         for each in np.unique(block).tolist():
             chosen = np.flatnonzero(block == each)
             by_places: dict[tuple[Place, ...], list[int]] = defaultdict(list)
@@ -244,7 +245,7 @@ class HappensBefore:
                 yield self._knowledge(each, places, scope), chosen[members]
 
     def _reach(self, block: int, settled: int, places: tuple[Place, ...]) -> Iterator[Release]:
-        """All releases that are known with these places, and with so many of what a block has settled."""
+        """Yield all releases that follow from these places and from the first `settled` ones of a block."""
         counts: dict[Where, int] = {}
         of_block = {block: settled}
         todo = [*self._settled[block][:settled], *places]
@@ -274,7 +275,7 @@ class Knowledge:
             self._releases[release.block].append(release)
 
     def epochs(self, block: int) -> Bits | None:
-        """(threads,) before which epoch everything of each thread of a block is known; None for nothing."""
+        """(threads,), the epoch before which each thread's accesses are all known; None if nothing is known."""
         if block not in self._epochs:
             if block not in self._releases:
                 return None
@@ -287,7 +288,7 @@ class Knowledge:
 
 
 def came_before(epoch: Bits, agent: Bits, epochs: Bits) -> np.ndarray:
-    """Whether agents of a block did so before what is known of each thread. epoch, agent: (n,); epochs: (threads,)"""
+    """Whether agents of a block acted before the epochs known of its threads. epoch, agent: (n,); epochs: (threads,)"""
     out = np.zeros(len(agent), bool)
     single = agent < U64(IN_ONE_WARP)
     out[single] = epoch[single] < epochs[agent[single].astype(int)]
@@ -295,7 +296,7 @@ def came_before(epoch: Bits, agent: Bits, epochs: Bits) -> np.ndarray:
         before = epochs.reshape(-1, WARP) > epoch[i]
         warps = WARPS_OF[agent[i]] >> np.arange(len(before), dtype=U32) & U32(1) != 0
         if agent[i] < U64(IN_SEVERAL_WARPS):
-            out[i] = before[warps].sum() > 1  # of one warp, and nobody knows which lanes, but there are two
+            out[i] = before[warps].sum() > 1  # lanes of one warp, it is not known which, but at least two
         else:
             out[i] = before[warps].any(axis=1).all()
     return out

@@ -1,4 +1,4 @@
-"""What one batch knows of the bytes of a buffer that copies or threads met, in pages.
+"""One batch's knowledge of the bytes of a buffer that copies or threads accessed, in pages.
 
 A batch meets a small part of a large buffer. With an entry for each byte of the buffer, every batch would touch memory
 that no other has touched, and the system would have to find it. Pages are given to the parts that are met, and are the
@@ -18,8 +18,10 @@ _NAMES = ("cluster", "writer", "epoch", "access", "writes", "reads")
 class MetCells:
     """The last writer of each cell (cluster, row + 1, epoch, access), and the copies that write and read it; 0 for none
 
-    size: of the buffer, in cells. The arrays are (pages * 64,), and `at` says where the cells of an access lie in them.
-    Where writer, writes and reads are 0, nothing is known of a cell. Page 0 stays so: it stands for parts not met.
+    size: the buffer's size in cells. The arrays are (pages * 64,), and `at` says where the cells of an access lie in
+    them.
+    Where writer, writes and reads are 0, nothing is known of a cell. Page 0 is always empty: it stands for the parts
+    that nothing accessed.
     """
 
     cluster: Bits
@@ -30,7 +32,7 @@ class MetCells:
     reads: Bits
 
     def __init__(self, size: int):
-        self._page = np.zeros(-(-size // _PAGE), U32)  # of each part of the buffer
+        self._page = np.zeros(-(-size // _PAGE), U32)  # page of each part of the buffer
         self._met: list[np.ndarray] = []  # parts that have a page
         self._used = 1
         for name in _NAMES:
@@ -46,9 +48,9 @@ class MetCells:
         self._used = 1
 
     def at(self, first: np.ndarray, width: int, adds: bool) -> np.ndarray:
-        """Places of the cells of accesses of `width` cells each, (n, width). first: (n,), their first cells
+        """The places in the arrays for accesses of `width` cells each, (n, width). first: (n,), their first cells
 
-        adds: whether something is to be kept there, so that parts without a page get one, which may renew the arrays
+        adds: whether the caller will write there, so that parts without a page get one, which may reallocate the arrays
         """
         if adds:
             self._add(first // _PAGE)
@@ -56,7 +58,7 @@ class MetCells:
                 for cell in range(_PAGE, width - 1, _PAGE):
                     self._add((first + cell) // _PAGE)
                 self._add((first + (width - 1)) // _PAGE)
-        if width > 1 and _PAGE % width == 0 and not (first % width).any():  # none crosses the end of a page
+        if width > 1 and _PAGE % width == 0 and not (first % width).any():  # no access crosses the end of a page
             return (self._page[first // _PAGE].astype(np.int64) * _PAGE + first % _PAGE)[:, None] + np.arange(width)
         cells = first[:, None] + np.arange(width)
         return self._page[cells // _PAGE].astype(np.int64) * _PAGE + cells % _PAGE

@@ -11,9 +11,9 @@ _FIRST = 1 << 12
 
 
 class Readers:
-    """Rows of a tag, the number of its access, and the row of the reader before, or 0.
+    """A list of readers in rows: a tag, the number of its access, and the row of the previous reader, or 0.
 
-    table: address and length of the rows, and which is free, for the compiled interpreter, which adds some too
+    table: address and length of the rows and the first free one, for the compiled interpreter, which also adds rows
     """
 
     def __init__(self) -> None:
@@ -21,10 +21,10 @@ class Readers:
         self.table = np.array([self._rows.ctypes.data, _FIRST, 1], np.int64)
 
     def add(self, tags: Bits, numbers: np.ndarray, earlier: np.ndarray) -> np.ndarray:
-        """The rows of new readers; all (n,)."""
+        """Add readers and return their rows; all (n,)."""
         free = int(self.table[layout.READERS_FREE])
         end = free + len(tags)
-        while end + _FIRST > len(self._rows):  # so that the compiled interpreter has room, too
+        while end + _FIRST > len(self._rows):  # leaves room for the compiled interpreter
             self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
         self._rows[free:end] = np.stack([tags, numbers.astype(U64), earlier.astype(U64)], axis=1)
         self.table[:] = self._rows.ctypes.data, len(self._rows), end

@@ -27,7 +27,7 @@ from harness.emulator.registers import U32, U64, Bits
 ACCESS_MASK = (1 << ACCESS_BITS) - 1
 EPOCH_SHIFT = U64(AGENT_BITS + ACCESS_BITS)
 
-# Raises the fault: the access, its active lane, the number of the earlier access, and its thread if known.
+# Raises the fault, given the access, its active lane, the number of the earlier access, and its thread if known.
 Report = Callable[[Access, int, int, "int | None"], NoReturn]
 
 
@@ -48,7 +48,7 @@ class SharedShadow:
     """
 
     report: Report
-    lenient = False  # as `launch` has it: lanes of one store may agree, which the batch sees to
+    lenient = False  # see `launch`: if set, lanes of one store may store equal values, which the batch checks
 
     def __init__(self, order: BlockOrder, threads: int, stride: int, cell: int):
         self.order, self.blocks, self.threads, self.cell = order, order.blocks, threads, cell
@@ -115,7 +115,7 @@ class SharedShadow:
             self.report(access, first // agent.width, tag >> AGENT_BITS & ACCESS_MASK, known)
 
     def _add_readers(self, shadow: np.ndarray, index: np.ndarray, mine: Bits, agent: Agent) -> None:
-        """Add readers (or atomics) to cells that may have others that are not ordered before."""
+        """Add readers (or atomics) to cells, beside earlier ones that are not ordered before them."""
         prior = shadow[index]
         joins = agent.unordered(prior)
         new = mine
@@ -131,7 +131,7 @@ class SharedShadow:
 
 
 def join_in_one_instruction(shadow: np.ndarray, cells: np.ndarray, tags: Bits) -> None:
-    """Give cells that one instruction reads with several tags the agent of them all. cells, tags: (n,)"""
+    """Give cells on which lanes of one instruction left different tags the agent of all. cells, tags: (n,)"""
     shared = np.unique(cells[shadow[cells] != tags])
     chosen = np.flatnonzero(np.isin(cells, shared))
     number = np.searchsorted(shared, cells[chosen])
@@ -142,7 +142,7 @@ def join_in_one_instruction(shadow: np.ndarray, cells: np.ndarray, tags: Bits) -
 
 
 class Agent:
-    """The threads of one access; shaped to compare with rows of `width` cells. block, thread: of each row"""
+    """The threads of one access, shaped to compare with rows of `width` cells. block, thread: each row's"""
 
     def __init__(self, shadow: SharedShadow, block: np.ndarray, thread: Bits, width: int):
         self.order, self.width = shadow.order, width
@@ -152,7 +152,7 @@ class Agent:
         self.common = as_column(shadow.order.common[block, warp], width)
 
     def unordered(self, prior: Bits) -> np.ndarray:
-        """A mask of the tags that other threads left and no barrier orders before now."""
+        """A mask of the tags that other threads left and that no barrier orders before now."""
         clash = (prior >> EPOCH_SHIFT >= self.common) & (prior & AGENT_MASK != self.column)
         if clash.any():
             tags = prior[clash]
@@ -160,6 +160,6 @@ class Agent:
         return clash
 
     def known(self, chosen: np.ndarray) -> np.ndarray:
-        """What the threads at chosen places know of each warp, (n, warps)."""
+        """The epochs that the threads at chosen places know of each warp, (n, warps)."""
         block, warp = (np.broadcast_to(each, chosen.shape)[chosen] for each in (self.block, self.warp))
         return self.order.known[block, warp]

@@ -10,7 +10,7 @@ import numpy as np
 from harness.emulator.memory import Access
 from harness.emulator.registers import WARP
 
-# There are many entries, so they are plain tuples, which Python's garbage collector soon leaves alone.
+# Plain tuples, because there are many and Python's garbage collector soon stops tracking tuples.
 Thread = tuple[int, int]  # block of the grid, thread of the block
 
 
@@ -19,16 +19,16 @@ class StrongAccesses:
 
     def __init__(self) -> None:
         self._count = 0
-        self._narrowest = self._widest = 1  # bytes of an update, of which its address is a multiple
-        # address → thread → its last update: when, the epoch of its block, bytes, and whether by an atomic that gathers
+        self._narrowest = self._widest = 1  # bytes of the narrowest and the widest update; addresses are aligned
+        # address → thread → its last update: time, epoch of its block, bytes, and whether it is a gathering atomic
         self._updates: dict[int, dict[Thread, tuple[int, int, int, bool]]] = defaultdict(dict)
-        # block, address → thread → when it last accessed it, and the epoch
+        # block, address → thread → time and epoch of its last access
         self._seen: dict[tuple[int, int], dict[int, tuple[int, int]]] = defaultdict(dict)
 
     def record(
         self, access: Access, addresses: np.ndarray, blocks: np.ndarray, threads: np.ndarray, epochs: np.ndarray
     ) -> None:
-        """Accesses of threads, one after another; all (n,)."""
+        """Record accesses by threads, one after another; all (n,)."""
         size, gathers = access.bytes, access.gathers
         every = list(
             zip(
@@ -41,7 +41,7 @@ class StrongAccesses:
             )
         )
         self._count += len(addresses)
-        if not gathers:  # one that gathers comes after others by chance
+        if not gathers:  # an atomic that gathers has not seen earlier updates: their order is chance
             for when, address, block, thread, epoch in every:
                 self._seen[block, address][thread] = when, epoch
         if access.kind != "reads":
@@ -51,15 +51,15 @@ class StrongAccesses:
                 self._updates[address][block, thread] = when, epoch, size, gathers
 
     def unseen(self, access: Access, address: int, by: Thread, known: list[int]) -> Iterator[tuple[int, Thread]]:
-        """Updates that may race with an access of a thread, which has not seen them, itself or through its block.
+        """Yield updates that may race with a thread's access, because neither it nor its block has seen them.
 
-        known: the epochs that its warp knows of each warp. Yields the epoch of an update, and whose it was.
+        known: the epochs that its warp knows of each warp. Yields each update's epoch and thread.
         """
         block, thread = by
         for start in range(address - address % self._widest, address + access.bytes, self._narrowest):
             if start not in self._updates:
                 continue
-            seen = -1  # when one that it knows of last accessed the address
+            seen = -1  # time of the last access to the address that this thread knows of
             for other, (when, epoch) in self._seen.get((block, start), {}).items():
                 if when > seen and (other == thread or epoch < known[other // WARP]):
                     seen = when
@@ -69,5 +69,5 @@ class StrongAccesses:
 
 
 def _may_race(access: Access, block: int, who: Thread, gathers: bool) -> bool:
-    """Whether another thread's update concerns an access of a block, if nothing orders it before."""
+    """Whether another thread's update races with an access unless something orders it before."""
     return not access.strong or (access.takes and gathers) or (access.of_block and who[0] != block)

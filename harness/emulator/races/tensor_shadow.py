@@ -1,10 +1,10 @@
-"""Who may still use a cell of tensor memory, and whether who comes next knows that it is done.
+"""Races in tensor memory: which uses of a cell may be in flight, and whether the next user knows that they are done.
 
-Each use is asynchronous. A `tcgen05.ld` or `st` is done for whoever knows of a `tcgen05.wait` of its warp. What the
-matrix unit does (`mma`, `cp`) is done for whoever waited for the mbarrier of a `tcgen05.commit` that the same thread
-issued later, or knows of one who did. The unit keeps the order of one thread, so between its own uses nothing is asked.
-
-`tcgen05.fence` is asked of nobody: neither Triton's compiler nor CUTLASS's first examples have it behind a commit.
+Each use is asynchronous. A thread knows that a `tcgen05.ld` or `st` is done once it knows of a `tcgen05.wait` by the
+same warp. It knows that work of the matrix unit (`mma`, `cp`) is done once it, or a thread that it knows of, has waited
+for the mbarrier of a later `tcgen05.commit` by the issuing thread. The unit keeps the order of one thread, so one
+thread's uses are not checked against each other. `tcgen05.fence` is not required: neither Triton's compiler nor
+CUTLASS's first examples have it behind a commit.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _WAITS = {
 }
 _SHAPE = 128, 512
 
-# Lanes and columns, which index one block's tensor memory by broadcasting.
+# Lanes and columns that index one block's tensor memory by broadcasting.
 Region = tuple[np.ndarray, np.ndarray]
 
 
@@ -35,8 +35,8 @@ Region = tuple[np.ndarray, np.ndarray]
 class Use:
     """A use of tensor memory, or several that one instruction makes.
 
-    counter, number: it is done for whoever knows more than `number` of the counter, a column of the clock
-    rows: of the threads that issued it; also: reads of the same cells that this one replaced
+    counter, number: a thread whose clock has more than `number` in the column `counter` knows that it is done
+    rows: the issuing threads'; also: reads of the same cells that this one replaced
     """
 
     instruction: Instruction
@@ -53,7 +53,7 @@ class TensorShadow:
     """writer, reader: by block, the number of the last use of each cell, or 0; uses: by number
 
     queues: by thread, or by warp and LOADS or STORES: a counter of the clock, and how many uses were issued
-    released: by thread, what it knew and did before its last use by the unit
+    released: by thread, the clock of what it knew and did before its last use of the unit
     """
 
     def __init__(self, lanes: Lanes, order: AsyncOrder, shadow: AsyncShadow):
@@ -71,7 +71,7 @@ class TensorShadow:
         return self.queues[key]
 
     def issue(self, instruction: Instruction, lane: int, how: str, lanes: np.ndarray) -> Use:
-        """A new use. lanes: (n,) of the batch, that issue it"""
+        """Make a new use. lanes: (n,) lanes of the batch that issue it"""
         queue = self._queue(how, lane if how == UNIT else lane // WARP)
         cluster, rows = self.order.row(*np.divmod(lanes, self.lanes.threads))
         use = Use(instruction, lane, how, int(cluster[0]), rows, queue[0], queue[1])
@@ -103,7 +103,7 @@ class TensorShadow:
             writer[region], reader[region] = number, 0
 
     def _over(self, number: int, use: Use) -> bool:
-        """Whether an earlier use is done, or done before a later one begins."""
+        """Whether an earlier use is known to be done before a later one begins."""
         earlier = self.uses[number]
         if earlier.how == use.how == UNIT and earlier.counter == use.counter:
             return True
@@ -130,7 +130,7 @@ class TensorShadow:
         self.lanes.fault("race", instruction, lane, f"{sentence}still {verb}: {_WAITS[earlier.how]}")
 
     def free(self, instruction: Instruction, lane: int, block: int, columns: np.ndarray) -> None:
-        """`tcgen05.dealloc` of a warp, which is a write to all lanes."""
+        """Check a warp's `tcgen05.dealloc` like a write to all lanes of its columns."""
         every = np.arange(lane // WARP * WARP, lane // WARP * WARP + WARP)
         cluster, rows = self.order.row(*np.divmod(every, self.lanes.threads))
         use = Use(instruction, lane, "frees", int(cluster[0]), rows, 0, 0)
@@ -143,7 +143,7 @@ class TensorShadow:
     # ---- and is done ------------------------------------------------------------------------------------------------
 
     def wait(self, warp: int, how: str) -> None:
-        """`tcgen05.wait` of a warp of the batch."""
+        """Record a `tcgen05.wait` by a warp of the batch."""
         counter, count = self._queue(how, warp)
         if count:
             lanes = np.arange(warp * WARP, (warp + 1) * WARP)
@@ -151,9 +151,9 @@ class TensorShadow:
             self.order.reach(int(cluster[0]), rows, counter, count)
 
     def commit(self, lane: int) -> Bits:
-        """What the arrival of a `tcgen05.commit` releases: that its thread's uses are done, and what came before them.
+        """The clock that a `tcgen05.commit`'s arrival releases: its thread's uses, and all before them, are done.
 
-        What the thread stored since is not among it: the arrival is the matrix unit's.
+        The thread's later stores are not included, because the matrix unit arrives, not the thread.
         """
         cluster, row = self.order.row(*divmod(lane, self.lanes.threads))
         counter, count = self._queue(UNIT, lane)
@@ -167,7 +167,7 @@ class TensorShadow:
 
 
 def _numbers(cells: np.ndarray) -> list[int]:
-    """The numbers other than 0 among these cells."""
+    """The non-zero numbers in these cells."""
     first = int(cells.flat[0])
     if (cells == first).all():
         return [first] if first else []

@@ -28,7 +28,7 @@ from harness.emulator.races.shared_memory import (
 )
 from harness.emulator.registers import U64, WARP, WARPGROUP, Bits
 
-# Raises the fault of a missing proxy fence: the access, its row, the number of the earlier write, and its thread.
+# Raises the fault of a missing proxy fence, given the access, its row, the earlier write's number and its thread.
 Unfenced = Callable[[Access, int, int, int], NoReturn]
 
 
@@ -49,7 +49,7 @@ class OperandRead:
 class WgmmaShadow(SharedShadow):
     """The shadow of one batch's shared memory, with the reads of `wgmma`.
 
-    fenced: (blocks, threads), epoch of a thread's last proxy fence; seen: of its block's last barrier before that
+    fenced: (blocks, threads), epoch of a thread's last proxy fence; seen: epoch of its block's last barrier before that
     """
 
     unfenced: Unfenced
@@ -61,7 +61,7 @@ class WgmmaShadow(SharedShadow):
         self.fenced, self.seen = (np.ones((self.blocks, threads), U64) for _ in range(2))
 
     def renew(self) -> None:
-        """After a barrier, which no `wgmma` waits for."""
+        """Renew the tags of reads in flight after a barrier, because a barrier does not wait for a `wgmma`."""
         for read in self.in_flight:
             tags = self.tag(read.access, self._block(read)) | U64(IN_SEVERAL_WARPS)
             width = self._width(read.access)
@@ -79,7 +79,7 @@ class WgmmaShadow(SharedShadow):
             yield self.wgmma_reads
 
     def fence_proxy(self, lanes: np.ndarray) -> None:
-        """`fence.proxy.async`. lanes: (blocks, threads) bool"""
+        """Record a `fence.proxy.async`. lanes: (blocks, threads) bool"""
         self.order.advance(lanes.any(axis=1))
         self.fenced = np.where(lanes, self.order.epoch[:, None], self.fenced)
         self.seen = np.where(lanes, self.order.last_barrier[:, None], self.seen)
@@ -102,7 +102,7 @@ class WgmmaShadow(SharedShadow):
         groups = self.threads // WARPGROUP
         seen = self.seen[:, : groups * WARPGROUP].reshape(-1, WARPGROUP).min(axis=1)
         who = prior & AGENT_MASK
-        known = who < self.threads  # not with several threads' atomics, whose fences are unknown
+        known = who < self.threads  # atomics of several threads are left out, because their fences are unknown
         epoch = prior >> EPOCH_SHIFT
         wrong = known & (epoch >= np.repeat(seen[read.group], read.index.shape[1])[:, None])
         wrong &= epoch >= self.fenced[block[:, None], np.where(known, who, U64(0)).astype(int)]
@@ -112,7 +112,7 @@ class WgmmaShadow(SharedShadow):
             self.unfenced(read.access, row, tag >> AGENT_BITS & ACCESS_MASK, tag & int(AGENT_MASK))
 
     def complete_read(self, read: OperandRead, groups: np.ndarray) -> None:
-        """These warpgroups waited for their reads. groups: (blocks * warpgroups,) bool"""
+        """Record that these warpgroups waited for their reads. groups: (blocks * warpgroups,) bool"""
         completed = groups[read.group]
         if completed.any():
             tags = self.tag(read.access, self._block(read)[completed])[:, None] | read.reader[completed]
@@ -125,16 +125,16 @@ class WgmmaShadow(SharedShadow):
 
 
 class _Reader(Agent):
-    """The warp, or the warpgroup, that reads an operand. reader: (n,), its agents"""
+    """The warp or warpgroup that reads an operand. reader: (n,), its agents"""
 
     def __init__(self, shadow: WgmmaShadow, block: np.ndarray, thread: Bits, width: int, reader: Bits):
         super().__init__(shadow, block, thread, width)
-        self.column = as_column(np.full(len(reader), AGENTS, U64), width)  # nobody's own access
+        self.column = as_column(np.full(len(reader), AGENTS, U64), width)  # no tag counts as the reader's own access
         self.common = as_column(shadow.order.common[block].min(axis=1), width)
         self.of_group = as_column(reader >= U64(IN_SEVERAL_WARPS), width)
 
     def known(self, chosen: np.ndarray) -> np.ndarray:
-        """What all the threads that read know of each warp."""
+        """The epochs that all reading threads know of each warp."""
         block, warp, of_group = (
             np.broadcast_to(each, chosen.shape)[chosen] for each in (self.block, self.warp, self.of_group)
         )

@@ -1,4 +1,4 @@
-"""What a drawn tensor must be like for its distribution to aim at what it says, checked by other code than drew it.
+"""Check that a drawn tensor has the properties that its distribution promises, independently of the drawing code.
 
 A promise is a public function of `ordinary`, `edges`, `specials` or `structure` with the name of its distribution. It
 takes the float32 values, (rows, cols), and the dtype they have, and yields claims. These files import NumPy and each

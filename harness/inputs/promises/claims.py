@@ -9,19 +9,19 @@ from collections.abc import Iterator
 
 import numpy as np
 
-Claim = tuple[bool, str]  # whether it holds, and the sentence to say if it does not
+Claim = tuple[bool, str]  # whether it holds, and the sentence that describes it
 Claims = Iterator[Claim]
 
 LARGEST = {"bf16": (2 - 2.0**-7) * 2.0**127, "fp16": 65504.0, "fp32": (2 - 2.0**-23) * 2.0**127}
 SMALLEST_NORMAL = {"bf16": 2.0**-126, "fp16": 2.0**-14, "fp32": 2.0**-126}
 PRECISION = {"bf16": 2.0**-8, "fp16": 2.0**-11, "fp32": 2.0**-24}  # the largest relative error of a rounding
-_MEDIAN = 0.67449  # of the magnitude of a standard normal value
-_ENOUGH = 64  # values that statistics need
-_SLACK = 2.0**-7  # of a deviation: more than bf16 moves a share or mean, or leaving out values below 2^-7 does
+_MEDIAN = 0.67449  # median magnitude of a standard normal value
+_ENOUGH = 64  # statistics need at least this many values
+_SLACK = 2.0**-7  # in deviations: more than rounding to bf16, or leaving out values below 2^-7, moves a share or mean
 
 
 def near(found: float, expected: float, spread: float, count: int) -> bool:
-    """Whether the mean of `count` values of this standard deviation may be `found`."""
+    """Whether `found` is a plausible mean of `count` values with this mean and standard deviation."""
     return bool(abs(found - expected) <= (6 / max(1, count) ** 0.5 + _SLACK) * spread)
 
 
@@ -30,13 +30,13 @@ def finite(x: np.ndarray) -> Claim:
 
 
 def both_signs(values: np.ndarray) -> Claim:
-    """As many values below as above zero, but for chance."""
+    """Claim that as many values are below as above zero, within chance."""
     share = np.signbit(values).mean() if values.size else 0.5
     return near(share, 0.5, 0.5, values.size), "half of the values are negative"
 
 
 def standard_normal(values: np.ndarray) -> Claims:
-    """The values, in any shape, are standard normal, and not the same ones again and again."""
+    """Claims that the values, in any shape, are standard normal and do not repeat."""
     values = values.reshape(-1).astype(np.float64)
     if values.size >= _ENOUGH:
         yield near(values.mean(), 0, 1, values.size), "the mean is 0"
@@ -47,20 +47,20 @@ def standard_normal(values: np.ndarray) -> Claims:
 
 
 def varied(values: np.ndarray) -> Claim:
-    """At least half of a few hundred values differ, so that it is neither one value nor a short pattern."""
+    """Claim that at least half of a few hundred values differ, so that they are not one value or a short pattern."""
     some = np.abs(values.reshape(-1)[:256])
     return bool(np.unique(some).size >= some.size // 3), "the values differ from each other"
 
 
 def different_lines(x: np.ndarray) -> Claim:
-    """No row or column is the same as the one before it."""
+    """Claims that no row or column equals the previous one."""
     down = x.shape[0] > 1 and x.shape[1] >= 16 and (x[1:] == x[:-1]).all(axis=1).any()
     across = x.shape[1] > 1 and x.shape[0] >= 16 and (x[:, 1:] == x[:, :-1]).all(axis=0).any()
     return not (down or across), "no row or column repeats its neighbour"
 
 
 def uniform(values: np.ndarray, bound: float) -> Claims:
-    """Uniform between -bound and bound."""
+    """Claims that the values are uniform between -bound and bound."""
     share = np.abs(values.reshape(-1).astype(np.float64)) / bound
     yield bool((share <= 1 + 2.0**-7).all()), f"no magnitude is above {bound:g}"
     if share.size >= _ENOUGH:

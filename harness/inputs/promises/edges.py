@@ -1,4 +1,4 @@
-"""Promises of values on and beside the thresholds of a rounding. What a scale is, is worked out here once more."""
+"""Promises of values on and beside the thresholds of a rounding. Scales are computed here independently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The promise of a tensor from a file: it is the corner of that tensor, each value rounded to the nearest."""
+"""The promise of a tensor from a file: it is the top-left corner of that tensor, each value rounded to nearest."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ _SHIFTED = {"BF16": ("<u2", 16), "F16": ("<f2", 0), "F32": ("<f4", 0)}
 
 
 def corner(path: Path, tensor: str, x: np.ndarray, dtype: str) -> Claims:
-    """path: .safetensors or .npy; tensor: its name in the file, empty if it has one"""
+    """Claim that `x` is the corner of a tensor.
+
+    path: .safetensors or .npy; tensor: its name in the file, empty if the file has one
+    """
     stored = _npy(path) if path.suffix == ".npy" else _safetensors(path, tensor)
     expected = _float64(stored[: x.shape[0], : x.shape[1]])
     with np.errstate(invalid="ignore"):
         off = np.abs(x - expected)
-        # Half a last bit; of a subnormal, half of the smallest number.
+        # Half an ulp; for a subnormal, half of the smallest number.
         most = np.maximum(np.abs(expected), SMALLEST_NORMAL[dtype]) * PRECISION[dtype]
         same = (off <= most) | (x == expected) | (np.isnan(x) & np.isnan(expected))
     with np.errstate(over="ignore"):
@@ -27,7 +30,7 @@ def corner(path: Path, tensor: str, x: np.ndarray, dtype: str) -> Claims:
 
 
 def _npy(path: Path) -> np.ndarray:
-    """A magic number, a header, and the array."""
+    """Read a .npy file: a magic number, a header, and the array."""
     with path.open("rb") as file:
         version = np.lib.format.read_magic(file)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
@@ -36,7 +39,7 @@ def _npy(path: Path) -> np.ndarray:
 
 
 def _safetensors(path: Path, tensor: str) -> np.ndarray:
-    """Eight bytes with the length of a JSON header, the header, and the tensors one after the other."""
+    """Read a .safetensors file: eight bytes with the length of a JSON header, the header, and the tensors."""
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(length))

@@ -16,7 +16,7 @@ from harness.inputs.promises.claims import (
     varied,
 )
 
-_ENOUGH = 16  # elements that tell the size of a line
+_ENOUGH = 16  # a line needs at least this many elements to estimate its size
 
 
 def normal(x: np.ndarray, dtype: str) -> Claims:
@@ -99,7 +99,7 @@ def heavy_tail(x: np.ndarray, dtype: str) -> Claims:
     yield bool((np.abs(x) <= 60_000 * (1 + PRECISION[dtype])).all()), "no magnitude is above 60,000"
     power = np.log(np.abs(x[x != 0]).astype(np.float64))
     if power.size >= 64:
-        # The logarithm of |normal| has the mean -0.635 and the variance pi^2 / 8, that of the factor 0 and 4.
+        # log |normal| has mean -0.635 and variance pi^2 / 8; the logarithm of the factor has mean 0 and variance 4.
         yield near(power.mean(), -0.6352, 2.29, power.size), "the mean logarithm of the magnitudes is -0.635"
         yield near(power.var(), 5.234, 12, power.size), "the variance of the logarithms is 5.23"
     yield both_signs(x)

@@ -21,13 +21,13 @@ PROMISES: dict[str, Promise] = {
 }
 
 SAME_FOR_EVERY_SEED = ("zeros", "exhaustive", "midpoints")
-WHOLE = 1 << 22  # elements; of a larger normal tensor, some rows are looked at
+WHOLE = 1 << 22  # elements; only some rows of a larger normal tensor are checked
 _SLICES = 16
 
 
 @np.errstate(all="ignore")
 def broken(name: str, x: np.ndarray, dtype: str) -> str:
-    """What the (rows, cols) tensor lacks of what the input `name` promises, or an empty text."""
+    """The first promise of the input `name` that the (rows, cols) tensor breaks, or an empty text."""
     if name.startswith(tensor_file.PREFIX):
         claims = files.corner(tensor_file.path_of(name), name.partition("#")[2], _wide(x), dtype)
     elif name in PROMISES:
@@ -43,7 +43,7 @@ def _wide(x: np.ndarray) -> np.ndarray:
 
 
 def _some(x: np.ndarray) -> np.ndarray:
-    """Rows from all over a large tensor, whole slabs that are drawn at once among them; of long rows, parts."""
+    """Rows from all over a large tensor, with whole slabs as they were drawn; parts of rows if rows are long."""
     if x.size <= WHOLE:
         return x
     width = min(x.shape[1], WHOLE // _SLICES)

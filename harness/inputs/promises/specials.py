@@ -38,7 +38,7 @@ def zero_blocks(x: np.ndarray, dtype: str) -> Claims:
         yield bool(rows.any()), "some blocks are not zero"
         if whole.size >= 32:
             yield not whole.all(), "some 16x16 tiles are zero"
-            # A quarter of all tiles and a quarter of all blocks of other tiles.
+            # A quarter of all tiles, and a quarter of all blocks in the other tiles.
             yield near(rows.mean(), 0.5625, 2, rows.size), "a quarter of the blocks of other tiles are zero"
     yield from standard_normal(x[x != 0])
 

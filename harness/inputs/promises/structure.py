@@ -38,7 +38,7 @@ def rht_adversarial(x: np.ndarray, dtype: str) -> Claims:
 
 
 def exhaustive(x: np.ndarray, dtype: str) -> Claims:
-    """The 16-bit patterns in order, but that each block takes one from each of sixteen parts of four binades."""
+    """Claims that all 16-bit patterns come in order, but a block takes one from each sixteenth of four binades."""
     shift, binades = (0, 1 << 12) if dtype == "fp16" else (16, 1 << 9)
     place = np.arange(min(x.size, 1 << 16))
     within = place % binades

@@ -29,7 +29,7 @@ __device__ __forceinline__ EncodedBlock per_token_encode_block(
   return {scale_inv.code, encode16_stochastic(x, multiplier, philox(seed, u64(block), direction, offset))};
 }
 
-// The amax of line `line` of the tile from `first` on; 0 outside the matrix. Behind wait_for_launch_ahead().
+// The amax of line `line` of the tile that starts at `first`; 0 outside the matrix. Call wait_for_launch_ahead() first.
 template <bool edges>
 __device__ __forceinline__ float line_amax(const float* __restrict__ amax, int first, int line, int lines) {
   if (edges && first + line >= lines) return 0.0f;
@@ -79,7 +79,7 @@ struct TileRows {
   }
 };
 
-// Encodes a thread's blocks, rowwise. block_of(i): the role's i-th block; amax_of(pair, row in the tile): the amax of
+// Encodes a thread's blocks, rowwise. block_of(i): the role's block i; amax_of(pair, row in the tile): the amax of
 // the row it divides for in a pair
 template <Rounding rounding, ScaleLayout scale_layout, bool weight_2d, bool edges, typename BlockOf, typename AmaxOf>
 __device__ __forceinline__ void per_token_encode_rows(
@@ -87,7 +87,7 @@ __device__ __forceinline__ void per_token_encode_rows(
     int cols, const TileOrigin& origin, u64 seed, u32 offset) {
   const bool odd = threadIdx.x % 2 != 0;
   const int block_col = u32(origin.col) / kBlock + role.block, blocks = u32(cols) / kBlock;
-  const ScaleExtents extents(edges ? rows : origin.row + TransposeTile::kRows, blocks);  // or to the end of this tile
+  const ScaleExtents extents(edges ? rows : origin.row + TransposeTile::kRows, blocks);  // else to the end of this tile
   const TileStore<scale_layout, edges> target(rowwise, extents, origin.row + role.row(0), block_col);
 #pragma unroll
   for (int i = 0; i < TransposePass<bf16>::kLines; i += 2) {
@@ -118,7 +118,7 @@ __device__ __forceinline__ float column_block(const ColumnPair<bf16>& pair, int 
   return __fmul_rn(amax, kRhtNorm);
 }
 
-// Amaxes read ahead: in each of a thread's pairs of lines, that of the line it divides for
+// Amaxes read ahead: for each of a thread's pairs of lines, the amax of the line that it divides for
 struct PairAmaxes {
   static_assert(TransposePass<bf16>::kPairs == 2);
   float first, second;
@@ -135,7 +135,7 @@ __device__ __forceinline__ void per_token_encode_columns(
     const TileOrigin& origin, u64 seed, u32 offset) {
   const ColumnRole role;
   const int block_row = u32(origin.row) / kBlock + role.band, blocks = u32(rows) / kBlock;
-  const ScaleExtents extents(edges ? cols : origin.col + TransposeTile::kCols, blocks);  // or to the end of this tile
+  const ScaleExtents extents(edges ? cols : origin.col + TransposeTile::kCols, blocks);  // else to the end of this tile
   const TileStore<ScaleLayout::compact, edges> target(columnwise, extents, origin.col + role.col, block_row);
 #pragma unroll(rht ? 1 : TransposePass<bf16>::kPairs)
   for (int pair_index = 0; pair_index < TransposePass<bf16>::kPairs; ++pair_index) {

@@ -21,7 +21,7 @@ struct RowScaledAmaxTile {
   static constexpr int kLaneCols = 8, kUnroll = 4;
   static constexpr int kRows = 128, kCols = 32 * kLaneCols;
   template <typename Dtype>
-  static constexpr int kWords = kLaneCols * int(sizeof(Dtype)) / 4;  // a lane's in a row
+  static constexpr int kWords = kLaneCols * int(sizeof(Dtype)) / 4;  // words of a lane in a row
   static_assert(kCols == kThreads, "a thread for each column");
 };
 
@@ -56,7 +56,7 @@ struct RowTeam {
   }
 };
 
-// The amax of a line, which may be beyond the last. Behind wait_for_launch_ahead().
+// The amax of a line, which may be beyond the last. Call wait_for_launch_ahead() first.
 __device__ __forceinline__ float line_amax(const float* amax, int line, int lines) {
   return line < lines ? amax_of_launch_ahead(amax + line) : 0.0f;
 }
@@ -180,7 +180,7 @@ __device__ __forceinline__ void row_scaled_tile(
         x[i] = load_block<true>(input, rowwise_extents, origin.row + role.row(i), block_col);
       }
       if (pass == 0) wait_for_launch_ahead();
-      float amax[Pass::kPairs];  // ahead, to hide the latency; of the row the thread divides for in each pair
+      float amax[Pass::kPairs];  // read ahead, to hide the latency: the row the thread divides for in each pair
 #pragma unroll
       for (int pair = 0; outputs == Outputs::both && pair < Pass::kPairs; ++pair) {
         amax[pair] = line_amax(rowwise_amax, origin.row + role.row(2 * pair + threadIdx.x % 2), rows);

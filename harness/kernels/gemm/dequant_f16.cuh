@@ -7,7 +7,7 @@
 #include "numerics/e4m3.cuh"
 
 constexpr float kF16Unit = 0x1p-7f;
-constexpr float kProductUnit = kF16Unit * kF16Unit;  // of a sum of products
+constexpr float kProductUnit = kF16Unit * kF16Unit;  // unit of a sum of products
 
 __device__ __forceinline__ u32 mul_f16x2(u32 a, u32 b) {
   u32 product;
@@ -44,7 +44,7 @@ __device__ __forceinline__ CodesF16x4 dequant_4(u32 word, int parity, u32 scale)
   // The three magnitude bits are the top of an f16 whose exponent is 14 too small: with the sign in bit 15 they belong
   // in bits 9 to 11. The upper nibble of each byte is placed for both bytes of a half at once.
   const u32 signs = parity ? word : word << 4, magnitudes = parity ? word >> 3 : word << 1;
-  // One lop3: the compiler would mask for each half.
+  // One lop3; the compiler would mask each half separately.
   u32 placed;
   asm("lop3.b32 %0, %1, %2, %3, 0xE2;" : "=r"(placed) : "r"(signs), "r"(0x80808080u), "r"(magnitudes));
   return {mul_f16x2((placed << 8) & 0x8E008E00u, scale), mul_f16x2(placed & 0x8E008E00u, scale)};

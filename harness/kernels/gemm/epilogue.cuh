@@ -16,8 +16,8 @@
 
 enum class Epilogue { per_tensor, row_scaled, per_token, per_token_fused, windows };
 
-// Whether, without a C and a bias, all that an epilogue does to an accumulator before the cast is one multiplication by
-// the same factor everywhere
+// Whether an epilogue without C and bias does nothing before the cast but multiply every accumulator by the same
+// factor
 __device__ constexpr bool has_one_factor(Epilogue epilogue) {
   return epilogue == Epilogue::per_tensor || epilogue == Epilogue::per_token;
 }

@@ -8,16 +8,16 @@
 
 // A warp's sixteen lines, a stage at a time. A line beyond the last is a copy of the last, and its results are never
 // stored.
-// pairs: whether lines have an even number of blocks and so are aligned to 16 bytes; else it is 8, one block
+// pairs: whether lines have an even number of blocks, which aligns them to 16 bytes; otherwise to 8, one block
 template <bool pairs, ScaleLayout scale_layout>
 struct LoadedLines {
   static constexpr int kCodesStep = kStageBlocks * (kBlock / 2);  // bytes to the next stage
   static constexpr int kScalesStep = 2 * GemmOperand<scale_layout>::four_step();
 
-  const u8* codes[2];   // of lines g and g + 8, at blocks 2t and 2t + 1 of an even stage
-  const u8* scales[2];  // of the same
+  const u8* codes[2];   // codes of lines g and g + 8, at blocks 2t and 2t + 1 of an even stage
+  const u8* scales[2];  // their scales
   int left;             // blocks along K from block 2t of the next stage on
-  uint4 words[2];       // codes of the stage that was loaded last
+  uint4 words[2];       // codes of the last loaded stage
   u32 scale_pairs[2];   // two e4m3
 
   // Loads the first stage.
@@ -59,7 +59,7 @@ struct LoadedLines {
     left -= kStageBlocks;
   }
 
-  // The 256 bytes around it go to the L2.
+  // Prefetches the surrounding 256 bytes into the L2.
   static __device__ uint4 load_16(const u8* from) {
     uint4 words;
     asm volatile("ld.global.nc.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];"

@@ -11,7 +11,7 @@
 
 struct Mainloop {
   static constexpr int kTile = 128;  // lines of A and of B
-  static constexpr int kWarps = 4;   // two by two
+  static constexpr int kWarps = 4;   // a 2x2 arrangement
   static constexpr int kThreads = 32 * kWarps;
   static constexpr int kBlocksPerSm = 2;  // one decodes while the other multiplies
   static constexpr int kWarpLines = 64;   // lines of A and of B
@@ -22,13 +22,13 @@ struct Mainloop {
     float staging[kWarps][kStagingFloats];
   };
 
-  int warp_row, warp_col;      // first of this warp's 64x64
+  int warp_row, warp_col;      // origin of this warp's 64x64
   Accumulator sum[kM16][kN8];  // rows 16i to 16i + 15, columns 8j to 8j + 7
 
   __device__ Mainloop() : warp_row(threadIdx.x / 64 * kWarpLines), warp_col(threadIdx.x / 32 % 2 * kWarpLines), sum{} {}
 
-  // Passes the true sums, scaled back from kProductUnit, to make_store()(row, col, sums), eight of a row at a time; zeros
-  // of a K of 0. All threads call this. first_a, first_b: first lines of the tile
+  // Passes the true sums, scaled back from kProductUnit, to make_store()(row, col, sums), eight of a row at a time. If
+  // K is 0, the sums are 0. All threads call this. first_a, first_b: first lines of the tile
   template <ScaleLayout a_scale_layout, ScaleLayout b_scale_layout, typename MakeStore>
   static __device__ void multiply(
       Shared& shared, const GemmOperand<a_scale_layout>& a, const GemmOperand<b_scale_layout>& b, int first_a,

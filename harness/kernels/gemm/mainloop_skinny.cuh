@@ -66,7 +66,7 @@ struct MainloopSkinny {
   template <int n8>
   static __device__ void add_stage(
       Accumulator (&sum)[kM16][n8], const Codes& b, const StageScales& scales, const u32* a, const MmaLane& lane) {
-    u32 b_scale[2 * kM16];  // of half a stage
+    u32 b_scale[2 * kM16];  // scales of half a stage
 #pragma unroll
     for (int quad = 0; quad < 2 * kHalfStageSteps; ++quad) {
       const int half = quad / kHalfStageSteps, word = quad % kHalfStageSteps / 2, parity = quad % 2;
@@ -118,7 +118,7 @@ struct MainloopSkinny {
     };
 #pragma unroll
     for (int slot = 0; slot < kDepth; ++slot) fetch(slot, first_block + slot * kStep);
-    wait_for_launch_ahead();  // which decodes A
+    wait_for_launch_ahead();  // that launch decodes A
     for (int block = first_block; block < b.blocks; block += kDepth * kStep) {
 #pragma unroll
       for (int slot = 0; slot < kDepth; ++slot) {

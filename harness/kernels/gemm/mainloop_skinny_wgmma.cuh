@@ -19,9 +19,9 @@ struct MainloopSkinnyWgmma {
   static constexpr int kGroups = 4;
   static constexpr int kThreads = kGroups * kWarpgroupThreads;
   static constexpr int kDepth = 3;      // stages of B in a warp's ring
-  static constexpr int kMostParts = 5;  // of A in a warpgroup's ring, as many as shared memory holds
+  static constexpr int kMostParts = 5;  // parts of A in a warpgroup's ring, as many as shared memory holds
 
-  // A part of A is what one bulk copy brings: a stage or, of 64 lines, half a stage.
+  // A part of A is what one bulk copy loads: a stage, or half a stage of 64 lines.
   template <int n8>
   static constexpr int kHalves = n8 == 8 ? 1 : 2;
   template <int n8>
@@ -37,7 +37,7 @@ struct MainloopSkinnyWgmma {
       };
       SplitKReduce<kGroups> sums;
     };
-    Mbarrier arrived[kGroups][kMostParts];  // parts of A
+    Mbarrier arrived[kGroups][kMostParts];  // one for each part of A
   };
 
   // A warpgroup's parts of A in order, copied by one of its threads
@@ -45,7 +45,7 @@ struct MainloopSkinnyWgmma {
   struct PartsOfA {
     const u8* source;
     int left;                  // stages of A from the next part's on
-    int half = 0, number = 0;  // of the next part: half of its stage, place in the ring
+    int half = 0, number = 0;  // the next part: its half of the stage, its place in the ring
 
     __device__ void copy(uint4* ring, Mbarrier (&arrived)[kMostParts]) {
       constexpr u32 kBytes = kPartBytes<n8>;
@@ -86,7 +86,7 @@ struct MainloopSkinnyWgmma {
     if (copies_a) {
       for (Mbarrier& each : shared.arrived[group]) each.init();
       fence_proxy_async();
-      wait_for_launch_ahead();  // which decodes A
+      wait_for_launch_ahead();  // that launch decodes A
       for (int i = 0; i < kParts<n8> - 1; ++i) parts.copy(shared.a[group], shared.arrived[group]);
     }
 
@@ -111,7 +111,7 @@ struct MainloopSkinnyWgmma {
           const CodesF16x4 low = lower.values(kHalfStageSteps * half + step);
           m16[half][step] = {up.pair[0], low.pair[0], up.pair[1], low.pair[1]};
         }
-        // Waits for all wgmmas, though one would do: ptxas (CUDA 13.0) reuses registers of one that is still in flight.
+        // Waits for all wgmmas, though one would do: ptxas (CUDA 13.0) reuses registers of a wgmma in flight.
         wgmma_wait();
         const bool first_of_part = kHalves<n8> == 1 || half == 0, last_of_part = kHalves<n8> == 1 || half == 1;
         if (first_of_part) {

@@ -20,10 +20,10 @@ struct MainloopWgmma {
   static constexpr int kMultiplyWarps = 8, kDecodeWarps = 8;
   static constexpr int kThreads = 32 * (kMultiplyWarps + kDecodeWarps);
   static constexpr int kBlocksPerSm = 1;
-  static constexpr int kMultiplyRegisters = 168, kDecodeRegisters = 88;  // of a thread; together an SM's 65,536
+  static constexpr int kMultiplyRegisters = 168, kDecodeRegisters = 88;  // per thread; in total an SM's 65,536
   static constexpr int kN8 = kTile / 8;
   static constexpr int kSteps = 8;  // wgmmas in a stage
-  static constexpr int kSlots = 4;  // for decoded stages
+  static constexpr int kSlots = 4;  // slots for decoded stages
 
   // A stage of B: [wgmma][eight of sixteen along K][line / 8][line % 8][two of eight]
   using Decoded = u32[kSteps][2][kN8][8][4];
@@ -46,7 +46,7 @@ struct MainloopWgmma {
     }
   };
 
-  // As Mainloop::multiply
+  // Like Mainloop::multiply.
   template <ScaleLayout a_scale_layout, ScaleLayout b_scale_layout, typename MakeStore>
   static __device__ void multiply(
       Shared& shared, const GemmOperand<a_scale_layout>& a, const GemmOperand<b_scale_layout>& b, int first_a,

@@ -32,7 +32,7 @@ struct WindowStage {
 
 struct MainloopWindows {
   static constexpr int kTile = 64;  // lines of A and of B
-  static constexpr int kWarps = 4;  // two by two
+  static constexpr int kWarps = 4;  // a 2x2 arrangement
   static constexpr int kThreads = 32 * kWarps;
   static constexpr int kBlocksPerSm = 3;
   static constexpr int kWarpLines = 32;  // lines of A and of B
@@ -43,7 +43,7 @@ struct MainloopWindows {
     WindowStage<2 * kTile> stage[2];  // lines of A, then lines of B
   };
 
-  int warp_row, warp_col;      // first of this warp's 32x32
+  int warp_row, warp_col;      // origin of this warp's 32x32
   Accumulator sum[kM16][kN8];  // rows 16i to 16i + 15, columns 8j to 8j + 7
 
   __device__ MainloopWindows()

@@ -35,8 +35,8 @@ struct PackedPiece {
 // results are never stored.
 template <int apart>
 struct PackedLines {
-  const u8* codes[2];  // of lines g and g + 8, at the lane's first block
-  const u8* scales;    // of scale_line(), four blocks from 4 * scale_four() on
+  const u8* codes[2];  // codes of lines g and g + 8, at the lane's first block
+  const u8* scales;    // scales of scale_line(), four blocks from 4 * scale_four() on
   int left;            // blocks along K from the next stage's first on
   int four_step;
 
@@ -54,7 +54,7 @@ struct PackedLines {
   static __device__ int scale_four() { return threadIdx.x % 2; }
 
   // Starts the copy of a stage and moves on to the next; zeros beyond K.
-  // pairs: whether lines have an even number of blocks and so are aligned to 16 bytes; else it is 8, one block
+  // pairs: whether lines have an even number of blocks, which aligns them to 16 bytes; otherwise to 8, one block
   __device__ void copy(PackedStage& stage, bool pairs) {
     const int mine = left - threadIdx.x % 4 * 2;
 #pragma unroll

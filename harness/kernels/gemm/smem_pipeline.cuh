@@ -16,7 +16,7 @@ __device__ __forceinline__ void cp_async(void* target, const void* source, bool 
                : "memory");
 }
 
-// As cp_async<16>, but bypasses the L1 and prefetches the surrounding 256 bytes into the L2.
+// Like cp_async<16>, but bypasses the L1 and prefetches the surrounding 256 bytes into the L2.
 __device__ __forceinline__ void cp_async_16(void* target, const void* source, bool used) {
   const u32 address = u32(__cvta_generic_to_shared(target));
   asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;" ::"r"(address), "l"(source), "r"(used ? 16 : 0)
@@ -87,8 +87,8 @@ struct StageLoader {
   static constexpr int kScaleFours = threads >= 64 ? 1 : 2;     // groups of four scales of a line that a thread copies
   static_assert(threads == 32 || threads == 64, "the lines whose scales a thread copies are 32 apart");
 
-  const u8 *codes, *scales;     // of this thread's first line
-  u32 codes_step, scales_step;  // to its next line
+  const u8 *codes, *scales;     // codes and scales of this thread's first line
+  u32 codes_step, scales_step;  // bytes to its next line
   int four_step;
   int codes_left;  // lines from this thread's first to the last
 

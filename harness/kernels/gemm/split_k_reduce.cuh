@@ -7,7 +7,7 @@
 // Sums of 64 columns. The mma's M lines are columns of the output, its N lines are rows.
 template <int splits>
 struct SplitKReduce {
-  static constexpr int kRows = 16;  // at a time
+  static constexpr int kRows = 16;  // rows at a time
   static constexpr int kCols = 64;
   static constexpr int kStride = kCols + 4;          // no bank conflicts between writing lanes
   static constexpr int kAdders = kRows * kCols / 4;  // threads that add

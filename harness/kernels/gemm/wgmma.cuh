@@ -87,7 +87,7 @@ __device__ __forceinline__ void wgmma<8>(Accumulator (&sum)[8], const FragmentM1
 
 #define SIXTEEN_SUMS(i) FOUR_SUMS(i), FOUR_SUMS(i + 1), FOUR_SUMS(i + 2), FOUR_SUMS(i + 3)
 
-// sum = m16 * n8^T of 128 lines, or sum += it if `adds`; else as wgmma
+// sum = m16 * n8^T with 128 lines, or sum += m16 * n8^T if `adds`; otherwise like wgmma
 __device__ __forceinline__ void wgmma_128(
     Accumulator (&sum)[16], const FragmentM16& m16, u64 n8_descriptor, bool adds) {
   asm volatile(

@@ -18,7 +18,7 @@ __device__ __forceinline__ void load_words(const void* __restrict__ source, u32 
   }
 }
 
-// As load_words, but in program order: volatile asm stays ahead of a later wait_for_launch_ahead(), whereas the
+// Like load_words, but in program order: volatile asm stays ahead of a later wait_for_launch_ahead(), whereas the
 // compiler moves that wait above __ldg.
 template <int count>
 __device__ __forceinline__ void load_words_in_order(const void* source, u32 (&word)[count]) {
@@ -115,13 +115,13 @@ struct Quantized {
   u8* __restrict__ scale_inv;  // (lines, elements/16) e4m3, padded
 };
 
-// A thread's stores to a tile of 128 lines: the block at (line, block), and those in the same column of blocks further
-// on.
+// A thread's stores to a tile of 128 lines: the block at (line, block), and blocks below it in the same column of
+// blocks.
 // edges: whether the tile may reach beyond the matrix
 template <ScaleLayout layout, bool edges = true>
 struct TileStore {
   u8 *data, *scale_inv;        // at (line, block)
-  int lines, allocated_lines;  // from `line` on: with such a block, and allocated; <= 0 if none
+  int lines, allocated_lines;  // lines from `line` on that have the block, or have it allocated; <= 0 if none
   int blocks, padded_blocks;
 
   __device__ TileStore(const Quantized& output, const ScaleExtents& extents, int line, int block)
@@ -132,7 +132,7 @@ struct TileStore {
         blocks(extents.blocks),
         padded_blocks(extents.padded_blocks) {}
 
-  // Stores as `store_block`, `further` lines on.
+  // Stores like `store_block`, `further` lines on.
   __device__ void store(int further, const EncodedBlock& encoded) const {
     if (!edges || further < lines) store_codes(data, row_offset(further, blocks), encoded.codes);
     if (!edges || further < allocated_lines) {

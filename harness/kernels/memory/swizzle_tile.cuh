@@ -3,7 +3,7 @@
 
 #include "memory/scale_layout.cuh"
 
-// A CTA moves the scales of 256x256 elements: 2x4 GEMM tiles, one to a warp. The tile is square, so that both
+// A CTA moves the scales of 256x256 elements: 2x4 GEMM tiles, one per warp. The tile is square, so that both
 // directions have the same grid.
 struct SwizzleTile {
   static constexpr int kRows = 256, kCols = kRows, kThreads = 256;

@@ -31,7 +31,7 @@ struct TransposePass {
   static constexpr int kBlocks = kCols / kBlock;
   static constexpr int kPasses = TransposeTile::kCols / kCols;
   using Role = RowRole<kBlocks>;
-  static constexpr int kLines = Role::kLines;  // a thread's, rowwise and columnwise
+  static constexpr int kLines = Role::kLines;  // a thread's lines rowwise, and pairs columnwise
   static constexpr int kPairs = kLines / 2;
 };
 
@@ -57,7 +57,7 @@ struct ColumnRole {
 template <typename Dtype>
 struct ColumnPair {
   using Row = u32;
-  Row rows[kBlock];  // both columns of a row
+  Row rows[kBlock];  // both columns of each row
 
   __device__ float amax(int column) const {
     const u32 m = absmax<Dtype>(rows);

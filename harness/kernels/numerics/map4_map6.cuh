@@ -6,7 +6,7 @@
 enum class Error { mae, mse };
 enum class ErrorMath { exact, fp16 };
 
-constexpr float kMap4OverMap6 = 1.5f;  // the scale for 4 over the scale for 6
+constexpr float kMap4OverMap6 = 1.5f;  // ratio of the scale for 4 to the scale for 6
 
 // Between these amaxes no step under- or overflows, whatever the block. Others take the contract literally, with real
 // divisions.

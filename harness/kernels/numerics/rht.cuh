@@ -5,7 +5,7 @@
 
 constexpr float kRhtNorm = 0.25f;  // 1 / sqrt(16)
 
-// end: stops before the butterfly stage of this stride
+// end: the transform stops before the butterfly stage of this stride
 template <int sign_mask, int end = kBlock>
 __device__ __forceinline__ void rht16(float (&x)[kBlock]) {
 #pragma unroll

@@ -28,7 +28,7 @@ enum class Block { block_1x16, block_16x16 };
 enum class Outputs { both, rowwise, columnwise };
 enum class Rounding { rne, sr };
 enum class Stage { full, amax, encode };
-enum class Granularity { tensor, row, window };      // what shares an amax
+enum class Granularity { tensor, row, window };      // the extent that shares an amax
 enum class Multiplier { direct, reciprocal, fast };  // fast is per_tensor's fast_math
 
 // Marks of a kernel's pointers, which the launch reads from the signature. Optional: null where the case has no such

@@ -4,16 +4,16 @@
 #include "reduce/row_col_amax.cuh"
 #include "scheduler/group_work_split.cuh"
 
-// A tensor's scratch starts at its part of the input. A line has at least this many elements, so neither maxima nor
-// tickets reach the next tensor's. An empty tensor has none. edges: whether extents need not be multiples of 128
+// A tensor's scratch starts in proportion to its place in the input. A line has at least this many elements, so maxima
+// and tickets of tensors do not overlap. An empty tensor has none. edges: whether extents need not be multiples of 128
 template <bool edges>
 constexpr int kShortestLine = edges ? 16 : 128;
 
 template <bool edges>
 struct GroupLines {
   u32* state;
-  i64 elements;            // of all tensors
-  int elements_of_ticket;  // a tensor has at least as many for each of its tickets
+  i64 elements;            // elements of all tensors
+  int elements_of_ticket;  // a tensor has at least this many elements per ticket
 
   __device__ LineAmax merge(float* amax, const GroupTensor& tensor, int ticket, int arrivals) const {
     u32* tickets = state + elements / kShortestLine<edges> + tensor.element / elements_of_ticket;
@@ -21,7 +21,7 @@ struct GroupLines {
   }
 };
 
-// A ticket is for at least 8 rows, or for at least kShortestLine columns; a line has at least kShortestLine elements.
+// A ticket serves at least 8 rows, or at least kShortestLine columns; a line has at least kShortestLine elements.
 template <bool edges>
 __device__ __forceinline__ GroupLines<edges> group_rows(u32* state, i64 elements) {
   return {state, elements, 8 * kShortestLine<edges>};
@@ -31,7 +31,7 @@ __device__ __forceinline__ GroupLines<edges> group_cols(u32* state, i64 elements
   return {state, elements, kShortestLine<edges> * kShortestLine<edges>};
 }
 
-// By a persistent grid; all threads call this once.
+// Run by a persistent grid. All threads call this once.
 template <Outputs outputs, bool rht, int sign_mask, bool edges>
 __device__ __forceinline__ void group_row_col_amax(
     const bf16* __restrict__ input, const GroupExtents& extents, const AmaxOutput& rowwise,
@@ -46,7 +46,7 @@ __device__ __forceinline__ void group_row_col_amax(
     const i64 elements = __ldg(extents.tensor_offsets + extents.num_tensors);
     const int strips = split.strips_of(tensor.cols), team = split.team_of(tensor.rows, tensor.cols);
     const int strip = int(item) % strips, number = int(item) / strips;
-    const int row_arrivals = tensor.rows == 0 ? 1 : strips;  // its ticket is the next tensor's
+    const int row_arrivals = tensor.rows == 0 ? 1 : strips;  // an empty tensor has no ticket of its own
     __syncthreads();
     row_col_amax<outputs, rht, sign_mask>(
         shared, input + tensor.element, tensor.rows, tensor.cols,

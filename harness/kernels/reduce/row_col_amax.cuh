@@ -17,7 +17,7 @@ struct RowColStrip {
   static constexpr int kWords = kLaneCols / 2;
   static constexpr int kWarpCols = 32 * kLaneCols;
   static constexpr int kCols = kWarps * kWarpCols;
-  static constexpr int kRows = rht ? kBlock : 8;  // of a chunk: a lane's loads in flight, and with rht a rotation
+  static constexpr int kRows = rht ? kBlock : 8;  // rows of a chunk: a lane's loads in flight; with rht, a rotation
   static constexpr int kHold = 512;               // rows held until all warps have theirs
 
   alignas(16) u16 rows[kHold][kWarps];  // bf16
@@ -55,8 +55,8 @@ struct AmaxOutput {
 
 // Merges the maxima of lines to which `arrivals` CTAs contribute.
 struct LineAmax {
-  float* amax;  // result of line 0
-  u32* maxima;  // of line 0; zero before and after
+  float* amax;  // the result for line 0
+  u32* maxima;  // the maximum of line 0; zero before and after
   u32* ticket;  // zero before and after
   u32 arrivals;
 
@@ -66,9 +66,9 @@ struct LineAmax {
     else
       atomicMax(maxima + line, __float_as_uint(value));
   }
-  // True in the last CTA, which is to take the results. One thread of each calls this when its maxima are added.
+  // True in the last CTA, which must take the results. One thread of each CTA calls this when its maxima are added.
   __device__ bool arrive() const { return arrivals != 1 && arrives_last(ticket, arrivals); }
-  // Moves the result of a line out; by the last CTA.
+  // Moves the result of a line out. Only the last CTA calls this.
   __device__ void take(int line) const { amax[line] = __uint_as_float(atomicExch(maxima + line, 0u)); }
 };
 

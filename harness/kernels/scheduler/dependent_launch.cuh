@@ -1,5 +1,5 @@
 // Programmatic dependent launch: a launch that a suite marks `early` may begin before the launch ahead of it has ended,
-// and itself waits before it touches what that one writes. Before sm_90 there is no such thing, and these do nothing.
+// and itself waits before it touches what that one writes. Before sm_90 these functions do nothing.
 #pragma once
 
 #include "numerics/types.cuh"
@@ -20,7 +20,7 @@ __device__ __forceinline__ void wait_for_launch_ahead() {
 #endif
 }
 
-// An amax that the launch ahead wrote, read behind wait_for_launch_ahead(). In asm, because the compiler may move an
+// Reads an amax that the launch ahead wrote, after wait_for_launch_ahead(). In asm, because the compiler may move an
 // ordinary load through a `const __restrict__` pointer above the wait.
 __device__ __forceinline__ float amax_of_launch_ahead(const float* amax) {
 #if __CUDA_ARCH__ >= 900
@@ -32,7 +32,7 @@ __device__ __forceinline__ float amax_of_launch_ahead(const float* amax) {
 #endif
 }
 
-// A word that the launch ahead wrote, in the same way
+// Reads a word that the launch ahead wrote, in the same way.
 __device__ __forceinline__ u32 word_of_launch_ahead(const u32* word) {
 #if __CUDA_ARCH__ >= 900
   u32 value;

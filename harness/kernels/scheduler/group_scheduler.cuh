@@ -142,7 +142,7 @@ __device__ __forceinline__ void for_each_work_item(const Group& group, Work work
   }
 }
 
-// What find_work_item computes of a tensor's offsets, besides that of its elements
+// The offsets of a tensor that find_work_item computes, besides the offset of its elements
 enum class Offsets {
   lines,    // row and col
   scales,   // rowwise_scale_inv and columnwise_scale_inv
@@ -153,7 +153,7 @@ enum class Offsets {
 struct WorkItem {
   int index;  // num_tensors or more if there is no such item
   GroupTensor tensor;
-  u32 item, items;  // items: of the whole group
+  u32 item, items;  // items: the number in the whole group
 };
 
 // One item, without a Group in shared memory. Only the first warp reads the extents: the others wait without issuing

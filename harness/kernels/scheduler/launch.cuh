@@ -7,7 +7,7 @@ enum class Schedule {
   persistent,  // blocks_per_sm CTAs on each SM, but no more than there are tiles
   resident,    // a CTA for each tile, all at once, so that they may wait for each other
   patches,     // a CTA for each tile if that gives each SM blocks_per_sm of them, else for each 128x128
-  by_flag,     // tiles or persistent, as the flag `schedule` of the case says
+  by_flag,     // tiles or persistent, by the case's flag `schedule`
 };
 
 struct Launch {

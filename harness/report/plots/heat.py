@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-STRONGEST = 2.5  # this ratio and one over it, and all beyond, have the full colour
+STRONGEST = 2.5  # ratios from this one up, and from its inverse down, have the full colour
 
 
 @dataclass(frozen=True)

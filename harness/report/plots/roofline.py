@@ -80,7 +80,7 @@ def _hover_text(record: Mapping[str, Any]) -> str:
 
 
 def _floor(header: Mapping[str, Any], x: Axis, y: Axis) -> Line | None:
-    # A launch that does next to nothing takes this long, so nothing can lie left of and above this line.
+    # An empty launch takes this long, so no point can lie left of and above this line.
     floor_us = (header.get("floors_us") or {}).get("graph")
     if not floor_us:
         return None

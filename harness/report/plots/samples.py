@@ -9,7 +9,7 @@ from harness.bench.statistics import summarize
 from harness.report.plots.axis import Axis, Tick
 
 WIDTH, ROW, BOTTOM, MARGIN = 340, 52, 32, 10
-FAR = 12.0  # quartile distances beyond which a sample would squeeze all others together, and is drawn at the edge
+FAR = 12.0  # interquartile ranges; a sample farther away is drawn at the edge, so that it does not squeeze the others
 
 
 @dataclass(frozen=True)

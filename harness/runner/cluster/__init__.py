@@ -1,1 +1,4 @@
-"""A suite run on the workers of a Dask cluster. Here are `loop` and `connection`, there are `worker` and `child`."""
+"""A suite run on the workers of a Dask cluster.
+
+This machine runs `loop` and `connection`, the workers run `worker` and `child`.
+"""

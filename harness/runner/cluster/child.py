@@ -26,12 +26,12 @@ from harness.suite.own_recipes import use_recipe_dir
 from harness.verify.expected import NUMPY_LARGEST
 from harness.verify.verify import verify
 
-IDLE = 60.0  # seconds after which a process that nobody asks anything gives its memory back
+IDLE = 60.0  # seconds; a process that gets no request for so long ends, to free its memory
 
 
 def main(words: list[str]) -> int:
     """Serve the pipe until it ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the run, which then closes the pipe
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C also reaches the run, which then closes the pipe
     pipe = Connection(int(words[0]))
     asked: queue.Queue[Work | Case] = queue.Queue()
     threading.Thread(target=_read, args=(pipe, asked), daemon=True).start()
@@ -55,7 +55,7 @@ def main(words: list[str]) -> int:
 
 
 def _read(pipe: Connection, asked: queue.Queue[Work | Case]) -> None:
-    """Read in a thread of its own, so that the process ends at once with the one above it, in a kernel too."""
+    """Read in a thread of its own, so that the process ends at once with its parent, even inside a kernel."""
     try:
         while True:
             asked.put(pipe.recv())

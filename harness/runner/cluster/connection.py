@@ -1,7 +1,7 @@
-"""This machine's side of a run on a cluster: it hands cases to Dask, the costliest first, and takes what comes back.
+"""This machine's side of a run on a cluster: it hands cases to Dask, the costliest first, and collects the answers.
 
-Dask runs a case again whose worker died, on another one if there is one. This side keeps one journal, in which a case
-stands once, because its first answer is taken and no other is asked for.
+If a worker dies, Dask runs its case again, on another worker if there is one. This side keeps the journal; a case is in
+it once, because only the first answer is taken.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
 
 CONNECTING = 10.0  # seconds
 PATIENCE = 300.0  # seconds without a single worker, after which the run ends; nannies start dead ones again
-RETRIES = 2  # times that Dask runs a case again whose process died
-GPU = "GPU"  # the resource of a worker with a GPU: how many cases it may run side by side
+RETRIES = 2  # times that Dask retries a case whose process died
+GPU = "GPU"  # Dask resource of a worker with a GPU: how many cases it may run side by side
 _LOOK = 5.0
 
 
 class Cluster:
-    """Workers that run cases. device: what stands for theirs in the journal's header"""
+    """Workers that run cases. device: stands for the workers' devices in the journal's header"""
 
     def __init__(self, address: str, work: Work, sealed: Seal):
-        """Connect, and look at each worker. sealed: the run's, without tensor files
+        """Connect, and inspect each worker. sealed: the run's seal, without tensor files
 
         Raises UsageError if a worker differs from this machine or from another worker, DeviceUnavailable if nothing
         answers at the address or no worker has the device.
@@ -80,7 +80,7 @@ class Cluster:
                 self._client.cancel(list(futures.values()))
 
     def result_of(self, case: Case) -> Result:
-        """The result of a case that is answered. Raises the error that it raised where it ran."""
+        """The result of an answered case. Raises the error that the case raised on its worker."""
         answer = self._answers.pop(case.id)
         if isinstance(answer, Died):
             return Result.from_record(isolation.died(case, f"{answer}, {RETRIES + 1} times", self.device))
@@ -145,7 +145,7 @@ class Cluster:
 
 
 def connect(option: argparse.Namespace, selection: Selection) -> Cluster:
-    """The cluster that a command line names. Raises UsageError, DeviceUnavailable."""
+    """Connect to the cluster that a command line names. Raises UsageError, DeviceUnavailable."""
     sealed = sealed_here(selection.paths)
     folders = tuple(sorted(set(RECIPE_DIRS.values())))
     tensors = seal.tensors(selection.by_id.values())
@@ -154,7 +154,7 @@ def connect(option: argparse.Namespace, selection: Selection) -> Cluster:
 
 
 class _Gpu(DescribedGpu):
-    """GPUs of other machines. identity: what they all have; memory: of the smallest, in bytes"""
+    """GPUs of other machines. identity: the facts that they share; memory: the smallest GPU's, in bytes"""
 
     def __init__(self, identity: dict[str, str], memory: int):
         super().__init__(memory)
@@ -187,7 +187,7 @@ def _connect(address: str) -> Client:
         from distributed import Client
     except ImportError:
         raise UsageError("--cluster needs the package distributed; `pip install 'nvfp4-harness[cluster]'`") from None
-    if not re.search(r":\d{1,5}$", address, re.ASCII):  # a Client that cannot read it fails again when it is deleted
+    if not re.search(r":\d{1,5}$", address, re.ASCII):  # else Client fails, and again when deleted
         raise UsageError(f"--cluster '{address}' is no address; one has a port, as in tcp://127.0.0.1:8786")
     try:
         return Client(address, timeout=CONNECTING, set_as_default=False, name="nvfp4-harness")
@@ -198,7 +198,7 @@ def _connect(address: str) -> Client:
 
 
 def _answer_of(future: Future, address: str) -> Answer | Died:
-    """What Dask has of a case. Raises DeviceUnavailable if it lost it."""
+    """Dask's answer for a case. Raises DeviceUnavailable if Dask lost it."""
     if future.status == "cancelled":
         raise _given_up(address)
     error = future.exception()

@@ -1,4 +1,4 @@
-"""pytest's loop over the items of a run on a cluster: in the order in which cases are done."""
+"""pytest's loop over the items of a run on a cluster, in the order in which cases finish."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def loop(session: pytest.Session, process: Process) -> None:
     """Report each case when it is answered, and run tests in Python here."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if reporter is not None:
-        reporter.showfspath = False  # a line for each change of suite would be one for each case
+        reporter.showfspath = False  # suites finish mixed: nearly every case would print its path
     cases = {item.case.id: item for item in session.items if isinstance(item, CaseItem)}
     for item in session.items:
         if not isinstance(item, CaseItem) or item.case.id in process.done:

@@ -1,4 +1,4 @@
-"""What travels between a run and the workers of a cluster."""
+"""The messages between a run and the workers of a cluster."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from harness.records.seal import Seal, seal
 
 @dataclass(frozen=True)
 class Work:
-    """What all cases of a run have in common.
+    """The settings that all cases of a run share.
 
     device, case_timeout: as on the command line, the second in seconds; recipe_dirs: absolute
     suites: their files; state: `state_of` the run's seal; tensors: digest of each tensor file that a case reads
@@ -30,7 +30,10 @@ class Work:
 
 @dataclass(frozen=True)
 class Ready:
-    """A worker that could run cases. memory: of its GPU in bytes, 0 without one; sealed: without tensor files"""
+    """A worker's answer that it can run cases.
+
+    memory: its GPU's in bytes, 0 without one; sealed: without tensor files
+    """
 
     host: str
     identity: dict[str, str]
@@ -40,7 +43,7 @@ class Ready:
 
 @dataclass(frozen=True)
 class Answer:
-    """The record of a case, or the error that it raised. kind: the error's class; ends: the process does"""
+    """The record of a case, or the error that it raised. kind: the error's class; ends: whether the process ends"""
 
     record: Record | None = None
     kind: str = ""
@@ -50,22 +53,22 @@ class Answer:
 
     @classmethod
     def of(cls, error: HarnessError) -> Answer:
-        """The answer that raises this error on the other machine."""
+        """The answer that makes the other machine raise this error."""
         return cls(kind=type(error).__name__, sentence=str(error))
 
     def taken(self) -> Record:
-        """The record. Raises the error: of its class, or of the class above it that takes one sentence."""
+        """Return the record, or raise the error, in its class or the nearest base class that takes one sentence."""
         if self.record is not None:
             return self.record
         raise error_of(self.kind, f"{self.sentence} (on {self.host})")
 
 
 class Died(Exception):
-    """The process of a case ended and left no record; Dask runs the case again."""
+    """Raised if the process of a case ended without a record, so that Dask runs the case again."""
 
 
 def error_of(kind: str, sentence: str) -> HarnessError:
-    """An error of a class that was named, with a sentence."""
+    """Make an error with this sentence, of the class with this name."""
     found = getattr(errors, kind, None)
     if not (isinstance(found, type) and issubclass(found, HarnessError)):
         return CaseError(sentence)
@@ -75,10 +78,10 @@ def error_of(kind: str, sentence: str) -> HarnessError:
 
 
 def sealed_here(suites: tuple[Path, ...]) -> Seal:
-    """What verdicts depend on, tensor files aside, which each case that reads one asks for itself."""
+    """The digests that verdicts depend on, without tensor files, which each case checks when it reads one."""
     return seal((), suites)
 
 
 def state_of(sealed: Seal) -> str:
-    """One digest of many."""
+    """Combine many digests into one."""
     return hashlib.sha256("\n".join(f"{name} {digest}" for name, digest in sorted(sealed.items())).encode()).hexdigest()

@@ -1,6 +1,5 @@
-"""What a worker of a Dask cluster is asked to do. Cases run in a process below it, because one may take it down.
-
-Each thread of a worker has such a process, and keeps it, with what it compiled and decoded, from case to case.
+"""The functions that a worker of a Dask cluster runs. Cases run in a child process, because a case may kill its
+process. Each thread of a worker keeps its child, with everything it has compiled and decoded, from case to case.
 """
 
 from __future__ import annotations
@@ -17,17 +16,17 @@ from multiprocessing.connection import Connection, Pipe
 from harness.contract.case import Case
 from harness.runner.cluster.work import Answer, Died, Ready, Work, state_of
 
-_ENDING = 10.0  # seconds that a process may take to be gone
+_ENDING = 10.0  # seconds that a killed process may take to end
 _OWN = threading.local()
 
 
 def look(work: Work) -> Ready | Answer:
-    """What this worker runs cases on, or why it cannot."""
+    """The device that this worker runs cases on, or why it cannot run any."""
     return _child(work).ready
 
 
 def run_case(work: Work, case: Case) -> Answer:
-    """Run a case. Raises Died if its process ends without a word, so that Dask has it run again, perhaps elsewhere."""
+    """Run a case. Raises Died if its process ends without an answer, so that Dask runs it again, perhaps elsewhere."""
     child = _child(work)
     if isinstance(child.ready, Answer):
         return replace(child.ready, host=child.host)
@@ -40,7 +39,7 @@ def run_case(work: Work, case: Case) -> Answer:
 
 
 def _child(work: Work) -> _Child:
-    """The process of this thread, a new one if there is none for this run."""
+    """This thread's child process; a new one if it has none for this run."""
     child: _Child | None = getattr(_OWN, "child", None)
     if child is None or child.work != work or not child.alive():
         if child is not None:
@@ -50,7 +49,7 @@ def _child(work: Work) -> _Child:
 
 
 class _Child:
-    """A process that runs cases one after the other. ready: what it said at its start"""
+    """A process that runs cases one after the other. ready: its first message"""
 
     def __init__(self, work: Work):
         self.work = work
@@ -77,7 +76,7 @@ class _Child:
         return replace(answer, host=self.host)
 
     def end(self) -> None:
-        """End the process; one that is in a kernel, too."""
+        """End the process, even inside a kernel."""
         self._pipe.close()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_ENDING)

@@ -1,4 +1,4 @@
-"""One subject on one case: its bytes beside those of the oracles, and a word for what separates them."""
+"""One subject on one case: its bytes compared with the oracles', and a word for the difference."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ POISON = 0x5A
 ORDERS = {Convention.SCALE_ORDER, Convention.DIVIDER_ORDER, Convention.ERROR_ORDER, Convention.ROTATION_ORDER}
 HEADER = "cuda_fp4"
 ON_CPU = ("fouroversix_pytorch", "torchao", HEADER)
-TARGETS = ("compute_90a", "compute_100a")  # the header converts in software, and by the chip's instructions
+TARGETS = ("compute_90a", "compute_100a")  # the header converts in software, then by instructions
 
 
 class Kind(StrEnum):
@@ -47,7 +47,7 @@ class Kind(StrEnum):
 class Answer:
     """reasons: the conventions with counts, the first difference of a bug, or why the case is not offered
 
-    cause: of a bug, the defect without which nothing is unexplained, and what is then left; empty if none is known
+    cause: for a bug, the known defect whose mending explains everything, and the word for what is left; else empty
     """
 
     subject: str
@@ -58,7 +58,10 @@ class Answer:
 
 
 def answers(subject: Subject, cases: Iterable[Case]) -> Iterator[Answer]:
-    """The answer to every case; not offered if the subject raises. Raises CaseError where the oracles disagree."""
+    """Yield the answer to every case; it is "not offered" if the subject raises.
+
+    Raises CaseError where the oracles disagree.
+    """
     absent = subject.absent()
     for case in cases:
         reason = absent or subject.refuses(case)
@@ -66,7 +69,7 @@ def answers(subject: Subject, cases: Iterable[Case]) -> Iterator[Answer]:
 
 
 def _answer(subject: Subject, case: Case) -> Answer:
-    expected = expect_on(case, make_inputs(case))  # few different values are no matter here
+    expected = expect_on(case, make_inputs(case))  # fields with few different values are fine here
     if expected.disagreement:
         raise CaseError(f"{case.id}: {expected.disagreement}")
     try:
@@ -84,7 +87,7 @@ def _answer(subject: Subject, case: Case) -> Answer:
 
 
 def _cause(subject: Subject, case: Case, expected: Expected) -> str:
-    """The first known defect whose mending leaves no byte unexplained, with the word for what is left."""
+    """The first known defect whose mending leaves no byte unexplained, with the word for the remaining difference."""
     for defect, mend in subject.mends.items():
         with mend():
             kind, reasons = judged(case, expected, _written(subject, case, expected), subject.conventions)
@@ -101,9 +104,9 @@ def _written(subject: Subject, case: Case, expected: Expected) -> dict[str, np.n
     for array in written.values():
         array.reshape(-1).view(np.uint8)[...] = POISON
     quantize = emulated if subject.name == HEADER else subject.quantize
-    torch.manual_seed(0)  # whoever draws random bits draws the same ones each time
+    torch.manual_seed(0)  # so that a subject draws the same random bits each time
     with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
-        warnings.simplefilter("ignore")  # those of others are not ours to fail for
+        warnings.simplefilter("ignore")  # a subject's warnings must not become errors
         quantize(case, expected.inputs, written)
     return written
 
@@ -114,13 +117,13 @@ def _unexplained(subject: Subject, case: Case, expected: Expected) -> str | None
 
 
 def judged(case: Case, expected: Expected, written: Arrays, declared: Collection[str]) -> tuple[Kind, tuple[str, ...]]:
-    """The word for written bytes, and its reasons. declared: the conventions that the subject names"""
+    """The word for written bytes, and its reasons. declared: the subject's declared conventions"""
     lines = conventions.explain(case, expected.inputs, expected.values, written, frozenset(declared))
     return (Kind.BUG, (first_difference(expected, written),)) if lines is None else named(lines)
 
 
 def named(lines: Collection[str]) -> tuple[Kind, tuple[str, ...]]:
-    """The word for conventions, each with its counts behind a colon."""
+    """The word for a set of conventions, each given with its counts behind a colon."""
     names = {line.partition(":")[0] for line in lines}
     kind = Kind.EQUAL if not names else Kind.ORDER if names <= ORDERS else Kind.CONVENTION
     return kind, tuple(lines)
@@ -142,7 +145,7 @@ def _header_kernel(target: str) -> Module:
 
 
 def emulated(case: Case, inputs: Arrays, outputs: Arrays) -> None:
-    """The kernel on cuda_fp4.h, on the emulator. Raises CaseError if its two ways to convert do not agree."""
+    """Run the kernel on cuda_fp4.h on the emulator. Raises CaseError if its two ways to convert disagree."""
     names = ("input", "rowwise_amax", "rowwise_data", "rowwise_scale_inv")
     found = []
     for target in TARGETS:

@@ -15,7 +15,7 @@ from harness.verify.expected import expect
 
 
 def answers(card: Card, cases: Iterable[Case]) -> Iterator[Answer]:
-    """The answer to every case; what the emulator finds wrong is a bug. Raises UsageError for a wrong card."""
+    """Yield the answer to every case; an error that the emulator finds is a bug. Raises UsageError for a wrong card."""
     cases, device = list(cases), with_card(EmulatorDevice(), card)
     card.check(case for case in cases if not card.refuses(case))
     for case in cases:

@@ -1,4 +1,4 @@
-"""The cases that subjects are asked: those of the vectors, and the flags that others have on every input."""
+"""The cases for subjects: the vectors' cases, and the flags that public implementations offer on every input."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from harness.errors import ContractError, UsageError
 from harness.suite.suite import Suite
 from harness.vectors.selection import candidates, choose, plain
 
-# What public quantizers offer, beside the defaults.
+# Flags that public quantizers offer besides the defaults.
 OFFERED = {
     "per_tensor": (
         "outputs=rowwise,stage=encode", "block=block_16x16", "rounding=sr", "scale_layout=swizzled", "dtype=fp32",
@@ -18,7 +18,7 @@ OFFERED = {
     "four_over_six": ("outputs=rowwise", "error=mse", "block=block_16x16"),
 }  # fmt: skip
 
-# What kernels of frameworks take, which are given the amaxes and read whole tiles of 32x32.
+# Flags for kernels of frameworks, which are given the amaxes and read whole tiles of 32x32.
 GIVEN_AMAXES = {
     "per_tensor": ("stage=encode", "block=block_16x16,stage=encode", "fast_math=true,stage=encode"),
     "row_scaled": ("stage=encode",),
@@ -27,7 +27,7 @@ TILED = "64x96"
 
 
 def cases(suites: Iterable[Suite]) -> list[Case]:
-    """Without those of 0 elements, small ones first within a recipe."""
+    """All cases with elements, small ones first within a recipe."""
     found: dict[str, Case] = {}
     for suite in suites:
         offered = (*_offered(suite, OFFERED), *_offered(suite, GIVEN_AMAXES, TILED))
@@ -37,10 +37,10 @@ def cases(suites: Iterable[Suite]) -> list[Case]:
 
 
 def _offered(suite: Suite, offered: Mapping[str, Sequence[str]], shape: str = "") -> list[Case]:
-    """The variants that a subject offers, on every input of the plain recipe. shape: in place of the plain one's"""
+    """The variants that subjects offer, on every input of the plain recipe. shape: replaces the plain case's"""
     made = []
     for variant in offered.get(suite.recipe, ()):
         for case in plain(suite, candidates(suite)):
-            with suppress(UsageError, ContractError):  # an input that these flags do not take, or that is too small
+            with suppress(UsageError, ContractError):  # these flags do not take the input, or it is too small
                 made.append(suite.find(f"{suite.recipe}/{variant}/{shape or case.shape}/{case.input}/eager"))
     return made

@@ -1,4 +1,4 @@
-"""What a GPU gave: the verdicts of the committed tables of peers."""
+"""Results on a GPU: the verdicts in the committed tables of peers."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from harness.studies.peers.peer_bench import OURS
 from harness.studies.peers.tables import FILE
 from harness.verdict import Verdict
 
-NOT_MEASURED = "NOT_MEASURED"  # a contest that was not begun
+NOT_MEASURED = "NOT_MEASURED"  # the contest was not started
 TABLES = ROOT / "results" / "tables"
 
 
 @dataclass(frozen=True)
 class Given:
-    """What one subject gave for one case on a GPU. case: the id without the mode"""
+    """One subject's result for one case on a GPU. case: the id without the mode"""
 
     subject: str
     case: str

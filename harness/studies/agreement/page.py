@@ -40,7 +40,7 @@ in this tree; [vendors.md](vendors.md) names the commits that it was compiled fr
 
 
 def page(command: str, labels: Mapping[str, str], found: Sequence[Answer], on_gpu: Iterable[OnGpu]) -> str:
-    """labels: what each subject is, with versions, by its name"""
+    """The page in Markdown. labels: by subject, its label with versions"""
     offered = _offered(found)
     subjects = "The subjects: " + "; ".join(labels.values()) + "."
     parts = [HEAD.format(command=command, none=NONE, subjects=subjects)]
@@ -79,7 +79,7 @@ def _flags(answer: Answer) -> list[str]:
 def matrix(
     found: Iterable[Answer], subjects: Iterable[str], rows_of: Callable[[Answer], list[str]], name: str
 ) -> pd.DataFrame:
-    """A row for each recipe and what `rows_of` says of a case, a column for each subject."""
+    """A row for each recipe and each label that `rows_of` gives to a case, and a column for each subject."""
     cells: dict[tuple[str, str], dict[str, Counter[Kind]]] = {}
     for answer in found:
         for row in rows_of(answer):
@@ -95,7 +95,7 @@ def matrix(
 
 
 def counted(kinds: Mapping[Kind, int]) -> str:
-    """`bug 1, equal 3`, the worst first."""
+    """Text such as `bug 1, equal 3`, the worst kind first."""
     worst = (Kind.BUG, Kind.CONVENTION, Kind.ORDER, Kind.EQUAL, Kind.NOT_OFFERED)
     return ", ".join(f"{kind} {kinds[kind]}" for kind in worst if kinds.get(kind)) or NONE
 

@@ -13,10 +13,10 @@ from harness.oracles import layout
 from harness.subjects.audit.differing import Arrays, differing
 from harness.verify.expected import Expected, expect_on, oracle_of
 
-MOST = 64  # blocks of a case that are tried
+MOST = 64  # at most this many blocks of a case are tried
 SHAPE = (32, 16)
 
-# What a subject writes for a case and inputs, with what is expected; None where both are the same or explained.
+# A subject's and the expected bytes for a case and inputs; None if they are equal or explained.
 Unexplained = Callable[[Case, Expected], str | None]
 
 
@@ -35,7 +35,7 @@ def smallest(case: Case, expected: Expected, written: Arrays, unexplained: Unexp
 
 
 def _blocks(case: Case, expected: Expected, written: Arrays) -> Iterator[tuple[layout.Direction, np.ndarray, float]]:
-    """The blocks that differ: direction, 16 values, and the amax of their tensor."""
+    """The differing blocks: direction, 16 values, and the amax of their tensor."""
     for direction in layout.DIRECTIONS.values():
         name = direction.name
         if f"{name}_data" not in expected.fields or case.flags.get("rht"):

@@ -32,13 +32,13 @@ class Table(BaseModel):
         return self
 
     def files_of(self, gpu: str) -> dict[str, str]:
-        """Path below `results/` → what the commands leave in the table's folder, on this GPU."""
+        """Path below `results/` → the file that the commands leave in the table's folder, for this GPU."""
         return {target.format(gpu=gpu): source.format(gpu=gpu) for target, source in self.files.items()}
 
 
 @cache
 def load() -> tuple[dict[str, Table], dict[str, str]]:
-    """The tables by name, in the order in which they are made; and why other files are written by hand."""
+    """The tables by name, in the order in which they are made; and the reasons for files that are written by hand."""
     entries = dict(read(PATH, PATH.name).data)
     by_hand = entries.pop(BY_HAND)
     tables = {name: Table.model_validate(entry) for name, entry in entries.items()}

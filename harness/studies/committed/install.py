@@ -16,14 +16,14 @@ from harness.studies.committed.state import state
 def install(making: Making, results: Path = RESULTS) -> list[Path]:
     """Put all tables into `results/`, and `tables.json`, which names their state and the digest of every file.
 
-    Raises UsageError, before anything is written, if a table is left, or a file of one is not there as it was made.
+    Raises UsageError, before anything is written, if a table is missing or a file of one was changed or lost.
     """
     if making.left:
         raise UsageError(f"{', '.join(making.left)}: not made yet, and tables of two states are not mixed")
     if state() != making.state:
         raise UsageError("the sources changed since the tables were made; begin anew in another --into")
     _require_whole(making, results)
-    # If this is interrupted from here on, files of two states are left, and no tables.json that calls them one.
+    # An interrupt from here on leaves files of two states, but no tables.json that claims they are one.
     with storage(results / FILE):
         (results / FILE).unlink(missing_ok=True)
     written, put = [], Making(results, making.state, making.commit, making.gpu)
@@ -45,7 +45,7 @@ def _require_whole(making: Making, results: Path) -> None:
     tables, found = load()[0], making.altered(among_parts=True)
     if not found:
         return
-    # What was cut out of a run is cut out of its next.
+    # Tables that were cut out of a run are made again with it.
     again = [name for name in tables if name in found or tables[name].part_of in found]
     raise UsageError(
         f"{'; '.join(why for each in found.values() for why in each)}; nothing was put into {shown(results)}. Delete "
@@ -55,9 +55,9 @@ def _require_whole(making: Making, results: Path) -> None:
 
 
 def _moved(page: bytes, there: Path, put: Path) -> bytes:
-    """A page whose command wrote into its folder among the parts: the command makes it as well where it is put.
+    """Change a page's own command line to write to the page's place in `results/` instead of the folder of parts.
 
-    What lies below the folder stays there, so a command that reads it is the one that was run.
+    Paths below the folder stay unchanged, so that a command that reads them is the one that was run.
     """
     folder = re.escape(str(in_workdir(there)))
     text = page.decode("utf-8", "surrogateescape")

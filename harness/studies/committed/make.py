@@ -1,7 +1,7 @@
 """Make a committed table of one state, as a part in a folder of its own.
 
-A folder holds parts of one state alone, and of one kind of GPU. What was begun and cut off by the time limit goes on
-where its command can, and else begins anew. Several processes may make tables in one folder.
+A folder holds parts of one state and one kind of GPU. A part that the time limit cut off is resumed if its command can,
+and otherwise starts anew. Several processes may make tables in one folder.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from harness.studies.committed.parts import Making, digest, held
 from harness.studies.committed.state import state
 from harness.suite.ending import end_with_parent
 
-LEAST = 20.0  # seconds; nothing is begun in less
-LAST = 30.0  # seconds that a command has to end after it was interrupted
-_GO_ON = {"bench": "journal.jsonl", "verify": "journal.jsonl"}  # commands that take --resume, and by which file
+LEAST = 20.0  # seconds; with less time nothing is started
+LAST = 30.0  # seconds that an interrupted command has to end
+_GO_ON = {"bench": "journal.jsonl", "verify": "journal.jsonl"}  # commands to --resume if this file exists
 
 
 def make(making: Making, name: str, seconds: float) -> Exit | None:
-    """Make one table, in at most so many seconds. How its commands ended; None if the time was too short for them.
+    """Make one table within a time limit in seconds. Returns how its commands ended; None if the time was too short.
 
-    Nothing is done if another process has made it meanwhile. Raises UsageError if one is making it now, if the sources
-    changed meanwhile, or if a file is missing that the commands should leave.
+    Does nothing if another process has made it meanwhile. Raises UsageError if another process is making it, if the
+    sources changed, or if the commands did not leave a file that they should.
     """
     busy = f"{name} is being made in {making.folder} by another process; wait until it ends, or make others with --only"
     with held(making.folder / name, busy):
@@ -68,7 +68,7 @@ def _make(making: Making, name: str, seconds: float) -> Exit | None:
 
 
 def _cut(run: Path, table: Table, out: Path, name: str) -> None:
-    """The cases of some recipes out of a run, as a table of their own."""
+    """Cut the cases of some recipes out of a run, as a table of their own."""
     header, records = read_bench(run / "run" / BENCH)
     shown_here = [record for record in records if record["recipe"] in table.recipes]
     if not shown_here:
@@ -79,13 +79,13 @@ def _cut(run: Path, table: Table, out: Path, name: str) -> None:
 
 
 def goes_on(table: Table) -> bool:
-    """Whether the table's first command can go on where it was cut off."""
+    """Whether the table's first command can be resumed where it was cut off."""
     first = shlex.split(table.commands[0])
     return first[0] in _GO_ON or "--journal" in first
 
 
 def _put_aside(out: Path, table: Table) -> None:
-    """Move what a command left that was cut off and cannot go on, so that nothing measured is lost."""
+    """Move aside the files of a cut-off command that cannot be resumed, so that nothing measured is lost."""
     if out.exists() and not goes_on(table):
         number = 1
         while (aside := out.with_name(f"{out.name}.cut-{number}")).exists():
@@ -94,13 +94,13 @@ def _put_aside(out: Path, table: Table) -> None:
 
 
 def _words(command: str, out: Path, gpu: str) -> list[str]:
-    # The commands run in the checkout, wherever this one was called.
+    # The commands run in the checkout, from whatever folder this one was called.
     places = {"out": in_workdir(out), "parts": in_workdir(out.parent), "gpu": gpu}
     words = [word.format(**places) for word in shlex.split(command)]
     if words[0] in _GO_ON:
         run, file = ROOT / words[words.index("--run-dir") + 1], _GO_ON[words[0]]
         of_several_gpus = any(run.glob(f"gpu*/{file}"))
-        if of_several_gpus:  # what was merged of them before a later command was cut off is merged again
+        if of_several_gpus:  # the GPUs' shards are merged again, because a later command may have been cut off
             (run / file).unlink(missing_ok=True)
         if of_several_gpus or (run / file).exists():
             words.append("--resume")
@@ -108,7 +108,7 @@ def _words(command: str, out: Path, gpu: str) -> list[str]:
 
 
 def _run(words: list[str], out: Path, seconds: float) -> Exit | None:
-    """Run a command of the harness; None if it was cut off when its time was over. What it says goes to `log`."""
+    """Run a command of the harness, with its output in `log`; None if the time limit cut it off."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(PACKAGE.parent), *filter(None, sys.path)])}
     with (out / "log").open("ab") as log:
         log.write(f"$ harness {shlex.join(words)}\n".encode())
@@ -129,7 +129,7 @@ def _run(words: list[str], out: Path, seconds: float) -> Exit | None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Interrupt a command, and kill it with all that it started if it does not end by that."""
+    """Interrupt a command; if it does not end, kill it and all processes that it started."""
     process.send_signal(signal.SIGINT)
     with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
         process.wait(LAST)

@@ -1,6 +1,6 @@
-"""A folder of tables: what its `tables.json` says, also while several processes write it, and whether that still holds.
+"""A folder of tables: read and write its `tables.json`, even from several processes, and check files against it.
 
-`results/` is such a folder as well, whose files lie where the catalogue puts them.
+`results/` is such a folder, too, with its files where the catalogue puts them.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ FILE = "tables.json"
 
 @dataclass
 class Making:
-    """What a folder holds.
+    """The content of a folder.
 
     state, commit: of the sources; gpu: folder name of the GPU, empty until one is there
-    made: by name of a table, when it was whole, in how many seconds, and the digests of its files by their path below
-        the folder; tables of before there were digests have none
+    made: by table, when it was complete, in how many seconds, and its files' digests by path below the folder; older
+    tables have no digests
     """
 
     folder: Path
@@ -43,14 +43,17 @@ class Making:
         return [name for name in load()[0] if name not in self.made]
 
     def save(self, made: Mapping[str, dict[str, Any]] | None = None) -> None:
-        """Write `tables.json`, with these tables and all that other processes wrote into it since."""
+        """Write `tables.json` with these tables and the ones that other processes have added."""
         with held(self.folder / FILE):
             self.take()
             self.made |= made or {}
             write_text(self.folder / FILE, self.text())
 
     def take(self) -> None:
-        """Know what other processes have made. Raises UsageError if they began anew, of another state or GPU."""
+        """Take over the tables that other processes have made.
+
+        Raises UsageError if they started again with another state or GPU.
+        """
         there = read(self.folder)
         if there is None:
             return
@@ -68,7 +71,7 @@ class Making:
         return json.dumps(about, indent=1) + "\n"
 
     def altered(self, among_parts: bool) -> dict[str, list[str]]:
-        """By name of a table, what is wrong with its files; a table whose files are as they were made is not there.
+        """By table, what is wrong with its files; tables with unchanged files are left out.
 
         among_parts: whether each table's files are in a folder of its own, or where the catalogue puts them
         """
@@ -83,7 +86,7 @@ class Making:
 
 
 def begin(folder: Path) -> Making:
-    """What the folder holds, or a new making in it. Raises UsageError if it is of another state than this tree."""
+    """The folder's content, or a new one. Raises UsageError if it is of another state than this tree."""
     here, found = state(), read(folder)
     if found is None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -97,7 +100,7 @@ def begin(folder: Path) -> Making:
 
 
 def read(folder: Path) -> Making | None:
-    """What `tables.json` of a folder says, None without one. Raises UsageError if it is damaged."""
+    """The content of a folder's `tables.json`, None without one. Raises UsageError if it is damaged."""
     path = folder / FILE
     if not path.exists():
         return None
@@ -122,7 +125,7 @@ def read(folder: Path) -> Making | None:
 
 @contextmanager
 def held(path: Path, refusal: str = "") -> Iterator[None]:
-    """Hold the lock beside a path, and wait for it. With a refusal, raise that as a UsageError instead of waiting."""
+    """Hold the lock beside a path, waiting for it; with `refusal`, raise that as a UsageError instead of waiting."""
     lock = path.with_name(f"{path.name}.lock")
     with storage(lock):
         lock.parent.mkdir(parents=True, exist_ok=True)
@@ -133,7 +136,7 @@ def held(path: Path, refusal: str = "") -> Iterator[None]:
         except BlockingIOError:
             raise UsageError(refusal) from None
         except OSError:
-            pass  # a file system without locks
+            pass  # the file system has no locks
         yield
 
 

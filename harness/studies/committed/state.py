@@ -9,15 +9,15 @@ from pathlib import Path
 from harness.files import ROOT
 from harness.studies.docs.pages import without_rendered
 
-_MADE = {"results", "build"}  # what commands write, not what they are made of
+_MADE = {"results", "build"}  # output of commands, not a source of tables
 _CACHES = {"__pycache__"}
-_HIDDEN = {".ci", ".github", ".gitlab-ci.yml"}  # the hidden names of the root that are sources
+_HIDDEN = {".ci", ".github", ".gitlab-ci.yml"}  # hidden files in the root that are sources
 
 
 def state(root: Path = ROOT) -> str:
-    """A digest of every file of a checkout but `results/`, with the figures cut out that pages render from there.
+    """A digest of every file of a checkout except `results/`, without the figures that pages render from there.
 
-    It needs no git, so that a copy of a checkout on another machine has the digest of the checkout.
+    It does not need git, so a copy of a checkout on another machine has the same digest.
     """
     digest = hashlib.sha256()
     for path in sources(root):

@@ -1,4 +1,4 @@
-"""The figures that README and docs show, each of one run: its sentence, its table, and the file it is from."""
+"""The figures in README and docs, each from one run: its sentence, its table, and its source file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from harness.studies.docs.measured import (
 )
 
 _LARGEST = "32768x8192/normal"
-# what is shown, recipe and flags
+# label → recipe and flags
 _BESIDE_PEERS = (
     ("rowwise, given the amax", "per_tensor/outputs=rowwise,stage=encode"),
     ("rows and columns, given the amax", "per_tensor/stage=encode"),
@@ -61,7 +61,7 @@ def eager(root: str) -> str:
 
 
 def targets(root: str) -> str:
-    """What each kernel must reach, and reaches."""
+    """Each kernel's target and result."""
     run, wanted = times("roofline"), load()
     found = list(reached(wanted, run.header, run.records))
     rows = [
@@ -184,7 +184,7 @@ def agreement(root: str) -> str:
 
 
 def vendors(root: str) -> str:
-    """What a run of somebody else's kernel printed, before and after a mend, as the committed page has it."""
+    """The output of a run of another project's kernel, before and after a fix, from the committed page."""
     page = RESULTS / "vendors.md"
     found = re.search(r"^## On a screen\n.*?^(```screen\n.*?^```)", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
     if not found:

@@ -1,7 +1,6 @@
-"""A folder in which the pages' `pip install` installs this checkout, offline, into an environment of its own.
+"""A folder in which the pages' `pip install` installs this checkout, offline, into a new environment.
 
-Every other package is taken from the environment that runs: a page says how the harness is installed, and the test of
-it must not ask an index.
+All other packages come from the running environment, because the test of a page must not ask a package index.
 """
 
 from __future__ import annotations
@@ -18,10 +17,13 @@ CHECKOUT = "nvfp4-harness"
 
 
 class FromNothing(Session):
-    """An empty folder but for the checkout. The environment `venv` is used from when a block has made it."""
+    """A session in an empty folder with the checkout.
+
+    Once a block has made the environment `venv`, later blocks use it.
+    """
 
     def __init__(self, folder: Path):
-        # Without a GPU, so that it prints the same everywhere.
+        # The GPU is hidden, so that blocks print the same everywhere.
         offline = {
             "CUDA_VISIBLE_DEVICES": "-1",
             "PIP_NO_INDEX": "1",
@@ -53,7 +55,7 @@ def _copy(folder: Path) -> None:
 
 
 def _link_packages(environment: Path) -> None:
-    """Links, because CUDA's libraries are searched for in an environment's own folder."""
+    """Link installed packages into the environment, because CUDA's libraries are searched for in its own folder."""
     (packages,) = (environment / "lib").glob("python*/site-packages")
     for folder in (Path(path) for path in sys.path if path.endswith(("site-packages", "dist-packages"))):
         for path in folder.iterdir():

@@ -1,4 +1,4 @@
-"""The links of a page in Markdown: where each leads, and those that lead nowhere."""
+"""The links of a Markdown page: their targets, and which ones are broken."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _ELSEWHERE = re.compile(r"[a-z][a-z+.-]*:")
 
 
 def anchors(text: str) -> set[str]:
-    """The names of a page's headings, as a repository's page and the site make them."""
+    """The anchors of a page's headings, as both the repository host and the site generate them."""
     titles = _HEADING.findall(re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL))
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 def links(page: Path, text: str) -> Iterator[tuple[Path, str]]:
-    """The file that each link leads to, and the heading in it or ""; links to other hosts aside."""
+    """The file that each link leads to, and the heading in it or ""; without links to other hosts."""
     for match in _LINK.finditer(_FENCE.sub("", text)):
         if not _ELSEWHERE.match(match["target"]):
             yield place(page, match["target"])
@@ -37,7 +37,7 @@ def place(page: Path, target: str) -> tuple[Path, str]:
 
 
 def relinked(text: str, new: Callable[[str], str]) -> str:
-    """The text with another target for each link that leads to no other host. new: the target → what stands there"""
+    """The text with each link that stays on this host rewritten. new: target → text of the link"""
     kept = {match.span() for match in _FENCE.finditer(text)}
 
     def link(match: re.Match[str]) -> str:

@@ -67,14 +67,14 @@ peers = cache(Peers)
 
 
 def conditions(header: Mapping[str, Any]) -> str:
-    """GPU, commit, day and copy rate of a run, in one clause."""
+    """GPU, commit, day and copy rate of a run, as one clause."""
     rates = " and ".join(f"{entry['gbps']:,.0f}" for entry in header["roofline"])
     gpu = f"one {header['machine']['gpu']}, driver {header['machine']['driver']}, NVRTC {header['machine']['nvrtc']}"
     return f"{gpu}, commit {header['commit'][:7]}, {header['date'][:10]}, a device copy at {rates} GB/s in the same run"
 
 
 def us(value: float) -> str:
-    """Three digits, or all before the point."""
+    """Microseconds with three digits, or with all digits before the point."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
 
 
@@ -85,7 +85,7 @@ def table(columns: list[str], rows: list[list[str]]) -> str:
 
 
 def sentence(path: Path, beginning: str) -> str:
-    """The sentence of a committed page that begins so, as Markdown. Raises UsageError if it is gone."""
+    """The sentence of a committed page with this beginning, as Markdown. Raises UsageError if it is gone."""
     text = " ".join(path.read_text(encoding="utf-8").split())
     start = text.find(beginning)
     end = text.find(". ", start)

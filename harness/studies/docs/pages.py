@@ -1,6 +1,6 @@
 """Pages with rendered parts: what stands between `<!-- rendered NAME -->` and `<!-- end -->` is written by a function.
 
-A part is made of committed results alone, so that a page with another figure than theirs is seen at once.
+A part is made from committed results alone, so a page with a different figure is noticed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from harness.suite.schema import nearest
 
 _PART = re.compile(r"(?P<head><!-- rendered (?P<name>\w+) -->\n)(?P<body>.*?)(?P<tail><!-- end -->)", re.DOTALL)
 
-# From the prefix that leads from a page to the root, such as `../`, to Markdown.
+# Renders Markdown, given the prefix from a page to the root, such as `../`.
 Renderer = Callable[[str], str]
 
 
@@ -32,7 +32,7 @@ def parts(text: str) -> list[str]:
 
 
 def without_rendered(text: str) -> str:
-    """A page without what is rendered into it."""
+    """A page without its rendered parts."""
     return _PART.sub(lambda match: match["head"] + match["tail"], text)
 
 
@@ -56,7 +56,7 @@ def rendered(page: Path, text: str, renderers: Mapping[str, Renderer] = RENDERER
 
 
 def stale(page: Path, root: Path = ROOT) -> list[str]:
-    """A line for each line of a page that is not as its renderer writes it."""
+    """A message for each line of a page that differs from its renderer's output."""
     text = page.read_text(encoding="utf-8")
     before, after = (set(each.splitlines()) for each in (text, rendered(page, text, root=root)))
     name = page.relative_to(root)

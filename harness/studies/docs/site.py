@@ -1,4 +1,4 @@
-"""The hooks by which MkDocs builds the site: README is its first page, and what pages link to is in it.
+"""MkDocs's hooks for building the site: README is the first page, and everything that pages link to is included.
 
 A page of `results/` is a page here, a source is shown with its colours, anything else is copied. The site needs
 no address of a repository, and a link that leads nowhere ends the build.
@@ -23,20 +23,20 @@ _KIND = re.compile(r"^```(sh|text) (?:fails \d+|make|gpu|whole|brief)$|^```scree
 
 
 def address(path: Path) -> str:
-    """Where the site has a file of the repository."""
+    """The site's path for a file of the repository."""
     if path == ROOT / "README.md":
         return "index.md"
     inside = path.relative_to(ROOT / "docs" if path.is_relative_to(ROOT / "docs") else ROOT)
-    # MkDocs would take a README for the first page of its folder, and skips names with a dot in front.
+    # MkDocs would use a README as its folder's first page, and it skips names that begin with a dot.
     parts = [part.removeprefix(".") for part in inside.parts]
     name = "/".join(parts).removesuffix("README.md") + ("overview.md" if parts[-1] == "README.md" else "")
     return f"{name}.md" if path.suffix in _SHOWN or path.name in _PLAIN else name
 
 
 def wanted() -> dict[Path, str]:
-    """Every file of the site and its text, "" for one that is copied: README, docs/ and what they lead to.
+    """Every file of the site and its text, "" for a copied file: README, docs/ and everything they link to.
 
-    Raises PluginError with each link that leads nowhere.
+    Raises PluginError with every broken link.
     """
     found: dict[Path, str] = {}
     waiting = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -65,7 +65,7 @@ def _text(path: Path) -> str:
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """MkDocs asks for the files of the site."""
+    """MkDocs's hook for the list of files."""
     for old in list(files):
         if old.src_uri.endswith(".md"):
             files.remove(old)
@@ -78,7 +78,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def _page(path: Path, text: str) -> str:
-    """A page whose links lead to where the site has what they name, and whose fences have one word."""
+    """A page with its links rewritten to the site's paths, and its code fences reduced to one word."""
     folder = Path(address(path)).parent
 
     def link(target: str) -> str:

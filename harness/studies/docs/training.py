@@ -1,4 +1,4 @@
-"""What a trainer asks of each recipe: bytes verified, what a step costs, what it loses, and what is refused."""
+"""What a trainer wants to know of each recipe: verified bytes, the cost of a step, its error, and what is refused."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ STEPS = RESULTS / "tables" / GPU / "steps.csv"
 VERIFIED = RESULTS / "tables" / GPU / "verify.md"
 LOST = RESULTS / "quality" / "products.csv"
 _SHOWN = "4096x4096x4096"
-_NORMAL = "normal"  # the tensors whose losses stand in the summary
+_NORMAL = "normal"  # the summary shows the losses for these tensors
 _PRODUCTS = ("y", "dx", "dw")
 _EVERY = "all of them"
-# Of a pipeline's exclusions, what decides whose they are: flag → its value → the quantizer
+# Which quantizer an exclusion of a pipeline is about: flag → its value → the quantizer
 _EPILOGUES = {
     "row_scaled": "row_scaled",
     "windows": "local_1x64",
@@ -93,7 +93,7 @@ def losses(root: str) -> str:
 
 
 def refusals(root: str) -> str:
-    """What the suites refuse, recipe by recipe."""
+    """The combinations that the suites refuse, recipe by recipe."""
     rows = [[who, suite, f"`{combination}`", because] for who, suite, combination, because in _refusals()]
     said = (
         "From the suites, which the command line refuses by the same words; what a kernel's arguments may not be is in "
@@ -131,7 +131,7 @@ def _spelled(when: Mapping[str, list[FlagValue]]) -> str:
 
 @cache
 def verified(path: Path = VERIFIED) -> dict[str, str]:
-    """Bytes compared on the GPU, by recipe, as the committed page says. Raises UsageError if it says none."""
+    """Bytes compared on the GPU, by recipe, from the committed page. Raises UsageError if it has none."""
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in path.read_text("utf-8").splitlines()]
     found = {row[0]: row[-1] for row in cells if len(row) == 5 and row[0] and row[-1].replace(",", "").isdigit()}
     if not found:
@@ -172,7 +172,7 @@ def _both(recipe: Recipe, shape: str) -> str:
 
 
 def _compared(recipe: Recipe) -> str:
-    """Bytes of the layers that were timed: both pipelines, all shapes and modes."""
+    """Compared bytes of the timed layers: both pipelines, all shapes and modes."""
     total = sum(int(row["bytes_compared"] or 0) for row in _steps().values() if row["recipe"] == recipe.name)
     return f"{total:,}" if total else UNMEASURED
 

@@ -30,12 +30,12 @@ BLOCK = re.compile(
 SECONDS = 300
 _NOT_RUN = ("sh make", "sh gpu")
 WRITTEN = re.compile(r"^```text (whole|brief)$", re.MULTILINE)
-# What pytest says of itself, and its row of dots.
+# pytest's own lines, and its row of dots.
 _NOISE = re.compile(
     r"^(=+ test session starts =+|platform |benchmark: |rootdir: |configfile: |plugins: |created: |collected |"
     r"\d+ workers|[-.\w/]* ?[.sFE]+ +\[ *\d+%\]|=+ .* in [\d.]+s.* =+)"
 )
-# Tables, rules between sections, the list of wrong cases, and where the page lies.
+# Tables, rules between sections, the list of wrong cases, and the path of the page.
 _BESIDE = re.compile(r"^([┌┏┃┡│├└╭╰]|[=_]{3,} |wrong +case$|the first: |[A-Z_]+  \S+/\S+$|results/runs/)")
 _STAMP = re.compile(r"\d{8}T\d{6}Z(\.\d+)?")
 _TIME = re.compile(r"\d+(\.\d+)? ?s\b|(?<=seconds)[\s│]*[\d.]+")
@@ -43,7 +43,7 @@ _TIME = re.compile(r"\d+(\.\d+)? ?s\b|(?<=seconds)[\s│]*[\d.]+")
 
 @dataclass
 class Session:
-    """A folder in which blocks are run. before: a line of bash in front of each"""
+    """A folder in which blocks are run. before: a line of bash that runs before each"""
 
     folder: Path
     before: str = ""
@@ -51,7 +51,10 @@ class Session:
     python: Path = Path(sys.executable)
 
     def run(self, kind: str, text: str) -> str:
-        """What a block printed, both streams. Raises HarnessError if it ends with another code than its kind says."""
+        """Run a block and return what it printed on both streams.
+
+        Raises HarnessError if its exit code is not the one that its kind demands.
+        """
         paths = os.pathsep.join([str(ROOT), *filter(None, sys.path)])
         environment = {**os.environ, "COLUMNS": "100", "PYTHONPATH": paths, **self.environment}
         environment = {name: value for name, value in environment.items() if value}
@@ -68,17 +71,20 @@ class Session:
 
 
 def of_this_checkout(folder: Path) -> Session:
-    """`harness` is that of the tree that runs, and `python` the one that runs it."""
+    """The environment in which `harness` is this tree's, and `python` the running one."""
     return Session(folder, f'python() {{ "{sys.executable}" "$@"; }}; harness() {{ python -m harness "$@"; }}')
 
 
 def blocks(text: str) -> list[tuple[str, str]]:
-    """Kind and text of each block that this module knows."""
+    """The kind and text of each block of a known kind."""
     return [(match["kind"], match["text"]) for match in BLOCK.finditer(text)]
 
 
 def told_again(text: str, session: Session) -> str:
-    """A page with every `text whole` as it is now. Raises HarnessError for a block that does not end as it should."""
+    """A page with every `text whole` block updated to the present output.
+
+    Raises HarnessError for a block with a wrong exit code.
+    """
     printed = ""
 
     def told(match: re.Match[str]) -> str:
@@ -94,7 +100,7 @@ def told_again(text: str, session: Session) -> str:
 
 
 def unlike(text: str, session: Session) -> list[str]:
-    """A line for each line of a page's `text` blocks that was not printed, times aside."""
+    """A message for each line of a page's `text` blocks that was not printed, ignoring times."""
     printed, found = "", []
     for kind, body in blocks(text):
         if WRITTEN.match(f"```{kind}"):
@@ -113,7 +119,7 @@ def unlike(text: str, session: Session) -> list[str]:
 
 
 def tidy(printed: str, folder: Path, kind: str) -> str:
-    """What a command printed, without what pytest says of itself and without the folder's path."""
+    """A command's output without pytest's own lines and without the folder's path."""
     text = printed.replace(f"{folder}/", "").replace(f"{folder.resolve()}/", "")
     lines = [line.rstrip() for line in text.splitlines() if not _NOISE.match(line)]
     if kind == "text brief":
@@ -122,6 +128,6 @@ def tidy(printed: str, folder: Path, kind: str) -> str:
 
 
 def structure(text: str) -> list[str]:
-    """Lines without times, and without the widths that follow from them."""
+    """Lines without times, and without the column widths that depend on them."""
     plain = _TIME.sub("N", _STAMP.sub("T", text))
     return [re.sub(r"[━─]+", "━", " ".join(line.split())) for line in plain.splitlines()]

@@ -15,17 +15,17 @@ from pathlib import Path
 Trial = Callable[[random.Random], str]
 
 LONGEST = 5  # seconds of a trial
-ROOM = 2 << 30  # bytes of address space that the trials may take together, beyond what the process has at the start
-SAY_EVERY = 30  # seconds between two lines
+ROOM = 2 << 30  # bytes of address space that trials may use together, on top of the process's use at the start
+SAY_EVERY = 30  # seconds between two lines of progress
 
 
 class OutOfTime(BaseException):
-    """No Exception, so that what is tried cannot take it for one of its own."""
+    """Not an Exception, so that the code under test cannot catch it as one of its own."""
 
 
 @dataclass(frozen=True)
 class Offence:
-    """What a trial did that no input may do; the first line of the text is a summary."""
+    """A forbidden outcome of a trial; the first line of the text is a summary."""
 
     kind: str
     seed: int
@@ -34,17 +34,17 @@ class Offence:
 
     @property
     def again(self) -> str:
-        """The command that repeats it."""
+        """The command that repeats the trial."""
         return f"harness fuzz {self.kind} --seed {self.seed} --from {self.number} --count 1"
 
 
 def run(
     kind: str, seed: int, start: int, count: int, trial: Trial, say: Callable[[str], None] = print
 ) -> Offence | None:
-    """Trials `start` to `start + count` of a seed, up to the first offence, which is returned.
+    """Run trials `start` to `start + count` of a seed, up to the first offence, which is returned.
 
-    trial: given a generator of its own, returns what went wrong, or an empty text; whatever it raises is an offence
-    say: is told from time to time where the hunt stands, and when it is interrupted
+    trial: gets its own generator, and returns what went wrong, or an empty text; anything it raises is an offence
+    say: called with the progress from time to time, and at an interrupt
     """
     spoken, number = time.monotonic(), start
     try:
@@ -92,7 +92,7 @@ def _alarm() -> Iterator[None]:
 
 @contextmanager
 def _limited_memory() -> Iterator[None]:
-    """A gigantic allocation is a MemoryError, even of pages that nobody would touch."""
+    """Limit the address space, so that a gigantic allocation is a MemoryError even if no page would be touched."""
     before = resource.getrlimit(resource.RLIMIT_AS)
     try:
         now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()

@@ -1,7 +1,7 @@
 """Mutated runs: refused with a sentence, or read as runs that claim no more than the ones they were made of.
 
-A run is changed as bytes or as JSON, in its journal, in the header of its times or in a file of times. Whoever reads
-runs has to take it or refuse it: report, merge, gate and resume.
+A run is changed as bytes or as JSON, in its journal, in the header of its times or in a file of times. All readers of
+runs must accept or refuse it: report, merge, gate and resume.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ CASES = (
 )  # fmt: skip
 BASELINE = RESULTS / "baselines" / "nvidia-h200" / BENCH
 GATE = RESULTS / "gate" / "planted" / "gate.jsonl"
-TIMED = 4  # cases of the baseline
-PAGES = 0.02  # of the runs that are read: a page takes as long as dozens of trials
-_SAME_US = 0.0022  # two roundings
+TIMED = 4  # cases taken from the baseline
+PAGES = 0.02  # share of trials that also write a page, which takes as long as dozens of trials
+_SAME_US = 0.0022  # us; two roundings
 
 Lines = list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class Original:
-    """Files of a right run, by name. claims: what each right case claims; red: whether it must stay red"""
+    """Files of a right run, by name. claims: the claims of each right case; red: whether the run must stay red"""
 
     files: Mapping[str, Lines]
     claims: Mapping[str, tuple]
@@ -57,7 +57,7 @@ class Original:
 
 
 def trial(rng: random.Random) -> str:
-    """What went wrong with one mutated run, or nothing."""
+    """What went wrong with one mutated run, or an empty text."""
     reader, original = rng.choice(_readers())
     name = rng.choice(sorted(original.files))
     content = _mutated(original, name, rng)
@@ -94,7 +94,7 @@ def _bytes(name: str, lines: Lines) -> bytes:
     return "".join(json.dumps(line) + "\n" for line in lines).encode()
 
 
-# Who reads runs. Each returns what it believed too easily, or nothing.
+# The readers of runs. Each returns what it believed too easily, or an empty text.
 
 
 def _merge(folder: Path, original: Original, rng: random.Random) -> str:
@@ -137,7 +137,7 @@ def _compared(folder: Path, original: Original, rng: random.Random) -> str:
 
 
 def _more(records: Sequence[Record], original: Original) -> str:
-    """What the records claim beyond the original's."""
+    """Claims of the records that go beyond the original's."""
     for record in records:
         case_id = record["case_id"]
         if Verdict(record["verdict"]).right and _claims(record) != original.claims.get(case_id):
@@ -216,7 +216,7 @@ def _verified() -> Original:
 def _timed() -> Original:
     """A run of some cases of the committed baseline, all of them a tenth slower, and that baseline."""
     header, *records = (json.loads(line) for line in BASELINE.read_text().splitlines())
-    # The kernels of another tree had other names.
+    # Evidence is made anew, because the kernels of another tree may have had other names.
     records = [record | evidence(find_case(record["case_id"]), record["targets"], True) for record in records[:TIMED]]
     slower = [record | {"times": _slowed(record["times"])} for record in records]
     ids = [record["case_id"] for record in records]
@@ -224,7 +224,7 @@ def _timed() -> Original:
         "sources": "0" * 64, "sealed": {}, "device": header["machine"], "cases": seal.selection_digest(ids),
         "selected": len(ids), "selection": seal.selection_digest(ids), "set": "", "shard": "1/1", "timed": True,
     }  # fmt: skip
-    later = header | {"date": "2100-01-01T00:00:00Z"}  # or they would be the baseline's own times
+    later = header | {"date": "2100-01-01T00:00:00Z"}  # otherwise they would count as the baseline's own times
     files = {f"run/{journal.FILE}": [about, *slower], f"run/{BENCH_HEADER}": [later], BENCH: [header, *records]}
     medians = {record["case_id"]: record["times"]["median_us"] for record in slower}
     return Original(files, _right(records), medians, True)
@@ -248,7 +248,7 @@ def _right(records: Sequence[Record]) -> dict[str, tuple]:
 
 @cache
 def _folder() -> Path:
-    """For the files of one trial at a time, until the process ends."""
+    """A folder for the files of one trial at a time, removed when the process ends."""
     return Path(_temporary().name)
 
 

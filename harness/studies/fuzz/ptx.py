@@ -14,7 +14,7 @@ from harness.emulator.launch import Module, launch
 from harness.emulator.memory import Buffer
 from harness.studies.fuzz.ptx_corpus import ours, short
 
-OURS = 0.02  # of the trials: a kernel of ours takes as long as dozens of short ones
+OURS = 0.02  # share of trials with one of our kernels, which takes as long as dozens of short ones
 BUDGET = 20_000  # instructions of a batch
 BYTES = 4096  # of a buffer
 
@@ -41,13 +41,13 @@ _TYPES = (
 
 
 def prepare() -> None:
-    """Load and compile what every trial needs, which is no trial's time."""
+    """Load and compile what every trial needs, so that this does not count as a trial's time."""
     for text in (*short(), *ours()):
         _tried(text, random.Random(0), 256)
 
 
 def trial(rng: random.Random) -> str:
-    """What went wrong with one mutated text, or nothing."""
+    """What went wrong with one mutated text, or an empty text."""
     real = rng.random() < OURS
     texts = ours() if real else short()
     text = mutated(rng.choice(texts), rng, texts)
@@ -84,7 +84,7 @@ def _tried(text: str, rng: random.Random, block: int) -> str:
 
 
 def _accident(error: Exception) -> str:
-    """The error of ours stands for another one, which nobody foresaw."""
+    """A sentence if our error was raised in place of an unforeseen one, else an empty text."""
     return f"{type(error.__cause__).__name__} behind {error}" if error.__cause__ else ""
 
 
@@ -92,7 +92,7 @@ Launched = tuple[Counters | Exception, list[bytes]]
 
 
 def _launched(module: Module, name: str, grid: int, block: int, seed: int, compiled: bool) -> Launched:
-    """How a launch ended, and what its buffers hold then."""
+    """The result of a launch, and the content of its buffers afterwards."""
     values = np.random.default_rng(seed)
     buffers, arguments = [], []
     for parameter in module.code(name).resources.kernel.parameters:
@@ -115,7 +115,10 @@ def _launched(module: Module, name: str, grid: int, block: int, seed: int, compi
 
 
 def _difference(fast: Launched, plain: Launched, several: bool) -> str:
-    """Where the two paths disagree. several: blocks, of which each path may meet another's fault first"""
+    """How the two paths disagree.
+
+    several: there are several blocks, so that each path may find another block's fault first
+    """
     if isinstance(fast[0], Exception) or isinstance(plain[0], Exception):
         kinds = [_kind(ended) for ended, _ in (fast, plain)]
         both = all(isinstance(ended, Exception) for ended, _ in (fast, plain))
@@ -137,7 +140,7 @@ Change = Callable[[str, random.Random, tuple[str, ...]], str]
 
 
 def _token(change: Callable[[list[str], int, random.Random], None]) -> Change:
-    """A change of the tokens at one that is no space."""
+    """Change the tokens at a place that is not white space."""
 
     def changed(text: str, rng: random.Random, others: tuple[str, ...]) -> str:
         tokens = _TOKEN.findall(text)
@@ -168,7 +171,7 @@ def _of_the_text(tokens: list[str], at: int, rng: random.Random) -> None:
 
 
 def _alike(tokens: list[str], at: int, rng: random.Random) -> None:
-    """Another register, mnemonic, number or sign: what is most likely to be read."""
+    """Another register, mnemonic, number or sign, so that the text probably still parses."""
     first = tokens[at][0]
     alike = [token for token in tokens if token[0] == first or (first.isdigit() and token[0].isdigit())]
     tokens[at] = rng.choice(alike)
@@ -191,7 +194,7 @@ def _number(text: str, rng: random.Random, others: tuple[str, ...]) -> str:
 
 
 def _part(text: str, rng: random.Random, others: tuple[str, ...]) -> str:
-    """One of the parts of a mnemonic is another, or goes."""
+    """Replace or drop one part of a mnemonic."""
     found = [match.span() for match in re.finditer(r"\.[a-z]\w*", text)]
     if not found:
         return text
@@ -200,7 +203,7 @@ def _part(text: str, rng: random.Random, others: tuple[str, ...]) -> str:
 
 
 def _statements(separator: str) -> Change:
-    """Lines, or statements: one goes, comes twice, moves, or comes from another text."""
+    """Drop, duplicate or move a line or statement, or insert one from another text."""
 
     def changed(text: str, rng: random.Random, others: tuple[str, ...]) -> str:
         parts = text.split(separator)

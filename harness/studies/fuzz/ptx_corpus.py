@@ -1,4 +1,4 @@
-"""What PTX is mutated from: kernels of ours that are small, and short ones that have what those lack."""
+"""The PTX to mutate: small kernels of ours, and short kernels with the features that ours lack."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ $L_fine:
 
 @cache
 def short() -> tuple[str, ...]:
-    """Texts of one kernel, `k`, of a few dozen instructions."""
+    """Texts with one kernel, `k`, of a few dozen instructions."""
     return tuple(_HEAD + body + _TAIL for body in _BODIES)
 
 

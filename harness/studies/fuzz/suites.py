@@ -12,13 +12,13 @@ from harness.files import SUITES
 from harness.studies.mutated_text import mutated
 from harness.suite.suite import Suite, load_suite
 
-# How often each is taken: the larger ones take forty times as long, most of it for covers of their axes.
+# Relative frequencies: the larger suites take forty times as long, mostly for the covers of their axes.
 OFTEN = {"casts": 8, "swizzle": 8, "dequantize": 4, "row_scaled": 2, "forward": 1, "grouped": 1, "gemm_grouped": 1}
-CASES = 2  # of each set that are found again
+CASES = 2  # cases of each set that must be found again by id
 
 
 def trial(rng: random.Random) -> str:
-    """What went wrong with one mutated suite, or nothing."""
+    """What went wrong with one mutated suite, or an empty text."""
     originals = _originals()
     (name,) = rng.choices(list(OFTEN), list(OFTEN.values()))
     text = mutated(originals[name], rng, tuple(originals.values()))
@@ -30,7 +30,7 @@ def trial(rng: random.Random) -> str:
         error.add_note(f"\n{name}.yaml: {text!a}")
         raise
     finally:
-        Suite._expand.cache_clear()  # or every suite would be kept
+        Suite._expand.cache_clear()  # otherwise every mutated suite would stay cached
     return "" if "\n" not in said and said.isprintable() else f"{said!a} is not one sentence; {text!a}"
 
 
@@ -54,7 +54,7 @@ def _originals() -> dict[str, bytes]:
 
 @cache
 def _folder() -> tempfile.TemporaryDirectory[str]:
-    """For the suites, until the process ends."""
+    """A folder for the mutated suites, removed when the process ends."""
     folder = tempfile.TemporaryDirectory(prefix="nvfp4-fuzz-")
     Path(folder.name, "suites").mkdir()
     return folder

@@ -1,4 +1,4 @@
-"""Hold the model against a matrix unit, kind by kind, and keep the smallest sum that it gets wrong."""
+"""Compare the model with a matrix unit, kind by kind, and keep the smallest sum that it gets wrong."""
 
 from __future__ import annotations
 

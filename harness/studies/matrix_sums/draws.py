@@ -1,4 +1,4 @@
-"""Products of which many a wrong order of the sum would show: one function for each kind.
+"""Products whose sums often differ if the order of summation is wrong: one function for each kind.
 
 Each takes a generator, a count of tiles and the rows of one, and returns a (tiles, rows, 16) and b (tiles, 8, 16),
 float16, and c (tiles, rows, 8), float32.
@@ -14,7 +14,7 @@ E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])
 
 
 def decoded(rng: np.random.Generator, tiles: int, rows: int) -> Tiles:
-    """NVFP4 as our products decode it, beside sums of many such."""
+    """NVFP4 values as our products decode them, with accumulators as large as their sums."""
 
     def lines(count: int) -> np.ndarray:
         codes = rng.choice(E2M1, (tiles, count, K)) * rng.choice([-1, 1], (tiles, count, K))
@@ -86,11 +86,11 @@ KINDS = {draw.__name__: draw for draw in (decoded, alike, any_pattern, cut_off, 
 
 
 def _digits(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    """From 1 to below 2, with the eleven bits of f16."""
+    """Random significands in [1, 2) with f16's eleven bits."""
     return 1 + rng.integers(0, 1 << 10, shape) / 1024
 
 
 def _scaled(rng: np.random.Generator, shape: tuple[int, ...], least: int, most: int) -> np.ndarray:
-    """float32 of all fractions, and of exponents from least to below most."""
+    """Random float32 values with any fraction and exponents from `least` to below `most`."""
     fraction = rng.choice([-1, 1], shape) * (1 + rng.integers(0, 1 << 23, shape) / 2.0**23)
     return np.ldexp(fraction, rng.integers(least, most, shape).astype(np.int32)).astype(np.float32)

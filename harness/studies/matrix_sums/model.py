@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-FRACTION_BITS = 25  # of the aligned terms: Hopper's; 24 from Turing to Ada
+FRACTION_BITS = 25  # fraction bits of an aligned term on Hopper; 24 from Turing to Ada
 F16_FRACTION, F32_FRACTION = 10, 23
-F16_LEAST, F32_LEAST = -14, -126  # exponents of the smallest normal numbers, which subnormal ones have as well
-ZERO_EXPONENT = -126  # what a factor or an accumulator of 0 counts as
+F16_LEAST, F32_LEAST = -14, -126  # exponents of the smallest normal numbers, also used for subnormal ones
+ZERO_EXPONENT = -126  # exponent of a zero factor or accumulator
 NAN = np.uint32(0x7FFFFFFF)
 
 

@@ -1,4 +1,4 @@
-"""Take terms away from a sum for as long as two ways to compute it differ."""
+"""Remove terms from a sum as long as two ways to compute it still differ."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Way = Callable[[Tiles], np.ndarray]
 
 
 def smallest(unit: Way, model: Way, tiles: Tiles, at: tuple[int, int, int]) -> str:
-    """The sum at (tile, row, column) without the terms that do not matter, and what both ways give, as one line.
+    """The sum at (tile, row, column) reduced to the terms that matter, with both results, as one line.
 
     unit, model: from tiles to patterns of float32 (tiles, rows, 8), which differ there
     """
@@ -31,7 +31,7 @@ def smallest(unit: Way, model: Way, tiles: Tiles, at: tuple[int, int, int]) -> s
 
 
 def _alone(tiles: Tiles, at: tuple[int, int, int]) -> Tiles:
-    """One tile whose first sum is the one there, and whose others are 0."""
+    """One tile with this sum as its first and zeros for all other sums."""
     tile, row, column = at
     a, b, c = (np.zeros_like(x[:1]) for x in tiles)
     a[0, 0], b[0, 0], c[0, 0, 0] = tiles[0][tile, row], tiles[1][tile, column], tiles[2][tile, row, column]

@@ -1,4 +1,4 @@
-"""Give products to a matrix unit: on a GPU, or on the emulator, which has a model of Hopper's of its own."""
+"""Run products on a matrix unit: on a GPU, or on the emulator, which has its own model of Hopper's."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Unit = Callable[[str, Tiles], np.ndarray]
 
 
 def unit_of(device: Device) -> Unit:
-    """What computes the sums of an instruction, patterns of float32 (tiles, rows, 8), on a device.
+    """The function that computes an instruction's sums on a device, as float32 patterns (tiles, rows, 8).
 
     Raises DeviceUnavailable for a GPU that is not Hopper.
     """

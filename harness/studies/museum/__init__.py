@@ -1,7 +1,7 @@
-"""Bugs that people met in kernels, each as a pair of our own making, as small as possible: the bug, and its mend.
+"""Bugs that people met in kernels, each rebuilt by us as a minimal pair: the bug, and its mend.
 
-An exhibit is a `.cu` file of `exhibits`, whose first lines say thread, story, check, memory and launches. What stands
-in `BUG(...)` is in the bug alone, what stands in `MEND(...)` in the mend. `exhibit` reads them, `run` runs them on the
+An exhibit is a `.cu` file of `exhibits`, whose first lines say thread, story, check, memory and launches. Code in
+`BUG(...)` is only in the bug, code in `MEND(...)` only in the mend. `exhibit` reads them, `run` runs them on the
 emulator, and `on_gpu` runs one on a GPU, through `driver`. `rings` holds three kernels that are right and tricky, and
 mutants of their synchronisation, which `ring` reads and runs.
 """

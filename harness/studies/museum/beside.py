@@ -1,4 +1,4 @@
-"""What NVIDIA's compute-sanitizer says of the same exhibits on a GPU.
+"""Run NVIDIA's compute-sanitizer on the same exhibits on a GPU.
 
 Every exhibit runs in a process of its own for each tool, because one that fails or waits leaves a context that no other
 can use.
@@ -22,16 +22,16 @@ from harness.studies.museum.exhibit import Exhibit
 from harness.studies.sanitizer.compute_sanitizer import FIRST_PORT, PORTS
 
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
-FOUND = 99  # the exit code that we ask it for where it finds something
+FOUND = 99  # the exit code that the tool is told to use for a finding
 RAN = (0, 1)  # exit codes of a program that ran, with right bytes or wrong ones
-SECONDS = 60.0  # a tool may take; several wait for ever where a kernel does
+SECONDS = 60.0  # time limit for a tool; several never end if a kernel does not
 TITLES = {"sanitizer, bug": False, "sanitizer, mend": True}
 NOT_ASKED = "not asked"
 _NO_END, _FAILED = "no end", "could not run"
 
 
 class Said(NamedTuple):
-    """title: the column; words: what all tools together say of an exhibit; seconds: of their processes"""
+    """The tools' verdict on an exhibit. title: the column; words: of all tools together; seconds: of their processes"""
 
     title: str
     exhibit: Exhibit
@@ -40,7 +40,7 @@ class Said(NamedTuple):
 
 
 class _Processes:
-    """The processes that run, each with all that it started, which end together."""
+    """The running processes, each with all processes that it started, which are ended together."""
 
     def __init__(self) -> None:
         self._running: set[subprocess.Popen] = set()
@@ -48,8 +48,10 @@ class _Processes:
         self._lock = threading.Lock()
 
     def run(self, command: Sequence[str], seconds: float) -> int | None:
-        """The exit code, or None for one that did not end in time. It is ended, because a kernel that waits for ever
-        keeps the GPU from others."""
+        """Run a process and return its exit code, or None if it did not end in time.
+
+        It is then killed, because a kernel that never ends blocks the GPU for others.
+        """
         with self._lock:
             if self._ended:
                 return None
@@ -67,7 +69,7 @@ class _Processes:
                 _end(process)
 
     def end(self) -> None:
-        """End all, and start no other."""
+        """End all processes, and start no more."""
         with self._lock:
             self._ended = True
             for process in self._running:
@@ -81,16 +83,16 @@ def _end(process: subprocess.Popen) -> None:
 
 
 def says(program: Sequence[str], name: str, mended: bool, seconds: float = SECONDS) -> str:
-    """The tools that find something in an exhibit, or `nothing`, or `no end` where none does and one did not end.
+    """The tools that find something in an exhibit; `no end` if none does and one did not end; else `nothing`.
 
-    A tool under which the exhibit could not run is named, because it says nothing.
+    A tool under which the exhibit could not run is named as such.
     """
     processes = _Processes()
     return _together([_asked(processes, program, tool, name, mended, seconds) for tool in TOOLS])
 
 
 def _together(words: Sequence[str]) -> str:
-    """What the tools say, from what each does: its name, `no end`, that it could not run, or nothing at all."""
+    """Combine the tools' results, each of which is its name, `no end`, that it could not run, or empty."""
     named = [each for each in words if each and each != _NO_END]
     ordered = sorted(named, key=lambda each: _FAILED in each)
     return ", ".join(ordered) or (_NO_END if _NO_END in words else "nothing")
@@ -110,8 +112,11 @@ def _asked(
 
 
 def asked(program: Sequence[str], chosen: Sequence[Exhibit], jobs: int, seconds: float = SECONDS) -> Iterator[Said]:
-    """What the tools say of every bug and every mend, each as soon as all tools have. jobs: processes at a time"""
-    processes, ports = _Processes(), SimpleQueue()  # ports: of processes that run at a time, so that none collide
+    """Yield the tools' verdict on every bug and every mend, as soon as all tools have run on it.
+
+    jobs: processes at a time
+    """
+    processes, ports = _Processes(), SimpleQueue()  # each process that runs at a time has ports of its own
     for slot in range(jobs):
         ports.put(FIRST_PORT + PORTS * slot)
 

@@ -23,7 +23,7 @@ def _driver() -> Any:
 
 
 def checked(result: tuple) -> Any:
-    """What a call of the driver returned besides its status. Raises RuntimeError for any status but success."""
+    """The results of a driver call without its status. Raises RuntimeError for any status but success."""
     status, *rest = result
     if int(status) != 0:
         raise RuntimeError(f"the CUDA driver says {status}")
@@ -31,7 +31,7 @@ def checked(result: tuple) -> Any:
 
 
 def device() -> str | None:
-    """`sm_90a` of the first GPU, whose context becomes the current one; None if there is no GPU from Hopper on."""
+    """The target of the first GPU, such as `sm_90a`, with its context made current; None without a Hopper or newer."""
     driver = _driver()
     try:
         if int(driver.cuInit(0)[0]) != 0 or int(driver.cuDeviceGetCount()[1]) == 0:
@@ -57,7 +57,7 @@ def gpu_name() -> str:
 
 
 def encoded(found: TensorMap) -> bytes:
-    """The driver's 128 bytes for a tensor at its address on the GPU. Raises RuntimeError for what it refuses.
+    """The driver's 128 bytes for a tensor at its address on the GPU. Raises RuntimeError if the driver refuses.
 
     The driver writes to an address that is a multiple of 64, which memory of cuda-bindings need not be.
     """
@@ -82,7 +82,10 @@ def encoded(found: TensorMap) -> bytes:
 
 
 class OnGpu:
-    """Machine code and arrays on the GPU, while a `with` lasts. arrays: uint8, by name; addresses: of each there"""
+    """Machine code and arrays on the GPU, while a `with` lasts.
+
+    arrays: uint8, by name; addresses: on the GPU, by name
+    """
 
     def __init__(self, cubin: bytes, arrays: Mapping[str, np.ndarray]):
         self._driver, self._arrays = _driver(), arrays

@@ -11,12 +11,15 @@ from typing import Any
 from harness.errors import UsageError
 
 FOLDER = Path(__file__).parent / "exhibits"
-BYTES = "bytes"  # the check of an exhibit whose bug is in what it writes
+BYTES = "bytes"  # the check for an exhibit that writes wrong bytes
 
 
 @dataclass(frozen=True)
 class Array:
-    """content: `ramp`, its `inverse`, `zero`, `nan`, or `unwritten`, which a kernel has to write before it is read"""
+    """An array of an exhibit.
+
+    content: `ramp`, its `inverse`, `zero`, `nan`, or `unwritten`, which must be written before it is read
+    """
 
     name: str
     size: int
@@ -36,7 +39,7 @@ class Map:
 
 @dataclass(frozen=True)
 class Launch:
-    """early: before the last has ended"""
+    """A launch. early: it may begin before the previous one has ended"""
 
     kernel: str
     grid: int
@@ -47,7 +50,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class Kernels:
-    """A source with its launches. same: pairs of arrays that have to be equal in the end"""
+    """A source with its launches. same: pairs of arrays that must be equal at the end"""
 
     name: str
     source: str
@@ -61,7 +64,7 @@ class Kernels:
 
 @dataclass(frozen=True)
 class Exhibit(Kernels):
-    """thread: where people met the bug; check: a kind of Fault, or BYTES"""
+    """An exhibit. thread: where people met the bug; check: a kind of Fault, or BYTES"""
 
     thread: str
     check: str
@@ -69,13 +72,13 @@ class Exhibit(Kernels):
 
 @cache
 def headers() -> dict[str, str]:
-    """What exhibits may include, by name."""
+    """The headers that exhibits may include, by name."""
     return {path.name: path.read_text() for path in sorted(FOLDER.glob("*.cuh"))}
 
 
 @cache
 def exhibits() -> tuple[Exhibit, ...]:
-    """All, by name. Raises UsageError for one that cannot be read."""
+    """All exhibits, by name. Raises UsageError for one that cannot be read."""
     return tuple(read(path) for path in sorted(FOLDER.glob("*.cu")))
 
 

@@ -1,4 +1,4 @@
-"""What a kernel of the museum is compiled and launched with, on the emulator and on a GPU."""
+"""The tensor maps and contents of the museum's arrays, for the emulator and a GPU."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def map_of(found: Map, address: int) -> TensorMap:
 
 
 def contents(array: Array) -> np.ndarray:
-    """What an array holds before the launches."""
+    """The bytes of an array before the launches."""
     data = np.zeros(array.size, np.uint8)
     if array.content in ("ramp", "inverse"):
         data[:] = np.arange(array.size, dtype=np.int64) % 251

@@ -30,7 +30,7 @@ def main(kernels: Kernels, mended: bool, arch: str) -> int:
 
 
 def _known(name: str) -> dict[str, Kernels]:
-    """By name, the exhibits, and the rings too if it is none of them: what those need takes long to import."""
+    """Exhibits by name; for another name also the rings, which take long to import."""
     found: dict[str, Kernels] = {each.name: each for each in exhibits()}
     if name not in found:
         from harness.studies.museum.ring import rings

@@ -21,12 +21,15 @@ from harness.suite.yaml_lines import read
 
 FOLDER = Path(__file__).parent / "rings"
 MUTANTS = "mutants.yaml"
-SHARE = 0.95  # of the mutants of a ring that have to be caught
+SHARE = 0.95  # share of a ring's mutants that must be caught
 NOTHING, HARMLESS = "nothing", "nothing: it is right, too"
 
 
 class Mutant(BaseModel):
-    """right: text that occurs once in the ring; wrong: what takes its place; harmless: whether that is right, too"""
+    """A mutant of a ring.
+
+    right: text that occurs once in the ring; wrong: its replacement; harmless: whether that is right, too
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -54,7 +57,10 @@ class Ring:
 
 @dataclass(frozen=True)
 class Tried:
-    """What came of a ring, or of a mutant of it. name: of the mutant, empty for the original; right: whether it is"""
+    """The result for a ring or one of its mutants.
+
+    name: the mutant's, empty for the original; right: whether it is right
+    """
 
     ring: str
     name: str
@@ -64,7 +70,7 @@ class Tried:
 
 @cache
 def rings() -> tuple[Ring, ...]:
-    """All, by name. Raises UsageError or SuiteError for one that cannot be read."""
+    """All rings, by name. Raises UsageError or SuiteError for one that cannot be read."""
     document = read(FOLDER / MUTANTS, MUTANTS)
     return tuple(
         Ring(read_kernels(path), tuple(document.each(Mutant, path.stem))) for path in sorted(FOLDER.glob("*.cu"))
@@ -72,7 +78,7 @@ def rings() -> tuple[Ring, ...]:
 
 
 def try_all(ring: Ring) -> Iterator[Tried]:
-    """The original, then each mutant, in several orders of warps."""
+    """Run the original, then each mutant, in several orders of warps."""
     yield Tried(ring.kernels.name, "", True, find(ring.kernels, compiled(ring.kernels)))
     for mutant in ring.mutants:
         changed = ring.changed(mutant)
@@ -80,13 +86,13 @@ def try_all(ring: Ring) -> Iterator[Tried]:
 
 
 def enough(tried: Sequence[Tried]) -> bool:
-    """Whether nothing that is right is accused, and of the mutants of each ring `SHARE` are caught."""
+    """Whether no right ring is accused, and a share of at least `SHARE` of each ring's mutants is caught."""
     found = score(tried)
     return not found["right, but accused"].any() and bool((found["caught"] >= SHARE * found["mutants"]).all())
 
 
 def table(tried: Sequence[Tried]) -> pd.DataFrame:
-    """One row for each mutant. line: of the ring; says: what the fault is, with the line of the other side"""
+    """One row for each mutant. line: the ring's; says: the fault, with the line of the other access"""
     return pd.DataFrame(
         {
             "ring": each.ring,

@@ -24,7 +24,10 @@ ORDERS = (ASCENDING, DESCENDING, Schedule(seed=0), Schedule(seed=1))
 
 @dataclass(frozen=True)
 class Finding:
-    """What a run ended in. check: a kind of Fault or BYTES, empty for nothing; where: the line of the exhibit"""
+    """The outcome of a run.
+
+    check: a kind of Fault or BYTES, empty if nothing is wrong; where: the line of the exhibit
+    """
 
     check: str = ""
     where: str = ""
@@ -33,7 +36,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Shown:
-    """seconds: of the bug, on the emulator, until it was found"""
+    """The outcomes of a bug and its mend. seconds: until the emulator found the bug"""
 
     exhibit: Exhibit
     bug: Finding
@@ -47,7 +50,7 @@ class Shown:
 
 
 def show(exhibit: Exhibit) -> Shown:
-    """Run both."""
+    """Run the bug and the mend."""
     bug, mend = (compiled(exhibit, f"-DMENDED={int(mended)}") for mended in (False, True))
     start = time.perf_counter()
     found = find(exhibit, bug)
@@ -56,7 +59,7 @@ def show(exhibit: Exhibit) -> Shown:
 
 
 def compiled(kernels: Kernels, *options: str) -> Module:
-    """PTX of the source, with these options beside those of all."""
+    """Compile the source to PTX, with these options in addition to the common ones."""
     name = f"{kernels.name}.cu"
     sources = {name: kernels.source, **headers()}
     return Module(build(name, sources, (), (*OPTIONS, *options, f"-arch={kernels.arch}")).ptx)
@@ -75,14 +78,14 @@ def find(kernels: Kernels, module: Module) -> Finding:
 
 
 def _own_line(kernels: Kernels, fault: Fault) -> str:
-    """The line of the kernel's own file where a fault is, though it may be in a function of the header."""
+    """The line of the kernel's own file for a fault, which may be inlined from a header."""
     text = f"{fault.where} {fault.sentence.rpartition('; ')[2]}"
     words = [word.rstrip(",") for word in text.split() if word.startswith(f"{kernels.name}.cu:")]
     return words[0] if words else fault.where
 
 
 def _run(kernels: Kernels, module: Module, schedule: Schedule) -> str:
-    """Run all launches; returns which bytes are wrong, or nothing. Raises Fault."""
+    """Run all launches; returns a sentence on wrong bytes, or an empty text. Raises Fault."""
     buffers = {
         name: Buffer(name, contents(array), initialised=array.content != "unwritten")
         for name, array in kernels.arrays.items()

@@ -20,7 +20,7 @@ KERNELS, ORACLES = "kernels", "oracles"
 class Mutant(BaseModel):
     """A one-line change that makes a kernel or an oracle wrong.
 
-    name: unique; story: where such a mistake was made, or its effect
+    name: unique; story: where this mistake was made, or its effect
     file: below `harness/`, a kernel's source or an oracle's; right: text that occurs in it exactly once; wrong: its
         replacement
     numerics: the section of NUMERICS about this mistake, 12 or 13; 0 for none
@@ -68,7 +68,7 @@ class Mutant(BaseModel):
 
 
 class Chosen(Mutant):
-    """A mutant of our own catalogue, which says what must come of it."""
+    """A mutant of our own catalogue, with its required result."""
 
     story: str = Field(min_length=1)
     cases: tuple[str, ...] = Field(min_length=1)
@@ -82,7 +82,7 @@ def load(folder: Path = FOLDER) -> list[Mutant]:
 
 
 def load_file(path: Path) -> list[Mutant]:
-    """The mutants of a catalogue that is not ours, whose stories, cases and causes may be absent. Raises SuiteError."""
+    """The mutants of another catalogue, which may lack stories, cases and causes. Raises SuiteError."""
     return _named_once(list(_of_file(path, Mutant)), path.name)
 
 

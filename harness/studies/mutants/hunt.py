@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 import harness.oracles
-import harness.verify.diagnosis.mismatch  # keeps the right oracles, with which it diagnoses a wrong one
+import harness.verify.diagnosis.mismatch  # imported now, so that it diagnoses with the right oracles
 from harness.contract.case import Case
 from harness.device.capability import incapable
 from harness.device.device import Device
@@ -35,8 +35,8 @@ from harness.verdict import Result, Verdict
 from harness.verify.verify import verify
 
 SMOKE, FULL = "smoke", "full"
-LONGEST = 900  # seconds for a set: a mutant that no case has caught by then survives the set
-TO_COMPARE = 1800  # seconds to compile every instantiation of a mutant that is the same code in the sets
+LONGEST = 900  # seconds for a set; a mutant that is not caught by then survives the set
+TO_COMPARE = 1800  # seconds to compile every instantiation of a mutant whose code is the same in the sets
 
 REFUSED, SAME_CODE = "does not compile", "same code"
 
@@ -55,7 +55,10 @@ _SENTENCES = {
 
 
 class OutOfTimeError(BaseException):
-    """The block under `at_most` did not end in time. No Exception, which a handler of others would take for its own."""
+    """The block under `at_most` did not end in time.
+
+    Not an Exception, so that other code's handlers do not catch it.
+    """
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,7 @@ class Catch:
     cause: named by the diagnosis if `diagnosed`, else by the emulator
     wrong_bytes: 0 if the run stopped at the first wrong access
     cases: how many were run; seconds: for all of them; cpu: seconds of a processor
-    discarded: why it is no mutant, as it does nothing else or nothing at all; empty for one that is
+    discarded: why it does not count as a mutant: same behaviour, or no program at all; empty if it counts
     """
 
     mutant: str
@@ -83,7 +86,7 @@ class Catch:
     discarded: str = ""
 
 
-Unaffected = Callable[[Case], bool]  # whether the mistake cannot show in a case
+Unaffected = Callable[[Case], bool]  # whether the mistake can have no effect in a case
 
 
 def hunt(
@@ -95,13 +98,13 @@ def hunt(
 ) -> Catch:
     """Run as much of the sets, in order, as time allows. For a separate process: it replaces modules.
 
-    longest: seconds for a set, beyond which comes `TO_COMPARE`
+    longest: seconds for a set; `TO_COMPARE` comes on top
     answers: `same_code.answer` of the right oracles by case id, of as many cases as known
     """
     import torch
 
     started, cpu = time.perf_counter(), time.process_time()
-    torch.set_num_threads(1)  # a forked process lacks the threads that torch would wait for
+    torch.set_num_threads(1)  # a forked process lacks torch's threads, so torch would wait for ever
     ran, caught, of_set, reason, discarded = 0, None, "", "", ""
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         try:
@@ -130,13 +133,19 @@ def hunt(
 
 
 def fails_anyway(case_id: str, device_name: str) -> str:
-    """The verdict of a case that fails without a mutant; empty if it passes. For a process with the right modules."""
+    """The verdict of a case that fails without a mutant; empty if it passes.
+
+    Call it in a process with the right modules.
+    """
     result = verify(find_case(case_id), select(device_name))
     return "" if result.verdict in _GREEN else str(result.verdict)
 
 
 def right_answers(recipes: Sequence[str]) -> dict[str, str]:
-    """`same_code.answer` by id of the smoke cases that the emulator runs. For a process with the right modules."""
+    """`same_code.answer` by id of the smoke cases that the emulator runs.
+
+    Call it in a process with the right modules.
+    """
     device = EmulatorDevice()
     cases = [case for recipe in recipes for case in suite_of(recipe).cases(SMOKE)]
     return {case.id: same_code.answer(case) for case in cases if not incapable(case, device)}
@@ -150,7 +159,7 @@ def at_most(seconds: int) -> Iterator[None]:
         raise OutOfTimeError(f"no end after {seconds} s")
 
     before = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, seconds, 1)  # and again, should what it interrupts be one that drops errors
+    signal.setitimer(signal.ITIMER_REAL, seconds, 1)  # repeats, in case the code swallows the error
     try:
         yield
     finally:
@@ -174,24 +183,26 @@ def wrong_bytes(result: Result) -> int:
 
 
 def _changed(mutant: Mutant, folder: Path, answers: Mapping[str, str], device_name: str) -> tuple[Device, Unaffected]:
-    """Raises CompileError for an oracle that cannot be imported."""
+    """Put a mutant in place; returns the device and a test for unaffected cases.
+
+    Raises CompileError for an oracle that cannot be imported."""
     copy = mutant.copied_to(folder)
     if mutant.tree == KERNELS:
         return select(device_name, kernels=copy), lambda case: same_code.of_case(case, copy)
     for name in [name for name in sys.modules if name.startswith("harness.oracles.")]:
         del sys.modules[name]
-        # `from harness.oracles import nvfp4` takes the attribute of the package, if it still has one.
+        # `from harness.oracles import nvfp4` would find the old module as an attribute of the package.
         vars(harness.oracles).pop(name.rpartition(".")[2], None)
     harness.oracles.__path__[:] = [str(copy)]
     try:
         importlib.import_module(f"harness.oracles.{Path(mutant.file).stem}")
-    except Exception as error:  # a wrong line at the module's level may raise anything
+    except Exception as error:  # a wrong line at module level may raise anything
         raise CompileError(f"{mutant.file}: {type(error).__name__}: {error}") from None
     return select(device_name), lambda case: case.id in answers and answers[case.id] == same_code.answer(case)
 
 
 def _is_want_of_memory(error: Exception) -> bool:
-    """Python's MemoryError, or the error of torch or CuPy that is called OutOfMemoryError."""
+    """Whether an error is Python's MemoryError, or torch's or CuPy's OutOfMemoryError."""
     return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
 
 
@@ -200,8 +211,8 @@ def _first_failure(
 ) -> tuple[Result | None, int, bool]:
     """The first failure, if any, how many cases were run, and whether time ended before them.
 
-    A case that needs more memory than there is says nothing about the mutant. Raises CompileError for a kernel that is
-    no program.
+    A case that runs out of memory says nothing about the mutant. Raises CompileError for a kernel that does not
+    compile.
     """
     ran = 0
     try:
@@ -214,7 +225,7 @@ def _first_failure(
                     result = verify(case, device)
                 except CompileError:
                     raise
-                except Exception as error:  # a wrong oracle may raise anything, which is a failure of its case
+                except Exception as error:  # a wrong oracle may raise anything, which counts as a failure of its case
                     if _is_want_of_memory(error):
                         continue
                     reason = f"{type(error).__name__} at {case.id}: {error}"

@@ -2,8 +2,8 @@
 
 A line is valid until one of its inputs changes: the mutant, the code that makes verdicts and, if the diagnosis named
 the cause, the diagnosis. A new case invalidates no line, except that a mutant which the smoke sets missed is run again
-when their cases change. A mutant that survived is run again every time, unless the journal is told what is searched:
-then it is run again when any set of cases, or the search, changes.
+when their cases change. A survivor is run again every time, unless the journal knows the search: then it is run again
+when any set of cases, or the search, changes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Journal:
     """The valid records of a file, by mutant; new ones are appended.
 
     anew: ignore the records of these mutants
-    search: what decides, beside the cases, whether a mutant survives; empty to run survivors again every time
+    search: what decides, besides the cases, whether a mutant survives; empty to run survivors again every time
     """
 
     def __init__(self, path: Path, mutants: Sequence[Mutant], anew: bool = False, search: str = ""):

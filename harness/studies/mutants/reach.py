@@ -16,7 +16,7 @@ from harness.studies.mutants.catalogue import KERNELS, Mutant
 from harness.suite.suite import suite_of
 
 ORACLES = PACKAGE / "oracles"
-NARROW = "32-bit index"  # the theme of mutants that only places beyond 2^31 elements show
+NARROW = "32-bit index"  # the theme of mutants that only show beyond 2^31 elements
 
 
 @cache
@@ -29,10 +29,10 @@ def recipes_of(file: str) -> tuple[str, ...]:
 
 
 def cases(mutant: Mutant, set_name: str) -> Iterator[Case]:
-    """Cases of a set in the order to run: the mutant's own, then round-robin the cheapest of every recipe.
+    """Cases of a set in running order: the mutant's own, then round-robin the cheapest of every recipe.
 
-    Recipes of the mutant's own cases come before the others. An index of 32 bits meets the ends of larger tensors and
-    the largest cases first.
+    Recipes of the mutant's own cases come first. For a 32-bit index, ends of larger tensors and the largest cases come
+    first.
     """
     reached = recipes_of(mutant.file)
     own = [case_id.partition("/")[0] for case_id in mutant.cases]

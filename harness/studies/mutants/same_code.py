@@ -1,4 +1,4 @@
-"""Whether a mutant does what the right sources do: by the code of its kernels, by the answers of its oracles."""
+"""Check whether a mutant behaves like the right sources, by its kernels' code or its oracles' answers."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from harness.suite.launch_plan import Step, plan
 from harness.verify.expected import expect
 
 _TARGETS = EmulatorDevice.targets
-_DIGESTS: dict[str, str] = {}  # by the compiler's key
+_DIGESTS: dict[str, str] = {}  # code digest by cache key
 
 
 def of_case(case: Case, kernels: Path) -> bool:
-    """Whether the case has the same launches of the same code as with the right kernels. Raises CompileError."""
+    """Whether the case has the same launches with the same code as with the right kernels. Raises CompileError."""
     return _same_launches(replace(case, input="", mode="eager"), kernels)
 
 
@@ -38,7 +38,7 @@ def everywhere(mutant: Mutant, kernels: Path) -> bool:
     """Whether every instantiation that a suite runs is the same code as with the right kernels, or the syntax tree of
     an oracle is the same. Raises CompileError.
 
-    kernels: the copy of them that has the mistake
+    kernels: the folder of kernels with the mistake
     """
     if mutant.tree != KERNELS:
         return same_syntax(mutant)
@@ -54,7 +54,7 @@ def everywhere(mutant: Mutant, kernels: Path) -> bool:
 
 
 def same_syntax(mutant: Mutant) -> bool:
-    """Whether Python reads an oracle's file as it reads the right one; False for a kernel. Raises CompileError."""
+    """Whether an oracle's file has the same syntax tree as the right one; False for a kernel. Raises CompileError."""
     if mutant.tree == KERNELS:
         return False
     right = (PACKAGE / mutant.file).read_text(encoding="utf-8")
@@ -65,7 +65,7 @@ def same_syntax(mutant: Mutant) -> bool:
 
 
 def answer(case: Case) -> str:
-    """A digest of what the oracles say of a case: its inputs, its fields, and their bytes or intervals."""
+    """A digest of the oracles' answer for a case: inputs, fields, and their bytes or intervals."""
     expected = expect(case)
     found = hashlib.sha256(repr((sorted(expected.fields.items()), expected.disagreement)).encode())
     for name, array in sorted(expected.inputs.items()):
@@ -83,7 +83,7 @@ def _same_launches(case: Case, kernels: Path) -> bool:
 
 
 def _launches(case: Case, target: str, kernels: Path) -> list[tuple]:
-    """Every launch that the case may have, whether or not its CTAs fit the device at once."""
+    """Every launch that the case may have, for devices that its CTAs fit at once and for others."""
     steps = (*plan(case, kernels), *plan(case, kernels, fits=lambda step: True))
     return [
         (step.signature.name, step.signature.call, step.together, _code(_compiled(step, target)))

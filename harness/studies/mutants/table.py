@@ -54,7 +54,7 @@ def is_named(mutant: Mutant, catch: Catch) -> bool:
 
 
 def write(hunted: Sequence[tuple[Mutant, Catch]], stem: Path, command: str, beside: Sequence[str] = ()) -> list[Path]:
-    """beside: paragraphs to write after the catalogue's"""
+    """Write the table. beside: paragraphs to write after the catalogue's"""
     table = pd.DataFrame([_row(mutant, catch) for mutant, catch in hunted])
     beyond = [(mutant, catch) for mutant, catch in hunted if catch.of_set != SMOKE]
     misnamed = [(mutant, catch) for mutant, catch in hunted if not is_named(mutant, catch)]

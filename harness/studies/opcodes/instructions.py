@@ -21,7 +21,7 @@ from harness.files import ROOT
 from harness.jit.compile import Compiled
 from harness.report.tables import markdown
 
-ARCHES = ("sm_90a", "sm_100a")  # the emulator's
+ARCHES = ("sm_90a", "sm_100a")  # the emulator's architectures
 TESTS = ROOT / "tests" / "emulator"
 
 _MEMORY = ("ld", "ldu", "st", "atom", "red", "cp", "ldmatrix", "stmatrix", "mbarrier", "wmma")
@@ -31,7 +31,7 @@ _SPACE = re.compile(r"\.(global|shared)\b")
 
 
 def plain(mnemonic: str) -> str:
-    """The mnemonic without hints and defaults of PTX, so that one instruction has one name.
+    """The mnemonic without hints and without PTX's defaults, so that an instruction has only one name.
 
     Caches, eviction and prefetching are hints; an atomic is `relaxed` and `gpu` by default.
     """
@@ -61,7 +61,10 @@ def of_ptx(compiled: Compiled) -> set[str]:
 
 
 def usage(found: Iterable[tuple[str, set[str]]]) -> dict[str, Counter[str]]:
-    """For each mnemonic, its instantiations by architecture. found: architecture and mnemonics of each instantiation"""
+    """For each mnemonic, how many instantiations use it, by architecture.
+
+    found: architecture and mnemonics of each instantiation
+    """
     used: dict[str, Counter[str]] = {}
     for arch, names in found:
         for name in names:
@@ -70,7 +73,7 @@ def usage(found: Iterable[tuple[str, set[str]]]) -> dict[str, Counter[str]]:
 
 
 def executed() -> dict[str, str]:
-    """Run the emulator's tests, half a minute; the test of each mnemonic that one covers and executes.
+    """Run the emulator's tests, for half a minute; returns a test for each mnemonic that one covers and executes.
 
     Raises UsageError if the tests are not there or one fails.
     """
@@ -93,8 +96,8 @@ def executed() -> dict[str, str]:
 def without_test(names: Iterable[str], tests: Iterable[str]) -> list[str]:
     """Mnemonics of the emulator's catalogue that no test covers.
 
-    A name of the catalogue covers all state spaces of an atomic, and all types and vectors of a load or a store; its
-    suffix `/3`, which PTX has not, marks a third source.
+    A name in the catalogue covers all state spaces of an atomic, and all types and vectors of a load or store; the
+    suffix `/3`, which is not PTX, marks a third source.
     """
     covered = {form for name in tests for form in _stand_ins(name)}
     return sorted(name for name in names if plain(name.removesuffix("/3")) not in covered)

@@ -34,7 +34,7 @@ class Executed(set[str]):
 
 
 def noted(replace: Callable[[type, str, object], None]) -> Executed:
-    """A set to which every launch from now on adds the instructions that it executes.
+    """A set to which every later launch adds the instructions that it executes.
 
     replace: sets an attribute of a class, as `setattr` does; `monkeypatch.setattr` also takes it back after the test
     """
@@ -53,7 +53,7 @@ def noted(replace: Callable[[type, str, object], None]) -> Executed:
 
 
 def name_of(item: pytest.Item) -> str:
-    """`test_memory.py::test_loads[u32]`."""
+    """A test's short name, such as `test_memory.py::test_loads[u32]`."""
     path, _, test = item.nodeid.partition("::")
     return f"{Path(path).name}::{test}"
 
@@ -74,7 +74,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, None]:
 
 
 def covers(prefixes: tuple[str, ...], name: str) -> bool:
-    """Whether a marker covers this mnemonic: a prefix ends with a dot, or is all of it."""
+    """Whether a marker covers this mnemonic: as a prefix that ends at a dot, or as the whole name."""
     return any(name == prefix or (prefix.endswith(".") and name.startswith(prefix)) for prefix in prefixes)
 
 

@@ -11,7 +11,7 @@ from harness.suite.schema import nearest
 from harness.suite.suite import find_case, suite_of
 
 LARGEST = "32768x8192"  # the shape of the published figures
-COMPILED_ON = (LARGEST, "8192x8192")  # torch.compile takes half a minute a shape
+COMPILED_ON = (LARGEST, "8192x8192")  # only these shapes, because torch.compile takes half a minute per shape
 TRITON, TORCHAO, COMPILED, HEADER = "fouroversix_triton", "torchao", "torchao_compiled", "cuda_fp4"
 QUANTIZERS = (TRITON, TORCHAO, COMPILED, HEADER)
 W4A16 = ("humming", "humming_invariant")
@@ -24,7 +24,7 @@ SWEPT = (
     ("per_tensor/rounding=sr,stage=encode", (TRITON,)),
     ("four_over_six/outputs=rowwise,stage=encode", (TRITON,)),
 )
-# On the largest shape alone.
+# Only on the largest shape.
 LARGE = (
     ("per_tensor/outputs=rowwise", (TRITON, TORCHAO, COMPILED)),
     ("per_tensor/default", (TRITON, TORCHAO)),
@@ -40,7 +40,7 @@ LARGE = (
 # Products: our GEMM, and our decoding of both operands for cuBLAS.
 PRODUCTS = ("gemm/default", "gemm/route=library")
 TOKENS = (1, 16, 64, 256, 4096)
-WEIGHT = "8192x8192"  # K by N
+WEIGHT = "8192x8192"  # K and N
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Contest:
 def contests(shapes: Sequence[str] = (), peers: Collection[str] = ()) -> list[Contest]:
     """Products, then the sweep, the largest shapes first; filtered by shapes and peers if any are given.
 
-    All share one input, of which each takes a corner. Raises UsageError for an unknown shape or peer.
+    All use corners of one input. Raises UsageError for an unknown shape or peer.
     """
     all_shapes = [*products(), *sweep()]
     for given, known in ((shapes, all_shapes), (peers, PEERS)):
@@ -73,7 +73,7 @@ def contests(shapes: Sequence[str] = (), peers: Collection[str] = ()) -> list[Co
 
 
 def sweep() -> list[str]:
-    """The 18 shapes of `per_token`'s bench set that all peers take: COMPILED_ON, then the others, the largest first."""
+    """The 18 shapes of `per_token`'s bench set that all peers take: COMPILED_ON, then the others by falling size."""
     cases = [case for case in suite_of("per_token").cases("bench") if case.rows % 128 == case.cols % 128 == 0]
     found = sorted({case.shape: case.elements for case in cases}.items(), key=lambda item: -item[1])
     shapes = [shape for shape, _ in found]

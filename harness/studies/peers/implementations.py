@@ -74,7 +74,7 @@ class OurKernels:
 
 
 class Peer:
-    """A subject. If its module has a function `call`, that alone is timed, and its results stay where it writes them.
+    """A subject. If its module has a function `call`, only that is timed, and its results stay where it writes them.
 
     The inputs of `call` are those of the case, converted before timing by `prepare` if the module has that.
     """
@@ -90,7 +90,7 @@ class Peer:
         ]
         module = sys.modules.get(subject.quantize.__module__)
         call, prepare = getattr(module, "call", None), getattr(module, "prepare", None)
-        self._found: list[Mapping[str, Any]] = []  # what each call returned
+        self._found: list[Mapping[str, Any]] = []  # the results of each call
         self._launches: list[Callable[[], None]]
         if call:
             given = [{name: tensor(array) for name, array in each.items()} for each in inputs]
@@ -126,7 +126,7 @@ class Peer:
                 guarded.poison(byte)
         for found in self._found:
             for name, value in found.items():
-                if not name.endswith("_amax"):  # may be an input
+                if not name.endswith("_amax"):  # an amax may be an input
                     value.view(torch.uint8).fill_(byte)
 
     def _kept(self, call: handover.Call, given: Mapping[str, Any]) -> None:
@@ -138,5 +138,5 @@ class Peer:
 
 
 def view(array: Any, dtype: str, shape: tuple[int, ...]) -> Any:
-    """Bytes of CuPy as an array of this dtype and shape; bf16, which CuPy lacks, as uint16."""
+    """View CuPy bytes as an array of this dtype and shape; bf16, which CuPy lacks, as uint16."""
     return array.view(np.dtype("uint16" if dtype == "bfloat16" else dtype)).reshape(shape)

@@ -22,7 +22,7 @@ from harness.verdict import Verdict
 WARM_UP, ROUNDS = 3, 20  # eager rounds
 OURS = "ours"
 Implementations = Mapping[str, Implementation]
-# Wrong bytes take the same work; the table shows the verdict beside such a time.
+# Wrong bytes are timed as well, because they take the same work; the table shows the verdict beside the time.
 TIMED = (Verdict.PASS, Verdict.CONVENTION, Verdict.MISMATCH)
 
 METHOD = (
@@ -36,7 +36,7 @@ class PeerResult:
     """Verdict and times of one implementation.
 
     verdict: PASS for the expected bytes, CONVENTION, EXCLUDED, or a failure; reasons: its causes, or the conventions
-    us: median of a call, by mode; samples: us of every round, by mode
+    us: median time of a call, by mode; samples: us of every round, by mode
     exposed: share of the eager rounds in which the GPU waited for the host; no_graph: why it has no graph
     """
 
@@ -97,7 +97,7 @@ class PeerBench:
 
     def _check(self, prepared: PreparedCase, side: Implementation, declared: frozenset[str]) -> Check:
         with prepared.setup.stream():
-            side.launch()  # may compile
+            side.launch()  # the first call may compile
             side.poison(POISON)
             side.launch()
             side.deliver()
@@ -152,7 +152,7 @@ class PeerBench:
     def _check_graph(
         self, prepared: PreparedCase, side: Implementation, graph: interleave.TimedGraph, before: Check
     ) -> Check:
-        """Check the output of the timed graph. before: the check of the launch before it"""
+        """Check the output of the timed graph. before: the check of the previous launch"""
         with prepared.setup.stream() as stream:
             side.poison(POISON)
             graph.graph.launch(stream)
@@ -160,7 +160,7 @@ class PeerBench:
         for name in prepared.fields:
             if prepared.unwritten(name, POISON):
                 return Check(Verdict.UNWRITTEN, (f"the timed graph wrote nothing to {name}",))
-        if prepared.bounded:  # the order of a sum may differ between launches
+        if prepared.bounded:  # sums may be in another order in each launch
             return check_outputs(prepared, frozenset())
         wrong = {name: prepared.wrong(name) for name in prepared.fields}
         # Random bits may differ between launches.

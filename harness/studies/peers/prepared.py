@@ -89,12 +89,12 @@ class PreparedCase:
 
 
 def _lines(case: Case) -> int:
-    """Rows of the input that a case takes; in a GEMM, B's below A's."""
+    """How many rows of the input a case takes; a GEMM takes B's rows below A's."""
     return case.rows + case.problem.n if case.is_gemm else case.rows
 
 
 class CasePreparer:
-    """Prepares cases on corners of one input, as large as the largest of `cases` needs."""
+    """Prepares cases on corners of one input that is large enough for all `cases`."""
 
     def __init__(self, device: CudaDevice, clock: GpuClock, cases: Sequence[Case]):
         self._device, self._clock = device, clock
@@ -121,7 +121,7 @@ class CasePreparer:
 
 
 def given(case: Case, x: Any) -> dict[str, Any]:
-    """The inputs of a case as torch tensors, as its oracle's `inputs` makes them; without the amax of a rotated column.
+    """The inputs of a case as torch tensors, as from its oracle's `inputs`, but without a rotated copy's amax.
 
     x: (rows, cols); for a GEMM, A with B below it, both rowwise and with a single amax
     """

@@ -16,7 +16,7 @@ from harness.studies.peers.peer_bench import OURS, ContestResult
 FILE = "peers.jsonl"
 MODES = ("eager", "graph")
 
-# Peers that were tried and are not run, and why.
+# Peers that were tried but are not run, with the reason.
 NOT_RUN = {
     "FlashInfer `fp4_quantize`": "its wheel has no code for sm_90 and writes nothing there, silently",
     "Transformer Engine, nearest-even": "a stub on Hopper; the contract's bytes are those of its Python reference",
@@ -62,7 +62,7 @@ def failed(case_id: str, peers: Iterable[str], why: str) -> list[Record]:
 
 
 def frame(found: Sequence[Record]) -> pd.DataFrame:
-    """A row for each peer of each case; ours in columns beside it."""
+    """A row for each peer of each case, with our results in further columns."""
     ours = {record["case_id"]: record for record in found if record["side"] == OURS}
     rows = []
     for record in found:

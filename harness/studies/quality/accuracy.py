@@ -1,4 +1,4 @@
-"""The accuracy that the recipes' sources claim, held against our oracles: `accuracy.yaml` has them.
+"""Check the accuracy claims of the recipes' sources against our oracles; `accuracy.yaml` has the claims.
 
 Every tensor of a claim must keep its bound by itself; the largest found is reported.
 """
@@ -26,7 +26,7 @@ FILE = Path(__file__).with_suffix(".yaml")
 
 
 class Claim(BaseModel):
-    """One entry of the file, whose head says what each key means."""
+    """One entry of the file; the file's head explains the keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -62,7 +62,7 @@ class Claim(BaseModel):
 
 @dataclass(frozen=True)
 class Found:
-    """A claim and the largest error, or ratio of two, of its tensors, of which there are `tensors`."""
+    """A claim, the largest error or ratio of two errors that was found, and the number of tensors."""
 
     source: str
     says: str
@@ -122,7 +122,7 @@ def _share_of_amax(x: np.ndarray, error: np.ndarray) -> np.ndarray:
     return error / np.maximum(np.abs(x).max(axis=1, keepdims=True), 1e-6)
 
 
-ERRORS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {  # of the values, (lines, length), and |error|
+ERRORS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {  # take values (lines, length) and |error|
     "rms": lambda x, error: float(np.sqrt(np.mean(error**2))),
     "mean": lambda x, error: float(error.mean()),
     "relative": lambda x, error: float((error / np.maximum(np.abs(x), 1e-6)).mean()),

@@ -1,4 +1,4 @@
-"""Variants on tensors: each pair is measured once."""
+"""Compare variants on tensors, measuring each pair once."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Comparison:
                 self.measured.append(self._quality(case, tensor))
 
     def total(self, name: str, tensors: Sequence[Tensor]) -> Total:
-        """The total of a scope. Its two recipes are used in the first chosen variant of each, or by default flags."""
+        """The total of a scope, with the first chosen variant of each of its two recipes, or default flags."""
         by_name = {tensor.name: tensor for tensor in tensors}
         inside, outside = self._first("four_over_six"), self._first("per_tensor")
 
@@ -51,7 +51,7 @@ class Comparison:
         return scope.total(name, list(by_name), measured)
 
     def maps(self, tensors: Sequence[Tensor]) -> tuple[str, list[Map]]:
-        """The tensor on which a rowwise variant gains most over the first one, and the block SNR of both."""
+        """The tensor on which some rowwise variant gains most over the first one, and the block SNR of both."""
         rowwise = [variant for variant in self.chosen if variants.side(variant) == "rowwise"]
         if len(rowwise) < 2:
             return "", []

@@ -1,7 +1,7 @@
-"""How far a product of quantized tensors may lie from that of the tensors themselves, before anything is quantized.
+"""A bound on the error of a product of quantized tensors, computed without quantizing anything.
 
 NUMERICS 10.8 derives it. It reads the tensors and the flags of the stages, and shares no code with the oracles, so that
-what they get wrong shows as an error beyond it.
+a mistake of theirs shows as an error beyond the bound.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from harness.suite.stages import Stage, stages
 BLOCK, WINDOW = 16, 64
 LARGEST_CODE = 6.0
 LARGEST_SCALE = 448.0
-SMALLEST_EXPONENT, MANTISSA_BITS = -6, 3  # of e4m3
+SMALLEST_EXPONENT, MANTISSA_BITS = -6, 3  # e4m3's
 BF16_ROUNDING = 2.0**-8
-SLAB = 1 << 21  # elements that are looked at together
+SLAB = 1 << 21  # elements that are processed at a time
 
 
 def relative_bounds(case: Case, drawn: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """The bound of 10.8 of each product of a pipeline, in parts of the L2 norm of the exact product.
+    """The bound of NUMERICS 10.8 for each product of a pipeline, relative to the L2 norm of the exact product.
 
-    drawn: the tensors that the stages quantize, by the names of these; (rows, cols), finite
-    Raises UsageError for a tensor that is not finite: its products have no norm.
+    drawn: the tensors that the stages quantize, by stage; (rows, cols), finite
+    Raises UsageError for a tensor that is not finite, because its products have no norm.
     """
     for name, x in drawn.items():
         if not np.isfinite(x.astype(np.float32)).all():
@@ -39,15 +39,12 @@ def relative_bounds(case: Case, drawn: Mapping[str, np.ndarray]) -> dict[str, fl
 
 
 def of_stages(case: Case, drawn: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The tensor of every stage that quantizes one, by its name; two stages may quantize one tensor."""
+    """The tensor of every stage that quantizes one, by stage name; two stages may quantize the same tensor."""
     return {stage.name: drawn[stage.reads["input"]] for stage in stages(case) if "input" in stage.reads}
 
 
 def exact_operands(stage: Stage, drawn: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """A (M, K) and B (N, K) of a product as they were before quantization, float64.
-
-    drawn: as `of_stages` has them
-    """
+    """A (M, K) and B (N, K) of a product before quantization, float64. drawn: from `of_stages`"""
     return tuple(_lines(drawn, *_copy(stage, operand)) for operand in "ab")
 
 
@@ -63,7 +60,7 @@ def _relative(stage: Stage, made: Mapping[str, Stage], drawn: Mapping[str, np.nd
 
 
 def _copy(stage: Stage, operand: str) -> tuple[str, str]:
-    """The tensor that an operand was quantized from, and the copy that is read, `rowwise` or `columnwise`."""
+    """The stage that quantized an operand, and the copy that is read, `rowwise` or `columnwise`."""
     name, _, field = stage.reads[f"{operand}_data"].partition(".")
     return name, field.partition("_")[0]
 
@@ -74,9 +71,9 @@ def _lines(drawn: Mapping[str, np.ndarray], name: str, side: str) -> np.ndarray:
 
 
 def _sums(case: Case, side: str, lines: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Over all lines, for each of the K elements of a line: sum of the mean square errors, and of the squares.
+    """For each of the K elements of a line, the sums over all lines of the mean square errors and of the squares.
 
-    Rotated lines are summed rotated, as both operands of a product are.
+    Rotated lines are summed as rotated, because both operands of a product are.
     """
     error = np.zeros(lines.shape[1])
     square = np.zeros(lines.shape[1])
@@ -88,7 +85,7 @@ def _sums(case: Case, side: str, lines: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 def _slabs(case: Case, side: str, lines: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Parts of whole 16x16 blocks, as the quantizer sees them, each with its first line."""
+    """Yield slabs of whole 16x16 blocks, as the quantizer sees them, each with its first line."""
     height = max(BLOCK, SLAB // lines.shape[1] // BLOCK * BLOCK)
     for start in range(0, len(lines), height):
         part = lines[start : start + height]
@@ -100,7 +97,7 @@ def _rotated(case: Case, side: str) -> bool:
 
 
 def _rotate(lines: np.ndarray, sign_mask: int) -> np.ndarray:
-    """Signs, then Sylvester's orthonormal Hadamard matrix of order 16, on each block."""
+    """Multiply each block by signs, then by Sylvester's orthonormal Hadamard matrix of order 16."""
     matrix = np.ones((1, 1))
     for _ in range(4):
         matrix = np.block([[matrix, matrix], [matrix, -matrix]]) / math.sqrt(2)
@@ -109,7 +106,7 @@ def _rotate(lines: np.ndarray, sign_mask: int) -> np.ndarray:
 
 
 def _amaxes(case: Case, side: str, lines: np.ndarray) -> Callable[[int, np.ndarray], np.ndarray]:
-    """From a slab to the amax of the granule of each of its blocks, in a shape that broadcasts to (lines, blocks)."""
+    """A function from a slab to the amax that governs each of its blocks, broadcastable to (lines, blocks)."""
     dimensions = oracle_of(case.recipe).outputs(case)[f"{side}_amax"].shape
     if dimensions == (1,) or _square(case):
         whole = max(float(np.abs(part).max()) for _, part in _slabs(case, side, lines))

@@ -1,4 +1,4 @@
-"""The tensors of layers in bf16, x (M, K), w (N, K) and dy (M, N): of a file, or of a distribution."""
+"""The tensors of layers in bf16, x (M, K), w (N, K) and dy (M, N): from a file, or from a distribution."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Layer:
 
 
 def named(name: str, shape: Sequence[int]) -> Layer:
-    """A distribution; the same name and shape give the same bytes."""
+    """A layer from a distribution; the same name and shape give the same bytes."""
     m, k, n = shape
     sizes = {"x": (m, k), "w": (n, k), "dy": (m, n)}
     return Layer(name, {role: draw.make(name, *size, "bf16", _seed(name, role, size)) for role, size in sizes.items()})
@@ -42,9 +42,8 @@ def _seed(name: str, role: str, size: tuple[int, int]) -> int:
 
 
 def stored(path: Path = tensors.SAMPLE) -> Iterator[Layer]:
-    """The layers of a file: L.input (M, K), L.weight (N, K) and L.grad_output (M, N) are those of L.
-
-    Where two disagree on an extent, both are cut to the smaller one. Raises InputError for a file without a layer.
+    """The layers of a file: L.input (M, K), L.weight (N, K) and L.grad_output (M, N) form layer L. If two tensors
+    disagree on an extent, both are cut to the smaller one. Raises InputError for a file without a layer.
     """
     found, _ = tensors.stored(path, (), "bf16")
     by_name = {tensor.name: tensor.values for tensor in found}

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     import torch
 
 BLOCK = 16
-# Up to so many elements one thread is faster than several that wait for each other: 0.26 s instead of 1.4 s for ten
+# Up to this many elements one thread is faster than several that wait for each other: 0.26 s instead of 1.4 s for ten
 # variants of 256x256 on two busy cores (2026-11-21). It also makes the last digit of a sum the same on any machine.
 FEW_ELEMENTS = 1 << 20
-# An element that lands on 6 may land a hair above: its multiplier carries a few roundings of 2^-24.
+# An element that should be 6 may be slightly above it, because its multiplier has a few rounding errors of 2^-24.
 ROUNDINGS = 1 + 2.0**-20
 
 
@@ -83,7 +83,7 @@ def block_snr(case: Case, x: np.ndarray) -> np.ndarray:
 
 
 def decoded(case: Case, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What the quantizer saw, rotated if rht, and what it decodes to: (lines, length) float64."""
+    """The quantizer's input, rotated if rht, and the decoded output: (lines, length) float64."""
     with _threads(x.size):
         found = _decode(case, x)
     return found.seen.cpu().numpy(), found.decoded.cpu().numpy()
@@ -143,7 +143,7 @@ class _Decoded:
 def _decode(case: Case, x: np.ndarray) -> _Decoded:
     import torch
 
-    from harness.oracles import torch_numerics, torch_oracle  # they import torch
+    from harness.oracles import torch_numerics, torch_oracle  # imported here, because they import torch
 
     source = to_torch(x).to(fastest_device())
     output = side(case)
@@ -169,13 +169,13 @@ def _decoder(case: Case, amax_shape: tuple[int, ...]) -> Case:
         "scale_layout": case.flags.get("scale_layout", "compact"),
         "granularity": granularity_of(amax_shape),
         "e4m3_max": case.flags.get("e4m3_max", 448),
-        "outputs": "rowwise",  # of lines, whichever they are
+        "outputs": "rowwise",  # lines of either direction are decoded as rows
     }
     return Case("dequantize", Flags(flags), case.problem)
 
 
 def _rotated_back(rotated: torch.Tensor, sign_mask: int) -> torch.Tensor:
-    """Undo the rotation of 16 consecutive elements: Hadamard over 4 is its own inverse, and so are the signs."""
+    """Undo the rotation of 16 consecutive elements: Hadamard / 4 is its own inverse, and so are the signs."""
     import torch
 
     index = torch.arange(BLOCK)
@@ -187,14 +187,14 @@ def _rotated_back(rotated: torch.Tensor, sign_mask: int) -> torch.Tensor:
 
 
 def _error(found: _Decoded) -> tuple[torch.Tensor, torch.Tensor]:
-    """|restored - x|, 0 where x is not finite, and where it is."""
+    """|restored - x|, with 0 where x is not finite; and the mask of finite x."""
     finite = found.x.isfinite()
     error = (found.restored - found.x).abs().nan_to_num(nan=math.inf, posinf=math.inf)
     return error.masked_fill(~finite, 0), finite
 
 
 def _energies(x: torch.Tensor, error: torch.Tensor, finite: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Sums of squares of each block, (lines, blocks): of x where it is finite, and of its error."""
+    """Sums of squares over each block, (lines, blocks): of x where it is finite, and of its error."""
     signal = x.masked_fill(~finite, 0).square().unflatten(1, (-1, BLOCK)).sum(2)
     return signal, error.square().unflatten(1, (-1, BLOCK)).sum(2)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _COLOURS = {"per_tensor": "#555555", "row_scaled": "#0072b2", "local_1x64": "#009e73", "four_over_six": "#d55e00"}
 _OTHERS = ("#cc79a7", "#e69f00", "#56b4e9")
 _MARKERS = "osD^vPX*<>"
-_LARGEST_MAP = 256  # cells a side of a heat map; a page shows fewer
+_LARGEST_MAP = 256  # cells per side of a heat map; a page shows fewer
 
 
 class Map(NamedTuple):
@@ -48,7 +48,7 @@ def draw(table: pd.DataFrame, tensor: str, maps: Sequence[Map], folder: Path) ->
     import matplotlib
 
     folder.mkdir(parents=True, exist_ok=True)
-    # Text stays text, and files do not depend on time or machine.
+    # Text stays text in the SVG, and files do not depend on time or machine.
     look = {"svg.fonttype": "none", "svg.hashsalt": "quality", "font.size": 9, "axes.axisbelow": True}
     with matplotlib.rc_context({**matplotlib.rcParamsDefault, "backend": "agg", **look}):
         figures = {"snr.svg": _snr(table)}

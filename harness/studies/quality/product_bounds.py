@@ -1,7 +1,7 @@
-"""How large the error of a product may be: `products.yaml` has a bound for each product of the layers that CI measures.
+"""Bounds on the errors of products: `products.yaml` has one for each product of the layers that CI measures.
 
-The numbers stand in the file so that a diff shows them; NUMERICS 10.8 is where they come from, and `of_row` refuses one
-that is larger than that. Other layers are held to 10.8 itself.
+The numbers are in the file so that a diff shows them. They come from NUMERICS 10.8, and `of_row` refuses a larger one.
+Other layers are compared with 10.8 itself.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from harness.suite.suite import load_suites, suite_of
 from harness.suite.yaml_lines import read
 
 FILE = Path(__file__).with_name("products.yaml")
-PRODUCTION = "per_tensor"  # with rht and sr, as the pipelines have it
+PRODUCTION = "per_tensor"  # with the pipelines' defaults, rht and sr
 RECIPES = {  # ways to train a layer, by the flags in which they differ from production
     PRODUCTION: {},
     "per_token": {"epilogue": "per_token"},
     "per_token_fused": {"epilogue": "per_token_fused"},
-    "per_token_defaults": {  # those of pull request 3045
+    "per_token_defaults": {  # the defaults of pull request 3045
         "epilogue": "per_token_fused", "rht": "false", "rounding": "rne", "weight_2d": "false",
     },
     "row_scaled": {"epilogue": "row_scaled", "rht": "false", "rounding": "rne"},
@@ -35,14 +35,14 @@ RECIPES = {  # ways to train a layer, by the flags in which they differ from pro
     "four_over_six_256": {"rht": "false", "four_over_six": "all", "e4m3_use_256": "all"},
 }  # fmt: skip
 SETS = ("smoke", "full")
-PUBLISHED = 0.30  # which pull request 3045 asserts of products of normal tensors
+PUBLISHED = 0.30  # the relative error that pull request 3045 asserts for products of normal tensors
 DIGITS = 3  # a bound is rounded up to so many decimals
 
-Bounds = Mapping[tuple[str, str], float]  # by product and recipe
+Bounds = Mapping[tuple[str, str], float]  # by (product, recipe)
 
 
 class Row(BaseModel):
-    """One layer. The head of the file says what each key means."""
+    """One layer. The head of the file explains the keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -53,7 +53,7 @@ class Row(BaseModel):
     bounds: dict[str, dict[str, float]]
 
     def layer(self) -> Layer:
-        """The tensors: a layer of the committed file if there is no shape."""
+        """The layer's tensors; without a shape, from the committed file."""
         if self.shape is not None:
             return layers.named(self.tensors, self.shape)
         return next(layer for layer in layers.stored() if layer.name == self.tensors)
@@ -72,7 +72,7 @@ def load(path: Path = FILE) -> list[tuple[str, Row]]:
 
 
 def pipelines() -> tuple[str, ...]:
-    """The pipelines whose products are measured, forward before backward: those that say how a product is scaled."""
+    """The pipelines whose products are measured: those with a flag for an epilogue, forward before backward."""
     found = [suite for suite in load_suites() if suite.file.pipeline and "epilogue" in suite.file.axes]
     return tuple(suite.recipe for suite in sorted(found, key=lambda suite: len(suite.file.pipeline)))
 
@@ -85,7 +85,7 @@ def case_of(pipeline: str, recipe: str, layer: Layer) -> Case:
 
 
 def of_layer(layer: Layer) -> dict[tuple[str, str], float]:
-    """By 10.8, rounded up."""
+    """The bounds of NUMERICS 10.8 for a layer, rounded up."""
     found = {}
     for pipeline in pipelines():
         for recipe in RECIPES:
@@ -97,7 +97,7 @@ def of_layer(layer: Layer) -> dict[tuple[str, str], float]:
 
 
 def of_row(where: str, row: Row, layer: Layer) -> dict[tuple[str, str], float]:
-    """As the row says. Raises SuiteError for a bound that is larger than 10.8 has it, or missing."""
+    """The bounds of a row. Raises SuiteError for a bound that is missing or larger than 10.8's."""
     model, found = of_layer(layer), {}
     for (product, recipe), right in model.items():
         written = row.bounds.get(recipe, {}).get(product)
@@ -123,7 +123,7 @@ def of_row(where: str, row: Row, layer: Layer) -> dict[tuple[str, str], float]:
 
 
 def written_out(bounds: Bounds) -> Iterator[str]:
-    """The key `bounds` of a row."""
+    """The text of a row's key `bounds`."""
     yield "    bounds:"
     for recipe in dict.fromkeys(recipe for _, recipe in bounds):
         of = ", ".join(f"{product}: {bound:g}" for (product, name), bound in bounds.items() if name == recipe)

@@ -1,5 +1,4 @@
-"""End-to-end error: the products of quantized tensors, held against those of the tensors themselves and those of the
-production recipe.
+"""End-to-end error: products of quantized tensors, compared with exact products and with the production recipe's.
 
 The output of a pipeline comes from the torch oracles of its stages: the middle of the interval that any order of the
 sum may give, which is some thousand times narrower than the error. The exact product is computed in float64, from the
@@ -27,19 +26,19 @@ from harness.suite.stages import stages
 from harness.verify.expected import oracle_of
 from harness.verify.torch_calls import ask_torch, fastest_device
 
-DRAWS = 4  # of the random bits of sr: between two, the SNR of heavy-tailed tensors differs by up to 1 dB
+DRAWS = 4  # draws of sr's random bits: between two draws, the SNR of heavy-tailed tensors differs by up to 1 dB
 
 Tensors = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True)
 class Lost:
-    """The error of one product of one pipeline. Norms are L2, in parts of that of the exact product.
+    """The error of one product of one pipeline. Norms are L2, relative to the exact product's.
 
-    tensors: their source; product: name of the stage; recipe: as `product_bounds.RECIPES` calls it
+    tensors: their source; product: name of the stage; recipe: a name in `product_bounds.RECIPES`
     snr_db: signal over error
-    relative: norm of the error; bound: what it may be
-    apart: norm of the difference from the product of the production recipe, `PRODUCTION`; apart_bound: what it may be
+    relative: norm of the error; bound: its limit
+    apart: norm of the difference from the product of the production recipe, `PRODUCTION`; apart_bound: its limit
     """
 
     tensors: str
@@ -54,7 +53,7 @@ class Lost:
 
     @property
     def holds(self) -> bool:
-        """Whether both are within their bounds; a NaN never is."""
+        """Whether both errors are within their bounds; a NaN never is."""
         return self.relative <= self.bound and self.apart <= self.apart_bound
 
 
@@ -72,7 +71,7 @@ def measure(layer: Layer, bounds: Bounds) -> Iterator[Lost]:
             made = production if recipe == PRODUCTION else list(_outputs(case, layer.values))
             for product, right in exact.items():
                 relative = _norm([draw[product] - right for draw in made], right)
-                both = zip(made, production, strict=False)  # a recipe without sr has one draw
+                both = zip(made, production, strict=False)  # without sr, one draw suffices
                 apart = _norm([draw[product] - other[product] for draw, other in both], right)
                 snr = -20 * math.log10(relative) if relative > 0 else math.inf
                 bound = bounds[product, recipe]
@@ -81,7 +80,7 @@ def measure(layer: Layer, bounds: Bounds) -> Iterator[Lost]:
 
 
 def relative_errors(case: Case, values: Tensors) -> dict[str, float]:
-    """L2 norm of the error of each GEMM of a pipeline, over that of the exact product.
+    """The L2 norm of each GEMM's error in a pipeline, relative to the exact product's.
 
     values: the tensors that the stages quantize, by name; others are ignored
     """
@@ -91,7 +90,7 @@ def relative_errors(case: Case, values: Tensors) -> dict[str, float]:
 
 
 def exact_products(case: Case, values: Tensors) -> dict[str, np.ndarray]:
-    """The product, float64, of the tensors that the operands of each GEMM of a pipeline were quantized from."""
+    """For each GEMM of a pipeline, the float64 product of the tensors that its operands were quantized from."""
     found = {}
     drawn = error_model.of_stages(case, values)
     for stage in stages(case):
@@ -117,25 +116,25 @@ def _middle(output: Demand) -> np.ndarray:
 
 
 def _norm(differences: Sequence[np.ndarray], of: np.ndarray) -> float:
-    """Root mean square of the norms of differences, in parts of that of an array."""
+    """The root mean square of the norms of differences, relative to an array's norm."""
     norm = math.sqrt(statistics.fmean(float(np.linalg.norm(one)) ** 2 for one in differences))
     whole = float(np.linalg.norm(of))
     return norm / whole if whole else (math.inf if norm else 0.0)
 
 
 def against_bf16(lost: Sequence[Lost]) -> pd.DataFrame:
-    """A row for each product, as text: SNR of each recipe, then errors, each with what it may be."""
+    """A row for each product, as text: SNR of each recipe, then errors, each with its limit."""
     return _table(lost, lambda one: (f"{one.snr_db:.2f}", _beside(one.relative, one.bound)))
 
 
 def against_production(lost: Sequence[Lost]) -> pd.DataFrame:
-    """A row for each product, as text: dB gained on the production recipe, then distances, each with what it may be."""
+    """A row for each product, as text: dB gained over the production recipe, then distances, each with its limit."""
     base = {(one.tensors, one.shape, one.product): one.snr_db for one in lost if one.recipe == PRODUCTION}
     others = [one for one in lost if one.recipe != PRODUCTION]
 
     def gained(one: Lost) -> str:
         than = base[one.tensors, one.shape, one.product]
-        return "+0.00" if one.snr_db == than else f"{one.snr_db - than:+.2f}"  # two exact products gain nothing
+        return "+0.00" if one.snr_db == than else f"{one.snr_db - than:+.2f}"  # also if both are exact
 
     return _table(others, lambda one: (gained(one), _beside(one.apart, one.apart_bound)))
 
@@ -158,7 +157,7 @@ def nearest_bounds(lost: Sequence[Lost]) -> pd.DataFrame:
 
 
 def _share(one: Lost) -> float:
-    """The part of its bound that an error takes; a broken bound, as a NaN breaks it, comes before all others."""
+    """An error relative to its bound, for sorting; a broken bound, also by a NaN, comes first."""
     if not one.holds:
         return math.inf
     return one.relative / one.bound if one.bound else 0.0
@@ -169,7 +168,7 @@ def _beside(found: float, bound: float) -> str:
 
 
 def _table(lost: Iterable[Lost], cells: Callable[[Lost], tuple[str, str]]) -> pd.DataFrame:
-    """cells: the one in dB, and the one in parts of the norm"""
+    """A row per product and columns per recipe. cells: the cell in dB, and the cell in parts of the norm"""
     rows: dict[tuple[str, str, str], dict[str, str]] = {}
     for one in lost:
         row = rows.setdefault(

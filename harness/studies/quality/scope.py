@@ -1,4 +1,4 @@
-"""A layer whose tensors do not all take the same recipe: four_over_six for some of them, per_tensor for the others."""
+"""A layer that mixes recipes: four_over_six for some of its tensors, per_tensor for the others."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Total:
 
 
 def kind(name: str) -> str:
-    """The kind of a tensor: a gradient if its name contains `grad`, a weight if `weight`, else an activation."""
+    """The kind of a tensor by its name: a gradient if it contains `grad`, a weight if `weight`, else an activation."""
     lower = name.lower()
     return GRADIENT if "grad" in lower else WEIGHT if "weight" in lower else ACTIVATION
 
@@ -43,7 +43,7 @@ def takes(scope: str, name: str) -> bool:
 
 
 def total(scope: str, names: Sequence[str], measured: Callable[[str, bool], Quality]) -> Total:
-    """The total of a scope; `measured(name, inside)` is a tensor under four_over_six if inside, else per_tensor."""
+    """The total of a scope. `measured(name, inside)`: a tensor under four_over_six if inside, else per_tensor."""
     found = [measured(name, takes(scope, name)) for name in names]
     sizes = [quality.rows * quality.cols for quality in found]
     inside = [takes(scope, name) for name in names]

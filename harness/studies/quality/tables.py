@@ -116,7 +116,7 @@ def write(results: Results, folder: Path, pictures: Sequence[Path]) -> list[Path
 
 
 def _number(value: object, name: str) -> str:
-    """A value as its column shows it; a dash if it is missing."""
+    """A value in its column's format; a dash if it is missing."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "-"
     if name in ("saturated", "zeroed", "map4", "elements"):

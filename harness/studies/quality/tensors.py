@@ -1,4 +1,4 @@
-"""The tensors that are measured: named distributions, and the matrices of a user's file."""
+"""The tensors to measure: named distributions, and the matrices in a user's file."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Tensor:
 
 
 def named(name: str, rows: int, cols: int, dtype: str) -> Tensor:
-    """A distribution of `harness.inputs.draw`; the same name, shape and dtype give the same bytes."""
+    """A tensor from a distribution of `harness.inputs.draw`; the same name, shape and dtype give the same bytes."""
     seed = int.from_bytes(hashlib.sha256(f"{name}/{rows}x{cols}".encode()).digest()[:8], "little")
     return Tensor(name, draw.make(name, rows, cols, dtype, seed))
 

@@ -1,5 +1,4 @@
-"""Random bits of stochastic rounding, of our kernels or anybody's: bias in each interval of e2m1, and bits that repeat.
-
-`design` is the tensors that are rounded, `sample` what a kernel made of them, `bias` and `repeats` are tests with their
-power, and `study` is all of them with one rate of false alarms.
+"""Test the random bits of stochastic rounding, in our kernels or others: bias in each e2m1 interval, and bits that
+repeat. `design` makes the tensors to round, `sample` reads a kernel's results, `bias` and `repeats` are tests with
+their power, and `study` runs all tests with one rate of false alarms.
 """

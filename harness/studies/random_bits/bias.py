@@ -1,4 +1,4 @@
-"""Whether chances are what they should be: exact binomial tests, and the smallest shift that they would have seen."""
+"""Test whether probabilities are right: exact binomial tests, and the smallest shift that they would detect."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 POWER = 0.99
-_STEPS = 50  # halvings of a probability
+_STEPS = 50  # bisection steps for a probability
 
 
 @dataclass(frozen=True)
 class Count:
-    """ups of n elements went up, each with the chance `fraction` if it is right."""
+    """How many of n elements were rounded up (`ups`), each of which should be with probability `fraction`."""
 
     ups: int
     n: int
@@ -21,8 +21,9 @@ class Count:
 
 @dataclass(frozen=True)
 class Test:
-    """p: of what was found, if chances are right; bias: found minus expected, per element; seen: the smallest bias,
-    either way, that would have been called one with a chance of POWER; NaN if none would
+    """A test's result. p: probability of the finding if chances are right; bias: found minus expected, per element
+
+    seen: the smallest bias in either direction that would be detected with probability POWER; NaN if none would
     """
 
     n: int
@@ -32,13 +33,16 @@ class Test:
 
 
 def exact(count: Count, alpha: float) -> Test:
-    """Binomial test with equal tails."""
+    """The exact binomial test with equal tails."""
     bias = count.ups / count.n - count.fraction if count.n else 0.0
     return Test(count.n, bias, chance(count), _smallest(count.n, count.fraction, alpha))
 
 
 def chance(count: Count) -> float:
-    """Twice that of so many ups or more, or so few or fewer, if chances are right; a fraction of 0 allows none."""
+    """The two-sided p-value, twice the smaller tail probability, if chances are right.
+
+    A fraction of 0 allows no ups.
+    """
     from scipy.stats import binom
 
     tails = binom.cdf(count.ups, count.n, count.fraction), binom.sf(count.ups - 1, count.n, count.fraction)
@@ -46,8 +50,9 @@ def chance(count: Count) -> float:
 
 
 def pooled(counts: Sequence[Count], alpha: float) -> Test:
-    """The sum of several counts: exact if they have one fraction, else by the normal approximation, which fractions on
-    both sides of a half make a close one.
+    """The test for the sum of several counts.
+
+    Exact if they share a fraction, else by the normal approximation, close for fractions on both sides of 1/2.
     """
     from scipy.stats import norm
 
@@ -74,7 +79,7 @@ def _smallest(n: int, fraction: float, alpha: float) -> float:
 
 
 def _first(seen: Callable[[float], bool], most: float) -> float:
-    """The smallest shift that is seen, by halving; NaN if not even the largest is."""
+    """The smallest detected shift, by bisection; NaN if not even the largest is detected."""
     if most <= 0 or not seen(most):
         return math.nan
     low, high = 0.0, most

@@ -1,4 +1,4 @@
-"""Whether bits come twice: in one tensor at any distance, in its two directions, or in two launches.
+"""Test whether bits repeat: in one tensor at any distance, between its two directions, or between two launches.
 
 A bit is +1 or -1, and 0 where none is known. The products of bits at one distance are again independent, within a
 tensor too, because the pairs of one distance form no circle. So their sum is one of n fair signs, and lies beyond
@@ -14,16 +14,16 @@ from functools import lru_cache
 import numpy as np
 
 LEAST_PAIRS = 512
-_POWER = 2.33  # standard deviations; a share that is seen with a chance of 0.99
+_POWER = 2.33  # standard deviations beyond the limit; then a share is detected with probability 0.99
 
 
 @dataclass(frozen=True)
 class Repeat:
-    """The distance at which bits agree, or disagree, most.
+    """The distance at which bits agree or disagree most.
 
     lag: rows and columns from the first to the second; share: of bits that agree beyond chance, negative if they differ
-    strength, limit: of the sum, in its standard deviations, and what chance reaches with the chance `alpha`
-    seen: the smallest share that would have been seen, where every bit has a partner
+    strength, limit: the sum in standard deviations, and the value that chance exceeds with probability `alpha`
+    seen: the smallest share that would be detected if every bit has a partner
     """
 
     lag: tuple[int, int]
@@ -38,9 +38,9 @@ class Repeat:
 
 
 def strongest(one: np.ndarray, other: np.ndarray, alpha: float, itself: bool = False) -> Repeat:
-    """Over all distances of two (rows, cols) arrays of -1, 0 and 1 that have LEAST_PAIRS pairs.
+    """The strongest repetition over all distances with LEAST_PAIRS pairs, of two (rows, cols) arrays of -1, 0 and 1.
 
-    itself: whether they are the same, so that no distance at all is none
+    itself: whether they are the same array, so that distance 0 does not count
     """
     sums = _correlated(one, other)
     pairs = _pairs(np.abs(one).astype(bool).tobytes(), np.abs(other).astype(bool).tobytes(), one.shape, other.shape)
@@ -57,13 +57,13 @@ def strongest(one: np.ndarray, other: np.ndarray, alpha: float, itself: bool = F
 
 @lru_cache(maxsize=4)
 def _pairs(one: bytes, other: bytes, *shapes: tuple[int, int]) -> np.ndarray:
-    """How many there are at each distance, from the masks of known bits, which launches have in common."""
+    """How many pairs there are at each distance, from the masks of known bits, which all launches share."""
     known = (np.frombuffer(mask, bool).reshape(shape) for mask, shape in zip((one, other), shapes, strict=True))
     return _correlated(*(each.astype(float) for each in known))
 
 
 def _correlated(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Sum of products for each distance, exact; negative distances are counted from the end."""
+    """The exact sum of products for each distance; negative distances are indexed from the end."""
     shape = [a + b for a, b in zip(one.shape, other.shape, strict=True)]
     spectrum = np.conj(np.fft.rfft2(one, shape)) * np.fft.rfft2(other, shape)
     return np.rint(np.fft.irfft2(spectrum, shape))

@@ -1,4 +1,4 @@
-"""What a kernel made of a tensor: codes by direction, where the scale is 1."""
+"""A kernel's codes for a tensor, by direction, in blocks with a scale of 1."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from harness.subjects.card.kept import Keeping
 from harness.verify.expected import Expected, expect_on, fields_of, oracle_of
 from harness.verify.verify import POISONS
 
-LEAST = 0.5  # of the blocks that should have a scale of 1
+LEAST = 0.5  # required share of the blocks that should have a scale of 1
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Codes:
 
 
 class Sampler:
-    """Rounds tensors. device: with a card or a subject in place of our kernels, or none; keeping: of the card"""
+    """Rounds tensors. device: with our kernels, a card or a subject; keeping: the card's"""
 
     def __init__(self, device: Any, case: Case):
         self.device, self.case = device, case
@@ -43,7 +43,7 @@ class Sampler:
         return tuple(layout.DIRECTIONS) if outputs == "both" else (outputs,)
 
     def round(self, x: np.ndarray, seed: int, offset: int) -> dict[str, Codes]:
-        """The codes of each direction. Raises LaunchError, or AccessError, for what a kernel does wrong."""
+        """The codes of each direction. Raises LaunchError or AccessError if the kernel fails."""
         case = replace(self.case, philox_seed=seed % (1 << 64), philox_offset=offset % (1 << 32))
         tensors = oracle_of(case.recipe).inputs(case, x=x.astype(DTYPES[str(case.flags.dtype)]))
         expected = self.keeping.expected(Expected(tensors, fields_of(case), self._values(case, tensors), ()))
@@ -60,7 +60,7 @@ class Sampler:
         return {side: self._codes(side, written) for side in self.sides}
 
     def _values(self, case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """What the card is given of outputs, which no random bit changes."""
+        """The outputs that the card is given as inputs; no random bit changes them."""
         if self.keeping.given and not self._given:
             values = expect_on(case, tensors).values
             self._given = {

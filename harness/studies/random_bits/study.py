@@ -15,7 +15,7 @@ from harness.studies.random_bits.bias import Count, Test
 from harness.studies.random_bits.design import HALF_CODES, INTERVALS, PROBES, Cell
 from harness.studies.random_bits.sample import Codes, Sampler
 
-# What two launches may differ in, as a caller counts tensors, steps and ranks: seed and offset.
+# Differences in (seed, offset) between two launches, as callers number tensors, steps and ranks.
 LAUNCHES = {
     "a launch": (0, 0),
     "seed + 1": (1, 0),
@@ -24,15 +24,15 @@ LAUNCHES = {
     "seed + 1, offset - 1": (1, -1),
 }
 SEED, OFFSET = 0x5EED, 1000
-_DILUTED = 1.0  # standard deviations that a bias alone may add to a sum of products
+_DILUTED = 1.0  # the most standard deviations that a bias alone may add to a sum of products
 
 
 @dataclass(frozen=True)
 class Row:
     """One line of the report.
 
-    side: rowwise or columnwise; what: was tested; n: elements, or pairs; found: bias or share; seen: the smallest that
-    would have been seen; wrong: whether chance is excluded; note: more about it; strength: of bits that repeat, in
+    side: rowwise or columnwise; what: the test; n: elements, or pairs; found: bias or share; seen: the smallest that
+    would be detected; wrong: whether chance is excluded; note: more about it; strength: of bits that repeat, in
     standard deviations
     """
 
@@ -48,7 +48,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Plan:
-    """rows, cols: of the tensors; launches: that the places are counted over; alpha: chance of any false alarm"""
+    """The plan of a study.
+
+    rows, cols: of the tensors; launches: how many are counted together; alpha: chance of any false alarm
+    """
 
     rows: int
     cols: int
@@ -131,7 +134,7 @@ def _row(side: str, what: str, test: Test, alpha: float, note: str = "") -> Row:
 
 
 def _resolution(side: str, pairs: Sequence[tuple[Cell, Count]]) -> Row:
-    """How fine the random numbers are; judged with the places, as far as the kernel is said to have so many bits."""
+    """Rows on the resolution of the random numbers; judged only up to the kernel's declared number of bits."""
 
     def of(bits: int, what: str) -> int:
         return sum(getattr(count, what) for cell, count in pairs if cell.probe and cell.fraction == 2.0**-bits)
@@ -163,7 +166,7 @@ def _bits(side: str, plan: Plan, launches: dict[str, Codes], sides: int) -> Iter
 
 
 def _between_sides(plan: Plan, launch: dict[str, Codes]) -> Iterator[Row]:
-    """The two directions: by the element that is rounded, by its place in the output, and by its number there."""
+    """Rows on repetition between directions: by rounded element, by place in the output, and by number there."""
     if len(launch) < 2:
         return
     _, alpha = plan.alphas(len(launch))
@@ -186,7 +189,7 @@ def _repeat(side: str, what: str, one: np.ndarray, other: np.ndarray, alpha: flo
 
 
 def _signs(codes: Codes) -> np.ndarray:
-    """+1 where half was rounded up, -1 where down, 0 where nothing is known."""
+    """+1 where a half was rounded up, -1 where it was rounded down, 0 where nothing is known."""
     known = codes.counted & ~design.diagonals(*codes.codes.shape) & np.isin(codes.codes, HALF_CODES)
     return np.where(known, np.where(codes.codes == HALF_CODES[1], 1.0, -1.0), 0.0)
 

@@ -1,4 +1,4 @@
-"""What rounds: our kernels, a card or a subject, and the case that it is asked."""
+"""The implementation to test, our kernels, a card or a subject, and its case."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from harness.suite.suite import find_case, suite_of
 
 
 def require() -> None:
-    """Raise UsageError if the package with the binomial distribution is missing."""
+    """Raise UsageError if scipy, which has the binomial distribution, is missing."""
     try:
         import scipy.stats  # noqa: F401
     except ImportError:
@@ -30,7 +30,7 @@ def require() -> None:
 
 @contextmanager
 def under_test(device: Device, subject: str | None) -> Iterator[Any]:
-    """The device with a subject on it, or as it is. Raises UsageError if there is no such subject."""
+    """The device, with a subject on it if one is named. Raises UsageError if there is no such subject."""
     if subject is None:
         yield device
     elif is_card(subject):
@@ -44,9 +44,9 @@ def under_test(device: Device, subject: str | None) -> Iterator[Any]:
 
 
 def case_of(recipe: str, flags: Sequence[str], shape: str, device: Any) -> Case:
-    """The case with stochastic rounding. flags: `name=value`; those of a card hold where none is given
+    """The case with stochastic rounding. flags: `name=value`; a card's flags are used if none is given
 
-    Raises UsageError for a recipe without it, and DeviceUnavailable for what the subject refuses.
+    Raises UsageError for a recipe without it, and DeviceUnavailable if the subject refuses the case.
     """
     card = getattr(device, "card", None)
     recipe = card.file.recipe if card else recipe

@@ -16,21 +16,21 @@ from harness.jit.signature import read_signatures
 
 TOOLS = ("memcheck", "initcheck", "synccheck", "racecheck")
 PLACES = ("/usr/local/cuda/bin", "/usr/local/cuda/compute-sanitizer")
-FIRST_PORT, PORTS = 49152, 64  # for each process, so that parallel ones do not collide
+FIRST_PORT, PORTS = 49152, 64  # ports per process, so that parallel ones do not collide
 MOST_JOBS = (1 << 16) // PORTS - FIRST_PORT // PORTS
 
 _OPTIONS = {
     "memcheck": ("--padding", "256", "--report-api-errors", "no"),
     "initcheck": ("--check-api-memory-access", "no"),  # memory may come from kernels that are not patched
-    # How many mbarriers it tracks. Its own choice, and 64, were at times too few for a process of many kernels, and a
+    # How many mbarriers it tracks. The default, and 64, were sometimes too few for a process with many kernels, and a
     # launch failed; 65,536 used up a GPU's memory, and took several times as long.
     "synccheck": ("--num-cuda-barriers", "1024"),
 }
 _SUMMARY = re.compile(r"(?:ERROR SUMMARY: (\d+) errors?|RACECHECK SUMMARY: (\d+) hazards? displayed)")
 _PREFIX = "========= "
-# The last is said of every process that leaves cases out; what a process did not do, or did wrong, its journal tells.
+# The last line appears for every process that leaves cases out; missing or failed cases are found in its journal.
 _NO_FINDING = ("COMPUTE-SANITIZER", "ERROR SUMMARY", "RACECHECK SUMMARY", "Target application returned an error")
-_LOST_LAUNCH = "Internal Sanitizer Error"  # a launch that was not tracked, for want of memory
+_LOST_LAUNCH = "Internal Sanitizer Error"  # a launch was not tracked, for lack of memory
 _TABLE_FULL = "overflow of tracked"
 
 
@@ -40,7 +40,7 @@ class Log:
 
     errors: in kernels, None without a summary
     findings: the first line and the location of each report, all locations of a race
-    breakdowns: what the tool says of itself, that it lost sight of a launch or that its table was full
+    breakdowns: the tool's reports that it lost track of a launch or that its table was full
     """
 
     errors: int | None
@@ -49,7 +49,10 @@ class Log:
 
 
 def executable(named: Path | None = None) -> str:
-    """compute-sanitizer, as named, on the PATH or in CUDA's folders. Raises DeviceUnavailable if it is not there."""
+    """Find compute-sanitizer: the given path, on the PATH, or in CUDA's folders.
+
+    Raises DeviceUnavailable if it is not there.
+    """
     places = ["compute-sanitizer", *(f"{place}/compute-sanitizer" for place in PLACES)]
     # A name without a slash would be looked for on the PATH.
     found = next(filter(None, map(shutil.which, [str(named.absolute())] if named else places)), None)

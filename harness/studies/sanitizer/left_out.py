@@ -5,7 +5,7 @@ from __future__ import annotations
 from harness.contract.case import Case
 from harness.suite.launch_plan import plan
 
-# Tool → why it does not run cases that call a library, whose kernels are not patched. Other tools run them.
+# Tool → why it does not run cases that call a library, whose kernels are not patched; other tools do.
 LIBRARY = {
     "initcheck": "what a library's kernels write, which gemm_epilogue reads, is no value to it; so it never sees "
     "gemm_decode and gemm_epilogue, which no other case launches",

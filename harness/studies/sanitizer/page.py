@@ -1,4 +1,4 @@
-"""The table and the page of what the tools found."""
+"""The table and the page of the tools' findings."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def table(found: Iterable[ToolResult]) -> pd.DataFrame:
 
 
 def page(command: str, version: str, header: Header, commit: str, found: Sequence[ToolResult]) -> str:
-    """The page in Markdown. header: of one of the runs"""
+    """The page in Markdown. header: from one of the runs"""
     device = header["device"]
     text = [
         "# compute-sanitizer",

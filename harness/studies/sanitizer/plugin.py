@@ -30,7 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
     try:
         import cupy
     except ImportError:
-        return  # the device reports it
+        return  # the device reports the missing package
     cupy.cuda.set_allocator(None)
     # A device-to-device copy may be a kernel of the driver, whose writes initcheck does not see.
     memory.copied = lambda array: cupy.asarray(array.get())

@@ -1,4 +1,4 @@
-"""Run each tool over a set of cases in parallel processes, and collect what they found."""
+"""Run each tool over a set of cases in parallel processes, and collect the findings."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class ToolResult:
     """The result of one tool.
 
     planted: whether the tool saw its planted error
-    cases: how many there were; left_out: case id → reason why the tool does not run it, which may be empty
-    done: how many ran; failed: those whose verdict is not PASS
-    silent: processes without a summary, or that never had their cases
-    again: how many ran a second time, because the tool broke down in their process, and what it said of that
-    broken: processes in which it broke down that second time
+    cases: how many there were; left_out: case id → why the tool does not run it; may be empty
+    done: how many ran; failed: the cases whose verdict is not PASS
+    silent: processes without a summary, or that never got their cases
+    again: how many ran a second time because the tool broke down in their process, and its reports of that
+    broken: processes in which the tool broke down again
     """
 
     tool: str
@@ -59,7 +59,7 @@ class ToolResult:
 
     @property
     def complete(self) -> bool:
-        """Whether it saw its planted error, ran every case that is not left out for a reason and did not break down."""
+        """Whether the tool saw its planted error, ran every case not left out for a reason, and did not break down."""
         explained = all(self.left_out.values())
         heard = self.planted and not self.silent and not self.broken
         return heard and explained and self.done > 0 and self.missing == 0
@@ -98,7 +98,7 @@ class Process:
 
     @property
     def broke_down(self) -> bool:
-        """Whether the tool broke down, so that nothing it said here counts, and it is known what to run again."""
+        """Whether the tool broke down, so that its results here do not count, and the cases to run again are known."""
         return bool(self.log.breakdowns and self.cases)
 
 
@@ -106,10 +106,10 @@ def check(
     sanitizer: str, tool: str, planted: bool, suites: Sequence[str], options: Sequence[str], jobs: int, seconds: float,
     folder: Path,
 ) -> ToolResult:  # fmt: skip
-    """Run the cases under one tool. options: of pytest; seconds: after which no case begins
+    """Run the cases under one tool. options: pytest's; seconds: after this time no case is started
 
-    The cases of processes in which the tool itself broke down run once more, in half as many processes, which need half
-    the memory, and again for so many seconds.
+    If the tool broke down in a process, its cases run once more, in half as many processes, which need half the memory,
+    with the same time limit.
     """
     began = time.monotonic()
     found = ToolResult(tool, planted)
@@ -168,7 +168,7 @@ def _add(found: ToolResult, process: Process) -> None:
 
 
 def _run_parallel(commands: dict[str, list[str]], folder: Path, seconds: float) -> None:
-    """Run commands in parallel, with their output in `NAME.txt`; kill those that last longer."""
+    """Run commands in parallel, with their output in `NAME.txt`; kill the ones that exceed the time limit."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     running = []
     for name, command in commands.items():
@@ -190,7 +190,7 @@ def _last_lines(folder: Path) -> list[str]:
 
 
 def header_of(folder: Path) -> Header:
-    """The header of any of the runs below. Raises DeviceUnavailable if no process began one."""
+    """The header of any run in the subfolders. Raises DeviceUnavailable if no process started one."""
     for path in sorted(folder.rglob(JOURNAL)):
         return read_run(path.parent).about
     lines = [line for tool in sorted(folder.iterdir()) for line in _last_lines(tool)]

@@ -1,4 +1,4 @@
-"""The recipes of the sources as flags of `forward` and `backward`, and the cases that the tables show of each."""
+"""The sources' recipes as flags of `forward` and `backward`, and the cases that the tables show for each."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import cache
 
 from harness.suite.suite import find_case, suite_of
 
-SET = "steps"  # of the suites `forward`, `backward` and `gemm`
+SET = "steps"  # the set in the suites `forward`, `backward` and `gemm`
 MODES = ("eager", "graph")
 
 
@@ -96,7 +96,7 @@ FUSED, UNFUSED = RECIPES[4], RECIPES[6]
 
 @cache
 def shapes() -> tuple[tuple[int, int], ...]:
-    """The (rows, cols) that the source times its quantizer at, as the bench set of `per_token` has them."""
+    """The (rows, cols) at which the source times its quantizer, from the bench set of `per_token`."""
     return tuple((int(shape[0]), int(shape[1])) for shape in suite_of("per_token").file.sets["bench"][0].shapes)
 
 

@@ -1,4 +1,4 @@
-"""Times of several benches, looked up so that figures that are compared are of one run."""
+"""Times of several benches, looked up so that compared figures come from one run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Found:
-    """The times of cases that one run has. run: its number, from 1"""
+    """The times of some cases, all from one run. run: its number, from 1"""
 
     run: int
     times: tuple[Times, ...]
@@ -59,7 +59,7 @@ def read(paths: Iterable[Path]) -> Runs:
     found = []
     for path in paths:
         if path.is_dir() and not (path / BENCH).exists():
-            run = read_run(path)  # of a bench that goes on, or was cut off
+            run = read_run(path)  # the bench is still running, or was cut off
             header, records = run.header, run.timed
         else:
             header, records = read_bench(path / BENCH if path.is_dir() else path)

@@ -20,14 +20,14 @@ _PRODUCTS = (("plain", "per_tensor"), ("scaled afterwards", "per_token"), ("fuse
 
 
 class Figure(NamedTuple):
-    """Microseconds and launches; of a comparison, those of the other side, too."""
+    """Microseconds and launches; for a comparison, also the other side's."""
 
     us: float
     launches: int | None
     run: int
     other_us: float | None = None
     other_launches: int | None = None
-    nbytes: int = 0  # that were compared before it was timed
+    nbytes: int = 0  # bytes that were compared before timing
 
 
 def page(runs: Runs, command: str) -> str:
@@ -48,7 +48,7 @@ def page(runs: Runs, command: str) -> str:
 
 
 def step(runs: Runs, recipe: Recipe, pipeline: str, shape: tuple[int, int], mode: str) -> Figure | None:
-    """A forward or backward step of a layer, beside that of the production recipe, if the run has both."""
+    """A forward or backward step of a layer, beside the production recipe's, if the run has both."""
     own, other = (each.case_id(pipeline, layer(shape), mode) for each in (recipe, PRODUCTION))
     found = runs.find(own, other) or runs.find(own)
     if found is None:
@@ -59,7 +59,7 @@ def step(runs: Runs, recipe: Recipe, pipeline: str, shape: tuple[int, int], mode
 
 
 def rows(runs: Runs) -> Iterator[dict[str, object]]:
-    """The steps as rows of a file, with empty cells for what no run has."""
+    """The steps as rows of a file; cells are empty if no run has the times."""
     for pipeline in PIPELINES:
         for recipe in RECIPES:
             for shape in shapes():
@@ -190,7 +190,7 @@ def _steps_of(pipeline: str) -> Callable[[Runs], tuple[list[str], Iterator[list[
 
 
 def beside(one: Figure) -> str:
-    """How many times as fast as the other side, which the run may lack."""
+    """How many times as fast as the other side, whose times the run may lack."""
     return f"{one.other_us / one.us:.2f}" if one.other_us else UNMEASURED
 
 

@@ -1,4 +1,4 @@
-"""What the registers of a kernel are made of, as far as registers that are written once can tell."""
+"""What the values of a kernel's registers depend on, as far as registers that are written once show it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _THREAD = ("%tid.", "%laneid", "%warpid", "%ntid.")
 class KnownRegisters:
     """Names of registers.
 
-    constants: that hold a constant, with it
-    same_for_all: made of parameters and constants alone, so that all threads of a launch have the same value
-    by_thread: made of the thread's index in its block and of constants alone, which are the same in every launch
+    constants: registers that hold a constant, with the constant
+    same_for_all: computed from parameters and constants alone, so that all threads of a launch have the same value
+    by_thread: computed from the thread's index in its block and constants alone, so the same in every launch
     """
 
     constants: dict[str, Immediate] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class KnownRegisters:
         return known
 
     def constant(self, operand: Operand) -> Immediate | None:
-        """The constant that an operand is."""
+        """The constant value of an operand, or None."""
         return operand if isinstance(operand, Immediate) else self.constants.get(getattr(operand, "text", ""))
 
     def is_same_for_all(self, operand: Operand) -> bool:

@@ -1,4 +1,4 @@
-"""What was seen at each comparison."""
+"""The outcomes that were seen at each comparison."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 BELOW, EQUAL, ABOVE, UNORDERED = 1, 2, 4, 8
-EDGE = 16  # equal values, or integers next to each other of which the relation holds for one pair
+EDGE = 16  # both neighbours of the threshold were seen: equal values, or adjacent integers on both sides
 ALL = BELOW | EQUAL | ABOVE | EDGE
 
-# What must be seen for a relation to have held, and not to have held. One in `u` holds for a NaN, too, as PTX has it.
+# The outcomes in which a relation holds, and in which it does not. In PTX, a relation in `u` also holds for a NaN.
 _SIDES = {
     "lt": (BELOW, EQUAL | ABOVE | UNORDERED),
     "le": (BELOW | EQUAL, ABOVE | UNORDERED),
@@ -25,16 +25,16 @@ _SIDES |= {
 }
 
 
-SAME_FOR_ALL = "the same for all"  # the constant of a comparison with a value that all threads of a launch share
-NEXT = {"lt": -1, "ge": -1, "le": 1, "gt": 1}  # a - b of the integers beside equal ones
+SAME_FOR_ALL = "the same for all"  # stands for the constant if the operand has one value for all threads of a launch
+NEXT = {"lt": -1, "ge": -1, "le": 1, "gt": 1}  # a - b for the integers on the other side of equality
 
 
-# The relation that holds exactly where one does not. A compiler writes now this, now that.
+# The opposite of a relation, because a compiler may emit either.
 _OPPOSITES = {"ge": "lt", "gt": "le", "ne": "eq"}
 
 
 class Site(NamedTuple):
-    """A comparison. text: the source line; relation: of `_SIDES`; constant: as it is written, or `SAME_FOR_ALL`"""
+    """A comparison. text: the source line; relation: of `_SIDES`; constant: as written, or `SAME_FOR_ALL`"""
 
     file: str
     line: int
@@ -44,20 +44,20 @@ class Site(NamedTuple):
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        """What stays when lines move."""
+        """An identity that stays the same when lines move."""
         return self.file, self.text, self.relation, self.constant
 
 
 @dataclass(frozen=True)
 class Missing:
-    """A site of which the cases do not see everything. what: `reached`, `true`, `false` or `edge`"""
+    """A site of which the cases miss an outcome. what: `reached`, `true`, `false` or `edge`"""
 
     site: Site
     what: str
 
 
 def missing(site: Site, seen: int) -> list[Missing]:
-    """What was not seen at a site, of what a case can be made for."""
+    """The outcomes that were not seen at a site although a case could show them."""
     if not seen:
         return [Missing(site, "reached")]
     holds, fails = _SIDES[site.relation]
@@ -68,7 +68,7 @@ def missing(site: Site, seen: int) -> list[Missing]:
 
 
 def canonical(site: Site, seen: int) -> tuple[Site, int]:
-    """The comparison as `lt`, `le` or `eq`, of integers as `lt` or `eq`, and what was seen of it."""
+    """The comparison rewritten as `lt`, `le` or `eq` (`lt` or `eq` for integers), with the outcomes seen."""
     relation, unordered = site.relation.removesuffix("u"), site.relation.endswith("u")
     if relation in _OPPOSITES:
         relation, unordered = _OPPOSITES[relation], not unordered
@@ -84,13 +84,13 @@ def canonical(site: Site, seen: int) -> tuple[Site, int]:
 
 
 class Outcomes:
-    """Sides seen, by site."""
+    """The outcomes seen, by site."""
 
     def __init__(self) -> None:
         self.seen: dict[Site, int] = {}
 
     def expect(self, site: Site) -> None:
-        """There is such a site, whether or not it is reached."""
+        """Register a site, whether or not it is reached."""
         self.seen.setdefault(site, 0)
 
     def note(self, site: Site, sides: int) -> None:
@@ -104,16 +104,16 @@ class Outcomes:
             self.note(site, sides)
 
     def united(self) -> dict[Site, int]:
-        """Sides seen, one comparison in other words once."""
+        """The outcomes seen, with equivalent forms of one comparison merged."""
         united = Outcomes()
         for site, sides in self.seen.items():
             united.note(*canonical(site, sides))
         return united.seen
 
     def missing(self) -> list[Missing]:
-        """In the order of files and lines."""
+        """All missing outcomes, in the order of files and lines."""
         united = self.united()
         return [each for site in sorted(united) for each in missing(site, united[site])]
 
 
-OUTCOMES = Outcomes()  # of this process
+OUTCOMES = Outcomes()  # the outcomes of this process

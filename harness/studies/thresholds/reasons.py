@@ -1,4 +1,4 @@
-"""Which sides of comparisons the smoke sets do not see: `one_sided.yaml`, cases of full sets that do, and reasons."""
+"""`one_sided.yaml`: cases of full sets for the sides of comparisons that smoke sets miss, and reasons for the rest."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Key = tuple[str, str, str]  # file, text of the line, and `lt 5 true`: relation,
 class Reason(BaseModel):
     """Why no legal case sees a side of comparisons.
 
-    file, text: of the line; unseen: as the table lists them, `lt 5 true`; because: the reason
+    file, text: the line's; unseen: as the table lists them, `lt 5 true`; because: the reason
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -32,13 +32,16 @@ class Reason(BaseModel):
 
 
 def reasons(path: Path = REASONS) -> dict[Key, str]:
-    """The reason of each. Raises SuiteError for the first invalid entry."""
+    """The reason for each missing side. Raises SuiteError for the first invalid entry."""
     found = read(path, f"{path.parent.name}/{path.name}").each(Reason, "one_sided")
     return {(each.file, each.text, unseen): each.because for each in found for unseen in each.unseen}
 
 
 def full_cases(path: Path = REASONS) -> list[Case]:
-    """Cases of full sets that see what would take the smoke sets too long. Raises SuiteError for one of no full set."""
+    """Cases of full sets for sides that would take the smoke sets too long.
+
+    Raises SuiteError for a case in no full set.
+    """
     document = read(path, f"{path.parent.name}/{path.name}")
     cases = [find_case(each.root) for each in document.each(RootModel[str], "full")]
     for number, case in enumerate(cases):

@@ -1,4 +1,4 @@
-"""Run cases with watched kernels and oracles, and tell what they never saw."""
+"""Run cases with watched kernels and oracles, and report the outcomes that they never saw."""
 
 from __future__ import annotations
 
@@ -22,15 +22,14 @@ from harness.verify.expected import expect
 
 COLUMNS = ("file", "line", "comparison", "with", "missing", "text", "because")
 TARGETS = ("sm_90a", "sm_100a")
-_AT_ONCE = 4  # cases of a task
+_AT_ONCE = 4  # cases per task
 
 
 @dataclass(frozen=True)
 class Study:
-    """What cases of a set see, and cases of full sets after them.
-
-    by_set, found: what is missing after the set, and after all
-    needless: cases of full sets after which no less is missing
+    """The result for a set and for cases of full sets after it. by_set, found: missing outcomes after the set, and
+    after all
+    needless: cases of full sets that add nothing
     """
 
     by_set: list[Missing]
@@ -55,7 +54,7 @@ def study(
 
     report: called with the number of cases that have been run
     """  # fmt: skip
-    importlib.import_module("torch").set_num_threads(1)  # before processes fork
+    importlib.import_module("torch").set_num_threads(1)  # must be set before processes fork
     # Cases that share instantiations stay together.
     cases = sorted(cases, key=lambda case: (case.recipe, case.variant))
     tasks = [(cases[first : first + _AT_ONCE], targets) for first in range(0, len(cases), _AT_ONCE)]
@@ -88,7 +87,7 @@ def _run(task: tuple[list[Case], Sequence[str]]) -> dict[Site, int]:
             raise UsageError(f"{case.id}: {expected.disagreement}")
         for target in targets:
             program = device.prepare(case, target, expected.inputs, expected.fields)
-            for repeat in range(2):  # the second has other grids
+            for repeat in range(2):  # the second run uses other grids
                 try:
                     program.run(0, repeat)
                 except LaunchError as error:
@@ -97,7 +96,7 @@ def _run(task: tuple[list[Case], Sequence[str]]) -> dict[Site, int]:
 
 
 def table(found: Sequence[Missing], because: Mapping[reasons.Key, str]):
-    """A row for each, those without a reason first."""
+    """A row for each missing outcome; the ones without a reason come first."""
     rows = [
         (*each.site[:2], each.site.relation, each.site.constant, each.what, each.site.text,
          because.get(reasons.key(each), ""))
@@ -107,7 +106,7 @@ def table(found: Sequence[Missing], because: Mapping[reasons.Key, str]):
 
 
 def unexplained(done: Study, because: Mapping[reasons.Key, str]) -> list[str]:
-    """A sentence for each comparison without a case or a reason, and for each reason or case that is not needed."""
+    """A sentence for each comparison without a case or a reason, and for each needless reason or case."""
     sentences = [
         f"{each.site.file}:{each.site.line}: no case sees `{each.site.relation} {each.site.constant}` "
         f"{'be reached' if each.what == 'reached' else each.what}: {each.site.text}"

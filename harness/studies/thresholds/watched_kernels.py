@@ -1,6 +1,6 @@
 """Kernels whose comparisons with constants and parameters are watched as the emulator executes them.
 
-The watched instructions run as NumPy steps, which see the lanes that are active; all others are compiled as ever.
+The watched instructions run as NumPy steps, which see the active lanes; all others stay compiled.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from harness.studies.thresholds.outcomes import ABOVE, BELOW, EDGE, EQUAL, NEXT,
 
 _SAME = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
 _RELATIONS = ("lt", "le", "gt", "ge", "eq", "ne")
-_registers: list[KnownRegisters] = []  # of every kernel that was decoded
+_registers: list[KnownRegisters] = []  # one entry for every kernel that was decoded
 
 
 def watch() -> None:
-    """Have kernels that are decoded from now on be watched. For a process of its own."""
+    """Watch all kernels that are decoded from now on. Call it in a separate process."""
     decode.DECODERS |= {
         "setp": _watched(moves.compare),
         "min": _watched(arithmetic.arithmetic),
@@ -41,7 +41,7 @@ def watch() -> None:
 
 @lru_cache(maxsize=64)
 def _module(compiled: Compiled) -> Module:
-    return Module(compiled.ptx)  # not from the cache, where kernels are decoded as ever
+    return Module(compiled.ptx)  # bypasses the cache, whose decoded kernels are not watched
 
 
 def _watched(decoder: Decoder) -> Decoder:
@@ -62,7 +62,7 @@ def _watched(decoder: Decoder) -> Decoder:
 
 
 def _comparison(instruction: Instruction) -> tuple[str, str] | None:
-    """The relation, or `clamp`, and the type of an instruction whose two operands are ordered."""
+    """The relation, or `clamp`, and the type of an instruction that compares two operands."""
     head, *parts = instruction.mnemonic.split(".")
     kind = parts[-1]
     if head != "setp":
@@ -72,7 +72,10 @@ def _comparison(instruction: Instruction) -> tuple[str, str] | None:
 
 
 def _known(emitter: Emitter) -> KnownRegisters:
-    """An emitter that decodes an instruction again has no others of its kernel, but the number it had at first."""
+    """The known registers of an emitter's kernel.
+
+    An emitter that decodes again lacks other instructions, so it keeps a number.
+    """
     if not hasattr(emitter, "known"):
         emitter.known = len(_registers)
         _registers.append(KnownRegisters.of(emitter.kernel))
@@ -82,7 +85,7 @@ def _known(emitter: Emitter) -> KnownRegisters:
 def _site(known: KnownRegisters, instruction: Instruction, relation: str, kind: str) -> tuple[Site | None, bool]:
     """The site, if an operand is a constant or the same for the whole grid, and whether it is the first one.
 
-    None for what the thread's index and constants decide: no case can change it.
+    None if the thread's index and constants decide the outcome, because no case can change it.
     """
     *_, first, second = instruction.operands
     if known.is_by_thread(first) and known.is_by_thread(second):
@@ -133,7 +136,7 @@ def _noting(step: DecodedStep, site: Site, kind: str, mirrored: bool) -> Callabl
 
 @cache
 def _source(name: str) -> tuple[str, list[str]]:
-    """The path below the kernels and the lines of a source, which PTX names without folders."""
+    """A source's path below the kernels, and its lines; PTX names sources without folders."""
     for path in sorted(KERNELS.rglob(Path(name).name)):
         return path.relative_to(KERNELS).as_posix(), path.read_text(encoding="utf-8").splitlines()
     return name, []

@@ -1,4 +1,4 @@
-"""Oracles whose comparisons of numbers are watched: rewritten copies of their sources take their places."""
+"""Watch number comparisons in oracles, by replacing the modules with rewritten copies."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SITES: list[Site] = []
 
 
 def replace(folder: Path) -> None:
-    """Have oracles that are imported from now on be watched. For a process of its own."""
+    """Watch all oracles that are imported from now on. Call it in a separate process."""
     for path in sorted((PACKAGE / "oracles").glob("*.py")):
         source = path.read_text(encoding="utf-8")
         tree = ast.fix_missing_locations(_Watch(f"oracles/{path.name}", source.splitlines()).visit(ast.parse(source)))
@@ -33,19 +33,19 @@ def replace(folder: Path) -> None:
         (folder / path.name).write_text(ast.unparse(tree), encoding="utf-8")
     for name in [name for name in sys.modules if name.startswith("harness.oracles.")]:
         del sys.modules[name]
-        # `from harness.oracles import nvfp4` takes the package's attribute, if it has one.
+        # `from harness.oracles import nvfp4` would find the old module as the package's attribute.
         vars(harness.oracles).pop(name.rpartition(".")[2], None)
     harness.oracles.__path__[:] = [str(folder)]
 
 
 def compared(number: int, relation: str, a: Any, b: Any) -> Any:
-    """The comparison itself, after it was noted."""
+    """Record a comparison and return its result."""
     note(number, a, b)
     return getattr(operator, relation)(a, b)
 
 
 def bounded(number: int, a: Any, b: Any) -> tuple[Any, Any]:
-    """Both arguments of a clamp, after they were noted."""
+    """Record a clamp and return both arguments."""
     note(number, a, b)
     return a, b
 
@@ -78,13 +78,13 @@ def _host(found: Any) -> Any:
 
 
 class _Watch(ast.NodeTransformer):
-    """Rewrites comparisons to calls of `compared`, and clamps to take their arguments from `bounded`."""
+    """Rewrites comparisons into calls of `compared`, and makes clamps take their arguments from `bounded`."""
 
     def __init__(self, file: str, lines: list[str]):
         self.file, self.lines = file, lines
 
     def visit_If(self, node: ast.If) -> ast.AST:
-        # What refuses a case holds in none that passes.
+        # A condition that refuses cases never holds in a passing case.
         refuses = isinstance(node.body[0], ast.Raise)
         test = node.test if refuses else self.visit(node.test)
         body, otherwise = ([self.visit(each) for each in part] for part in (node.body, node.orelse))
@@ -116,7 +116,7 @@ class _Watch(ast.NodeTransformer):
 
 
 def _is_constant(node: ast.expr) -> bool:
-    """A number, a name in capitals, or something made of one, as `np.float32(E2M1_MAX)` is."""
+    """Whether a node is a number, a name in capitals, or made of such, like `np.float32(E2M1_MAX)`."""
     match node:
         case ast.Constant(value=value):
             return isinstance(value, int | float)

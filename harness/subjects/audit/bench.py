@@ -26,10 +26,10 @@ class SubjectBench(BenchAgainstOurs):
         super().__init__(device, clock, roofline_gbps, in_passes=True)
 
     def prepare(self, case: Case) -> None:
-        """Nothing, because expected bytes would lie in the memory of the GPU before the subject is asked."""
+        """Do nothing, because expected bytes would otherwise be in GPU memory before the subject is called."""
 
     def time(self, case: Case, verified: Result, record: Recorder) -> Result:
-        """The verified result with times; without, and with the offence, if the timed calls did wrong."""
+        """The verified result with times; with the offence instead of times if the timed calls did wrong."""
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")

@@ -22,12 +22,12 @@ from harness.verify.expected import fields_of
 # Five float32 operations of one rounding each are the longest chain in use, S_enc to product; each moves its result by
 # 2^-24 of it at most.
 TIE = 5 * 2.0**-24
-# A rotated value may be the other bf16 of a near tie, because its sixteen terms were added in another order.
+# A rotated value near a tie may round to the other bf16, because its sixteen terms were added in another order.
 ROTATION_TIE = TIE + 2.0**-8
-ROTATED_APART = 2.0**-10  # the largest share of codes for which that may be so
-# What a sum of 16 terms, each some roundings off, may be from another order of it, in units of its largest input.
+ROTATED_APART = 2.0**-10  # the largest share of codes that may differ for this reason
+# The largest difference between two orders of a sum of 16 rounded terms, in units of its largest input.
 ERROR_TIE = 64 * 2.0**-24
-LEAST_AMAX = 2.0**-110  # below, S_enc or its reciprocal leaves the normal range, and every guard is another
+LEAST_AMAX = 2.0**-110  # below, S_enc or its reciprocal is not normal, and implementations differ
 
 
 @np.errstate(all="ignore")
@@ -37,7 +37,7 @@ def explain(
     """A sentence with a count for every declared convention that explains bytes; None if it leaves any unexplained.
 
     inputs, expected, actual: arrays by name in the shapes and dtypes of the case's inputs and fields
-    declared: `Convention`s; no difference at all gives no sentence
+    declared: `Convention`s; if nothing differs there are no sentences
     """
     if any(isinstance(value, Interval) for value in expected.values()):
         return None
@@ -79,7 +79,7 @@ _QUANTIZED = {f"{side}_{part}" for side in layout.DIRECTIONS for part in ("data"
 
 
 def _signs_of_zeros(wrong: Iterable[str], expected: Arrays, actual: Arrays) -> int:
-    """How many codes differ, if all that differs is the sign of zeros; else 0. True of any scale and arithmetic."""
+    """How many codes differ, if they differ only in the sign of zeros; else 0. Valid for any scale and arithmetic."""
     count = 0
     for name in wrong:
         if not name.endswith("_data"):
@@ -119,7 +119,7 @@ def _classify(case: Case, blocks: Differing, rotated: bool) -> dict[str, int] | 
     for convention, mask in scale.items():
         count(convention, mask)
     codes, theirs = blocks.codes, blocks.their_codes
-    # Under a zero scale every code is a zero, so it may be any.
+    # Under a zero scale every code decodes to zero, so any code is allowed.
     nothing = np.broadcast_to(blocks.their_scale[:, None] == 0, codes.shape)
     random = case.flags.get("rounding") == "sr"
     rounded = _neighbours if random else _nearest
@@ -154,7 +154,7 @@ def _scale_reasons(case: Case, blocks: Differing) -> dict[Convention, np.ndarray
         order, chosen = _reached(theirs, base), np.zeros(other.shape, bool)
     raised = other & ~order & ~chosen
     floors = np.unique(theirs[raised])
-    # One byte for all of them, and nothing that must be larger.
+    # They must share one byte, and that byte must not replace a larger one.
     if floors.size > 1 or (floors.size and bool((expected[raised] >= floors[0]).any())) or (floors >= 0x7F).any():
         return None
     return {
@@ -173,13 +173,13 @@ _STEPS = nvfp4.E2M1_VALUES[:8].astype(np.float64)
 
 
 def _between(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where the values that round to each of ascending `values` begin and end."""
+    """The interval of numbers that round to each of the ascending `values`: lower and upper ends."""
     middle = (values[1:] + values[:-1]) / 2
     return np.append(-np.inf, middle), np.append(middle, np.inf)
 
 
 def _reached(byte: np.ndarray, value: np.ndarray) -> np.ndarray:
-    """Whether a scale rounds to a byte, or is so close to a tie that another order of operations does."""
+    """Whether a scale rounds to a byte, or is so close to a tie that another order of operations would round to it."""
     low, high = _between(_SCALES)
     known = byte < nvfp4.E4M3_NAN
     at = np.where(known, byte, 0)
@@ -199,7 +199,7 @@ def _sign_fits(blocks: Differing) -> np.ndarray:
 
 
 def _nearest(case: Case, blocks: Differing, tie: float) -> np.ndarray:
-    """(n, 16) bool: the written code is what x rounds to under the written scale, or the other one of a near tie."""
+    """(n, 16) bool: x rounds to the written code under the written scale, or could because of a near tie."""
     low, high = _between(_STEPS)
     sizes, code = _sizes(case, blocks), blocks.their_codes & 7
     return _sign_fits(blocks) & (sizes >= low[code] * (1 - tie)) & (sizes <= high[code] * (1 + tie))
@@ -213,7 +213,7 @@ def _neighbours(case: Case, blocks: Differing, tie: float) -> np.ndarray:
 
 
 def _errors_alike(case: Case, blocks: Differing) -> np.ndarray:
-    """(n,) bool: what is written decodes as close to x as what is expected, within float32 rounding."""
+    """(n,) bool: the written codes decode as close to x as the expected ones, within float32 rounding."""
 
     def error(scale: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         known = np.where(scale < nvfp4.E4M3_NAN, scale, 0)
@@ -229,6 +229,6 @@ def _errors_alike(case: Case, blocks: Differing) -> np.ndarray:
 
 
 def _summed(blocks: Differing, value: np.ndarray) -> np.ndarray:
-    """Over the blocks that share one scale."""
+    """Sum errors over the blocks that share one scale."""
     _, where = np.unique(blocks.group, return_inverse=True)
     return np.bincount(where, value)[where]

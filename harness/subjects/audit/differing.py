@@ -14,14 +14,14 @@ from harness.oracles import layout, nvfp4
 Arrays = Mapping[str, np.ndarray]
 
 LARGEST_E2M1 = 6.0
-MOST_BLOCKS = 1 << 17  # of an output that are compared; of more that differ, tiles spread evenly over it
+MOST_BLOCKS = 1 << 17  # at most this many differing blocks of an output are compared, in tiles spread evenly over it
 
 
 @dataclass(frozen=True)
 class Differing:
     """n blocks of one output, at least one byte of each being different.
 
-    x: (n, 16) float64, what was quantized, rotated if the case rotates it
+    x: (n, 16) float64, the quantized values, rotated if the case rotates them
     amax, block_amax: (n,) float64, of the granule and of the block or tile
     scale: (n,) uint8 and codes: (n, 16) uint8 as expected; their_scale, their_codes: as written
     group: (n,) int64, the same number for blocks that share one scale
@@ -58,10 +58,7 @@ def differing(
     expected: Arrays,
     actual: Arrays,
 ) -> Differing:
-    """The differing blocks of one direction.
-
-    field: of the scales; x: (rows, cols), the input; amax: as the contract has it
-    """
+    """The differing blocks of one direction. field: the scales'; x: (rows, cols), the input; amax: by the contract"""
     order = "swizzled" if field.swizzled else "compact"
     scales = [layout.gather(part[f"{direction.name}_scale_inv"], field.shape, order) for part in (expected, actual)]
     data = [np.ascontiguousarray(part[f"{direction.name}_data"]) for part in (expected, actual)]
@@ -70,7 +67,7 @@ def differing(
     valid[:lines, :blocks] = True
     padding = int(np.count_nonzero((scales[0] != scales[1]) & ~valid))
     scales = [part[:lines, :blocks] for part in scales]
-    whole = [part.view(np.uint64) for part in data]  # the eight bytes of a block at once
+    whole = [part.view(np.uint64) for part in data]  # compares the eight bytes of a block at once
     other = (whole[0] != whole[1]) | (scales[0] != scales[1])
     line, block = np.nonzero(other)
     total = line.size

@@ -1,4 +1,4 @@
-"""The violation that observations of a subject show, where bytes alone would not."""
+"""Find the violation that observations of a subject show and bytes alone would not."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from harness.subjects.audit.observations import Observation, same, settle
 from harness.subjects.audit.violations import Finding, Violation
 from harness.subjects.program import SubjectProgram
 
-# Poisons of the calls made only to name what was wrong, in no order that a call counter or the poison would follow.
+# Poisons for calls that are only made to name the offence, in an order that follows neither call counters nor the
+# poison.
 _PROBES = (0xA5, 0xA5, 0x5A, 0x5A, 0xA5, 0x5A, 0x5A, 0xA5)
 
-PATIENCE = 0.1  # seconds after each of them
+PATIENCE = 0.1  # seconds to wait after each call
 
 _BESIDE = Finding(Violation.OTHER_STREAM, "its work does not wait for its turn on the stream that it was to use")
 
@@ -21,7 +22,7 @@ Right = Callable[[Observation], bool]
 
 
 def find(program: SubjectProgram, observations: Sequence[Observation], right: Right) -> Finding | None:
-    """What the subject did, or None: if all is right, or if its bytes are merely wrong.
+    """The subject's offence; None if all is right, or if its bytes are merely wrong.
 
     right: whether an observation shows what is expected for its data
     """
@@ -74,7 +75,7 @@ def _changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
 
 
 def _probe(program: SubjectProgram, calls: Sequence[Observation], right: Right) -> Finding | None:
-    """Some calls on the case's data are wrong: make more, and name the violation by which of them are."""
+    """After wrong calls on the case's data, make more calls, and name the violation by which of them are wrong."""
     observations = list(calls)
     if _beside(program, right):
         return _BESIDE
@@ -110,11 +111,11 @@ def _probe(program: SubjectProgram, calls: Sequence[Observation], right: Right) 
 
 
 def _beside(program: SubjectProgram, right: Right) -> bool:
-    """Whether it is right as soon as the device was waited for, and never behind work that keeps its stream busy."""
+    """Whether outputs are right once the device is idle, but never behind work that keeps the stream busy."""
     if not program.has_streams:
         return False
     for poison in _PROBES[:4]:
-        program.later(PATIENCE)  # for what may be late to be over
+        program.later(PATIENCE)  # lets late work end first
         run = program.run(poison, 1)
         done = Observation("call", poison, replace(run, outputs=dict(program.later(0))))
         program.later(PATIENCE)
@@ -134,7 +135,7 @@ def _never_written(observations: Sequence[Observation]) -> Finding | None:
 
 
 def _by_poison(observations: Sequence[Observation]) -> Finding | None:
-    """Whether the bytes follow those that were there before."""
+    """Whether the written bytes depend on the bytes that were there before."""
     first = {seen.poison: seen for seen in reversed(observations)}
     steady = all(same(seen.outcome.outputs, first[seen.poison].outcome.outputs) for seen in observations)
     one, another = (first[poison].outcome.outputs for poison in sorted(set(_PROBES)))

@@ -1,4 +1,4 @@
-"""Copies of a case's memory that a subject works on: data of their own in every round, and compared after it."""
+"""Copies of a case's memory for a subject: each gets new data in every round, and is compared afterwards."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from harness.subjects.cuda_program import CudaSubjectProgram
 
 @dataclass
 class Written:
-    """What the subject wrote for each set of data as it was drawn. steady: whether it writes the same each time"""
+    """The subject's outputs for each set of data as drawn. steady: whether it writes the same each time"""
 
     outcomes: list[Outcome] = field(default_factory=list)
     steady: bool = True
@@ -26,7 +26,7 @@ class FreshCopies:
     """The copies of one program.
 
     uploaded: the inputs of every set of `fresh`, on the GPU; poison: what outputs hold before each round
-    wrong: of each round, whether each copy was that the round wrote; drawn: the data of those copies
+    wrong: for each round, whether each copy that it wrote was wrong; drawn: the data of those copies
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class FreshCopies:
         self.drawn: dict[int, Draw] = {}
 
     def capture(self) -> None:
-        """Have the subject captured on every copy, after it was called once."""
+        """Capture the subject's call on every copy, after calling it once."""
         same_data = {copy: Draw(0) for copy in range(self.number)}
         self._fill(same_data)
         self.program.launch(0)
@@ -49,7 +49,7 @@ class FreshCopies:
         self.program.launch(None)
 
     def remember(self) -> None:
-        """Have it called twice on each set, and keep what it wrote."""
+        """Call the subject twice on each set, and keep its outputs."""
         for number in range(len(self._fresh.sets)):
             first, again = (self._reference(number) for _ in range(2))
             self._written.outcomes.append(first)
@@ -61,17 +61,17 @@ class FreshCopies:
         return self.program.outcome(self._poison)
 
     def fill(self, copies: Iterable[int]) -> None:
-        """Draw what these copies get in the next round."""
+        """Draw the data of these copies for the next round."""
         self.drawn = {copy: self._fresh.draw() for copy in copies}
         self._fill(self.drawn)
 
     def compare(self) -> None:
-        """Compare what the last round wrote."""
+        """Compare the outputs of the last round."""
         if self.drawn:
             self.wrong.append({copy: self._differs(copy, drawn) for copy, drawn in self.drawn.items()})
 
     def trespass(self) -> str:
-        """What was written that must not be, and in which copy; empty if nothing was."""
+        """A sentence on forbidden writes and their copy; empty if there are none."""
         for number, memory in enumerate(self.program.memories):
             sentence = memory.trespass(self._poison)
             if sentence:

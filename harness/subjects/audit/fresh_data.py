@@ -1,4 +1,4 @@
-"""Data of the same kind as a case's own that nobody has seen: other data to verify on, and new data for every round."""
+"""Unseen data of the same kind as a case's own: other data to verify on, and new data for every round."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from harness.contract.field import Field
 from harness.contract.interval import Interval
 from harness.verify.expected import Expected, expect_on, fields_of, high_precision, make_inputs, oracle_of
 
-DISTANCE = 0x9E3779B9  # elements; far, and a multiple of no block size
-GROUPS_OF = (128, 16)  # rows that are moved together: whole tiles of swizzled scales, or whole blocks
-FEWEST_GROUPS = 8  # which have 40,320 orders
-TILE_ROWS = 128  # of swizzled scales
-SMALL = 1 << 20  # elements; up to here many sets are drawn where rows may not change places
+DISTANCE = 0x9E3779B9  # elements; a large distance that is no multiple of a block size
+GROUPS_OF = (128, 16)  # rows that move together: whole tiles of swizzled scales, or whole blocks
+FEWEST_GROUPS = 8  # 8 groups have 40,320 orders
+TILE_ROWS = 128  # rows of a tile of swizzled scales
+SMALL = 1 << 20  # elements; up to this size many sets are drawn if rows cannot be permuted
 FEW, MANY = 2, 8
 
 
 def moved_along(case: Case, distance: int = DISTANCE) -> dict[str, np.ndarray]:
-    """The kernels' inputs if the elements of every tensor of the case were rotated by a distance.
+    """The kernels' inputs with the elements of every tensor of the case rotated by a distance.
 
-    Drawing new ones takes a minute for the largest case. It is done where rotating changes nothing, as for a GEMM whose
-    operands are drawn as bytes. An input that is the same for every seed stays the same.
+    Drawing new data takes a minute for the largest case. It is only done where rotating has no effect, as for a GEMM
+    whose operands are drawn as bytes. An input that is the same for every seed stays the same.
     """
     own = make_inputs(case)
     tensors = {name: np.roll(x.reshape(-1), distance).reshape(x.shape) for name, x in high_precision(case).items()}
@@ -39,18 +39,18 @@ def moved_along(case: Case, distance: int = DISTANCE) -> dict[str, np.ndarray]:
 
 @dataclass(frozen=True)
 class Draw:
-    """The data of one copy in one round. number: of the set; order: of its groups of rows, None as they were drawn"""
+    """The data of one copy in one round. number: the set's; order: of its groups of rows, None for the drawn order"""
 
     number: int
     order: np.ndarray | None = None
 
 
 class FreshData:
-    """Sets of inputs that the operating system chose, and permutations of their rows in groups, new for every draw.
+    """Sets of inputs drawn by the operating system's randomness, with a new permutation of row groups for every draw.
 
-    What the outputs are then is not assumed, but found out once: the oracles are asked for one permutation, and a field
-    follows if its bytes for permuted rows are its bytes permuted, or the same. Where a field follows and changes, every
-    round has data of its own, and is compared in the fields that follow; in the others, such as codes whose random bits
+    How outputs change is not assumed but tested once: the oracles are asked for one permutation, and a field follows if
+    its bytes for permuted rows are its bytes permuted, or the same. Where a field follows and changes, every round has
+    data of its own, and is compared in the fields that follow; in the others, such as codes whose random bits
     go by position, it must have been written and not be what the unpermuted set gave, and the oracles judge a sample.
     Where none does (a product, a group, an amax alone, fewer than eight groups of rows), a round has one of a few sets,
     which a subject could come to know by their contents.
@@ -59,12 +59,12 @@ class FreshData:
     def __init__(self, case: Case, where: str, numpy_largest: int):
         self.case, self._asked = case, (where, numpy_largest)
         self.fields = fields_of(case)
-        # By less than all elements, so that no two are the same.
+        # Distances below the number of elements, so that no two rotations are equal.
         distances = secrets.SystemRandom().sample(range(1, max(case.elements, 2 * MANY)), MANY)
         self.sets = [moved_along(case, distance) for distance in distances[:FEW]]
         self._random = np.random.default_rng(secrets.randbits(128))
         self.groups = 0
-        self.follows: dict[str, int] = {}  # field → parts in which its groups change places, 0 if it stays as it is
+        self.follows: dict[str, int] = {}  # field → parts with permuted groups, 0 if it does not change
         rows = next((rows for rows in GROUPS_OF if case.rows % rows == 0 and case.rows >= FEWEST_GROUPS * rows), 0)
         if rows and not case.is_group and not case.is_gemm:
             self._try(case.rows // rows)
@@ -87,7 +87,7 @@ class FreshData:
         }
 
     def on_host(self, drawn: Draw) -> dict[str, np.ndarray]:
-        """As `inputs`, in the dtypes and shapes that the oracles take."""
+        """The inputs of a draw, in the dtypes and shapes that the oracles take."""
         own = self.sets[drawn.number]
         flat = {name: np.ascontiguousarray(array).reshape(-1).view(np.uint8) for name, array in own.items()}
         found = self.inputs(drawn, flat)
@@ -97,7 +97,7 @@ class FreshData:
         return expect_on(self.case, self.on_host(drawn), *self._asked)
 
     def output(self, name: str, payload: Any, drawn: Draw, of: Any = np) -> Any | None:
-        """What a field holds for a draw, given its bytes for the set; None if it does not follow."""
+        """The expected bytes of a field for a draw, from its bytes for the set; None if it does not follow."""
         if drawn.order is None:
             return payload
         parts = self.follows.get(name)
@@ -107,7 +107,7 @@ class FreshData:
         return array.ndim > 0 and array.shape[0] == self.case.rows
 
     def _try(self, groups: int) -> None:
-        """Ask the oracles what becomes of the fields if this many groups of rows change places."""
+        """Ask the oracles how the fields change if this many groups of rows are permuted."""
         self.groups = groups
         drawn = Draw(0, np.roll(np.arange(groups), 1))
         before, after = self.expected(Draw(0)), self.expected(drawn)
@@ -128,12 +128,12 @@ class FreshData:
 
 
 def _parts(field: Field) -> int:
-    """Into how many parts a field falls, each of which holds all groups of rows in their order."""
+    """The number of parts of a field that each hold all groups of rows in order."""
     if not field.transposed:
         return 1
     return field.shape[0] // TILE_ROWS if field.swizzled else field.shape[0]
 
 
 def permuted(array: Any, parts: int, order: Any) -> Any:
-    """Flat bytes whose groups change places, the same in each part."""
+    """Flat bytes with their groups permuted, in the same way in each part."""
     return array.reshape(parts, len(order), -1).take(order, axis=1).reshape(-1)

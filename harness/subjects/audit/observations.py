@@ -1,4 +1,4 @@
-"""The steps of a subject's verification and what its outputs held after each; no oracle runs before the last."""
+"""The steps of a subject's verification, with its outputs after each; no oracle runs before the last step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from harness.device.device import Outcome
 from harness.subjects.program import GRACE, SubjectProgram
 
-OTHER_POISON = 0x3C  # of runs beyond the three that a verification of our own kernels has
+OTHER_POISON = 0x3C  # poison of runs beyond the three that a verification of our own kernels has
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,8 @@ class Observation:
 
     kind: `call`, `behind_work` (called on a busy stream) or `replay` of a graph
     poison: the byte that outputs were filled with; other: True if other data lay at the same addresses
-    outcome: what the outputs held as soon as the call was over, in its stream's order
-    at_once, settled: what they held once the device was idle, and after some more time; only of the last of a kind
+    outcome: the outputs as soon as the call was over, in its stream's order
+    at_once, settled: the outputs once the device was idle, and some time later; only for the last step of a kind
     """
 
     kind: str
@@ -43,7 +43,7 @@ def observe(
     poisons: Sequence[int],
     graph: bool,
 ) -> Iterator[Observation]:
-    """Call on the case's data and on others, and if `graph`, replay a graph of the same."""
+    """Call the subject on the case's data and on other data; if `graph`, also replay a graph of the call."""
     for repeat, poison in enumerate(poisons):
         yield Observation("call", poison, program.run(poison, repeat))
     program.put(other)
@@ -63,7 +63,7 @@ def observe(
 
 
 def settle(program: SubjectProgram, observation: Observation, seconds: float = GRACE) -> Observation:
-    """Add what the outputs hold when all work is done, and so many seconds later."""
+    """Add the outputs when all work is done, and again some seconds later."""
     return replace(observation, at_once=program.later(0), settled=program.later(seconds))
 
 

@@ -1,4 +1,7 @@
-"""Every cheat against the harness: is it rejected, and by its name? `harness attack` prints and keeps the table."""
+"""Run every cheat against the harness, and check that it is rejected under its own name.
+
+`harness attack` prints and keeps the table.
+"""
 
 from __future__ import annotations
 
@@ -37,14 +40,14 @@ class Attack:
 
     @property
     def repelled(self) -> bool:
-        """Whether the cheat got its name, or the honest subject a pass."""
+        """Whether the cheat was named correctly, or the honest subject passed."""
         if self.result is None or self.cheat.violation is None:
             return self.result is None or self.result.verdict is Verdict.PASS
         return self.result.offence == self.cheat.violation
 
     @property
     def word(self) -> str:
-        """`UNWRITTEN skips_work`, `PASS`, or that it needs a GPU."""
+        """Text such as `UNWRITTEN skips_work` or `PASS`, or that it needs a GPU."""
         if self.result is None:
             return "needs a GPU"
         word = f"{self.result.verdict} {self.result.offence}".strip()
@@ -53,7 +56,7 @@ class Attack:
 
 
 def attacks(device: Device, clock: Clock | None = None, only: Sequence[type[Cheat]] = CHEATS) -> Iterator[Attack]:
-    """All cheats on one device, an honest subject first. clock: of a GPU, without which nothing is timed"""
+    """Run all cheats on one device, after an honest subject. clock: a GPU's; without one nothing is timed"""
     gpu = device.name == "cuda"
     for cheat in (Cheat, *only):
         where = device.identity().get("gpu", "CPU")
@@ -75,7 +78,7 @@ def run(device: SubjectDevice, cheat: type[Cheat], clock: Clock | None) -> Resul
     result = audit(case, device)
     if clock is None or not result.verdict.right:
         return result
-    # Faster than any memory, so that no cheat is refused for its time before it is caught by its name.
+    # A rate beyond any memory, so that no cheat is rejected for an impossible time before it is named.
     return SubjectBench(device, clock, roofline_gbps=1e5).time(case, result, lambda *given: _record(clock, *given))
 
 

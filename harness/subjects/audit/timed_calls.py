@@ -1,9 +1,9 @@
 """A subject's calls as a bench times them: every round on new data, every round's bytes compared, no time believed.
 
-Before each round every copy of the case's memory gets data and poison of its own; after it the outputs must be those
-that the subject itself wrote for the same set before, moved as the data were. Those are what the oracles judge, and
-some rounds as well. `FreshData` says how new the data are, `WallClock` what bounds the time that the subject's process
-reports. A subject with random bits of its own, if it declares so, is judged by a round of each kind.
+Before each round every copy of the case's memory gets data and poison of its own; after it the outputs must equal the
+subject's own earlier outputs for the same set, permuted as the data were. The oracles judge those earlier outputs, and
+some rounds as well. `FreshData` explains how new the data are, `WallClock` how the reported time is bounded. A subject
+that declares random bits of its own is judged by one round of each kind.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from harness.suite.physics import Needs, arrays_moved, operations, without_slack
 from harness.verdict import Verdict
 from harness.verify.expected import NUMPY_LARGEST_TIMED
 
-SHARE = 4  # one part in so many of the free memory of the GPU is what copies may take
+SHARE = 4  # copies may take 1/SHARE of the GPU's free memory
 
 
 class TimedSubject(Timed):
     """A subject in its process, called eagerly or as a graph of one call on each copy of the memory.
 
     timed: the copies of the timed rounds; passes: those of the passes that bound the times, once they were measured
-    judged: draws whose outputs the oracles judge, with those
+    judged: draws with the outputs that the oracles judge
     """
 
     launches = 0
@@ -76,11 +76,12 @@ class TimedSubject(Timed):
         return streams.current(self._clock.stream)
 
     def begin(self) -> None:
-        """Warm up, capture, and keep what the subject writes."""
+        """Warm up, capture, and keep the subject's outputs."""
         self.timed.capture()
         self.timed.remember()
         self.judged = [(Draw(number), found) for number, found in enumerate(self._written.outcomes)]
-        # Random bits may be declared to be its own. Of any other, a round is wrong that is not like the first.
+        # Only a subject with declared conventions may have random bits of its own; for any other, every round must
+        # repeat the first.
         self._written.steady |= not self._device.subject.conventions
 
     def enqueue(self) -> None:
@@ -111,7 +112,7 @@ class TimedSubject(Timed):
         program.synchronize()
 
     def _copies_of_a_pass(self) -> int:
-        """So many that a pass lasts PASS, if a call takes what was reported."""
+        """The number of copies for a pass of PASS seconds, if a call takes the reported time."""
         room = self.program.free_bytes() // SHARE // max(self.moved, 1)
         return max(self.timed.number, min(math.ceil(PASS / statistics.median(self._reported)), MOST_CALLS, room))
 
@@ -126,7 +127,7 @@ class TimedSubject(Timed):
             raise ViolationError(finding.violation, finding.sentence)
 
     def _wrong_rounds(self) -> Finding | None:
-        """What the subject did, as far as it shows without an oracle."""
+        """The subject's offence, as far as it shows without an oracle."""
         sentence = self.timed.trespass() or self.passes.trespass()
         if sentence:
             violation = Violation.MODIFIES_INPUTS if ": input " in sentence else Violation.WRITES_OUTSIDE
@@ -149,7 +150,7 @@ class TimedSubject(Timed):
         )
 
     def _wrong_passes(self) -> Finding | None:
-        """Whether the graph whose passes bound the times did other work than the timed rounds."""
+        """The offence if the graph whose passes bound the times did other work than the timed rounds."""
         if not any(bool(flag) for flags in self.passes.wrong for flag in flags.values()):
             return None
         what = "its graph writes other bytes than its calls, so that no wall clock bounds their time"

@@ -33,7 +33,7 @@ def like(target: Any, array: np.ndarray) -> Any:
 
 
 def before(target: Any, distance: int) -> Any:
-    """The byte that lies so far before an array."""
+    """The byte that lies `distance` bytes before an array."""
     whole = target.base
     start = address(target) - address(whole) - distance
     return whole[start : start + 1]
@@ -53,7 +53,7 @@ def _stream() -> Any:
 
 
 def other_stream() -> AbstractContextManager[Any]:
-    """A stream that nobody waits for."""
+    """A context with a stream that nobody waits for."""
     return _stream()
 
 

@@ -40,9 +40,9 @@ class Assessment:
 
 
 class Judge:
-    """Compares observations with what the oracles expect for their data, and caches the result.
+    """Compares observations with the oracles' answers for their data, and caches the result.
 
-    expected: for the case's own data, and for the others
+    expected: for the case's own data, and for the other data
     """
 
     def __init__(self, device: SubjectDevice, case: Case, expected: tuple[Expected, Expected]):
@@ -90,11 +90,11 @@ def _audit(case: Case, device: SubjectDevice, empty: Result, numpy_largest: int)
     inputs, other, fields = make_inputs(case), moved_along(case), fields_of(case)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # those of others are not ours to fail for
+            warnings.simplefilter("ignore")  # a subject's warnings must not become errors
             program = device.prepare(case, device.targets[0], inputs, fields)
             observations = list(observe(program, inputs, other, POISONS, case.mode == "graph"))
             empty = replace(empty, written=of_each_field(device, observations[0].outcome.outputs, fields))
-            device.refusals.of(case)  # may not change now that it has seen the data
+            device.refusals.of(case)  # its refusal may not change now that it has seen data
             where = "cuda" if device.name == "cuda" else "cpu"
             others = expect_on(case, other, where, numpy_largest)
             expected = expect(case, where, numpy_largest)
@@ -132,7 +132,7 @@ def _wrong(
     for kind in ("call", "replay"):
         runs = [seen for seen in observations if seen.kind == kind and not seen.other]
         wrong = dict.fromkeys(n for seen in runs if not judge.right(seen) for n in judge(seen).wrong)
-        # What a convention allows is another value, and not another one each time, nor none at all.
+        # A convention allows a different value, but not a different one each time, nor an unwritten one.
         wrong |= dict.fromkeys(n for n in own.values if not all(_same(case, device, seen, runs[0], n) for seen in runs))
         if wrong:
             return explained(case, target, own, list(wrong), on_host(device, [seen.outcome for seen in runs], own))
@@ -150,7 +150,7 @@ def _wrong(
 
 
 def _same(case: Case, device: SubjectDevice, one: Observation, another: Observation, name: str) -> bool:
-    """Whether two runs on the same data wrote the same, where the subject's conventions ask for that."""
+    """Whether two runs on the same data wrote the same, unless the subject's conventions allow them to differ."""
     declared, field = device.subject.conventions, fields_of(case)[name]
     if Convention.RANDOM_BITS in declared and case.flags.get("rounding", "sr") == "sr":
         return True
@@ -167,5 +167,5 @@ def _same(case: Case, device: SubjectDevice, one: Observation, another: Observat
 
 
 def _raw(array: Any) -> Any:
-    """The bytes of an array of NumPy or CuPy: NaN does not equal itself."""
+    """A NumPy or CuPy array viewed as bytes, because NaN does not equal itself."""
     return array.reshape(-1).view("uint8")

@@ -1,4 +1,4 @@
-"""What a subject can be caught at, by name, each with its verdict."""
+"""The offences of subjects by name, each with its verdict."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from harness.verdict import Verdict
 
 
 class Violation(StrEnum):
-    """What a subject did; its value stands in records and at the head of the reason."""
+    """A subject's offence; the value is used in records and at the head of the reason."""
 
     SKIPS_WORK = "skips_work"
     ASLEEP_AT_FIRST = "asleep_at_first"
@@ -55,14 +55,14 @@ _VERDICTS = {
 
 @dataclass(frozen=True)
 class Finding:
-    """A violation, in a sentence."""
+    """A violation, with a sentence about it."""
 
     violation: Violation
     sentence: str
 
     @property
     def reason(self) -> str:
-        """`writes_late: 64 bytes of output 'rowwise_data' changed after its stream was done`"""
+        """Text such as `writes_late: 64 bytes of output 'rowwise_data' changed after its stream was done`."""
         return f"{self.violation}: {self.sentence}"
 
 

@@ -1,4 +1,4 @@
-"""A bound for the times that a subject's process reports, by the clock of ours."""
+"""A lower bound on a subject's times by our own clock, because its process reports the times itself."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 
 from harness.subjects.audit.violations import Finding, Violation
 
-PASS = 1e-2  # seconds that a bounding pass takes, where memory allows, so that what surrounds it is little
-MOST_CALLS = 4096  # of a pass
+PASS = 1e-2  # seconds that a bounding pass should last if memory allows, so that the overhead around it is small
+MOST_CALLS = 4096  # calls of a pass
 ROUNDS = 5
-AROUND = 2e-4  # seconds for the start of a graph and for its end to be seen; a Python process takes as long to wake
-MOST_AROUND = 7e-4  # seconds; beyond, a process that is slow to answer would excuse itself
-TOLERANCE = 0.10  # of the bound: clocks of a busier GPU, and what it still writes back
+AROUND = 2e-4  # seconds of overhead for starting a graph and noticing its end, and for waking a Python process
+MOST_AROUND = 7e-4  # seconds; a larger overhead is not accepted, or a process could gain by answering slowly
+TOLERANCE = 0.10  # share of the bound, for other clocks of a busy GPU and for pending write-backs
 
 wall = time.perf_counter
 
@@ -21,8 +21,8 @@ wall = time.perf_counter
 class WallClock:
     """The least wall time of some passes, from the request to the answer, each of so many calls.
 
-    A pass is a graph of one call on each copy of the memory, on new data, with all of its outputs compared. So it did
-    take the GPU that long: no call can be faster than the shortest pass, less what an empty request takes, divided by
+    A pass is a graph of one call on each copy of the memory, on new data, with all of its outputs compared. So the GPU
+    really took that long: no call can be faster than the shortest pass, minus the time of an empty request, divided by
     its calls. Reported times may be longer, because they are of colder memory. Eager calls are bounded by the same
     graph: between two of them the GPU may wait for the host, so that wall time says nothing of the GPU's, but the
     graph of a call takes the GPU no longer than the call. A subject whose calls cannot be captured gets no time.
@@ -39,12 +39,12 @@ class WallClock:
 
     @property
     def least(self) -> float:
-        """Seconds of a call."""
+        """The least possible seconds of a call."""
         around = min(min(self._empty) + AROUND, MOST_AROUND)
         return max(min(self._passes) - around, 0.0) / self.calls
 
     def finding(self, reported: Sequence[float]) -> Finding | None:
-        """reported: seconds of a call"""
+        """The offence if a reported time is impossible, else None. reported: seconds of a call"""
         median = statistics.median(reported)
         if median >= self.least * (1 - TOLERANCE):
             return None

@@ -1,4 +1,4 @@
-"""Compiled code as a subject: a card says what to launch, with which arguments, and what its bytes must be.
+"""Compiled code as a subject: a card describes the launches, their arguments, and the recipe for the right bytes.
 
 `schema` is the card's form, `card` reads and checks it, `code` finds the kernels in PTX, a cubin or a `.cu`,
 `arguments` makes the bytes of their parameters, `kept` is how their arrays differ from the contract's, `device` runs

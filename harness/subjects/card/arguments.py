@@ -18,23 +18,23 @@ from harness.suite.sizes import size_of
 
 MAP_SIZE, MAP_ALIGN, POINTER = 128, 64, 8
 _FLOAT_DTYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64}
-_FLOAT_KINDS = ("f32", "f64", "f16", "bf16")  # of PTX; every other kind takes any bits of its size
+_FLOAT_KINDS = ("f32", "f64", "f16", "bf16")  # PTX's float types; every other type takes any bits of its size
 
 
 class Memory(Protocol):
-    """Where the arrays of a case lie."""
+    """The memory with the arrays of a case."""
 
     def address(self, name: str) -> int:
-        """Of the first byte of an array."""
+        """The address of an array's first byte."""
 
     def tensor_starts(self, name: str) -> Sequence[int]:
-        """The byte of an array at which the part of each tensor of a group begins."""
+        """The byte offsets in an array at which each tensor of a group begins."""
 
     def table(self, addresses: bytes) -> int:
-        """Put an array of pointers into memory, and tell its address."""
+        """Put an array of pointers into memory, and return its address."""
 
     def tensor_map(self, tensor: TensorMap) -> bytes:
-        """The 128 bytes. Raises MalformedMap."""
+        """Encode a tensor map as 128 bytes. Raises MalformedMap."""
 
 
 def extents_of(said: Sequence[int | str], numbers: Mapping[str, int]) -> tuple[int, ...]:
@@ -62,7 +62,7 @@ def extent_of(argument: Argument) -> tuple[int, int]:
 
 
 def _placed(members: Sequence[Argument]) -> Iterator[tuple[int, Argument]]:
-    """Where each member of a struct begins."""
+    """The offset of each member of a struct."""
     at = 0
     for member in members:
         size, align = extent_of(member)
@@ -72,7 +72,7 @@ def _placed(members: Sequence[Argument]) -> Iterator[tuple[int, Argument]]:
 
 
 def misfit(argument: Argument, parameter: Parameter) -> str:
-    """Why an argument is none for a parameter: the end of a sentence, or empty."""
+    """Why an argument does not fit a parameter: the end of a sentence, or empty."""
     kind, (size, _) = argument.kind, extent_of(argument)
     if kind in ("array", "tensors") and parameter.kind not in ("u64", "b64", "s64"):
         what = "an array" if kind == "array" else "an array of pointers"
@@ -100,7 +100,7 @@ def arrays_of(arguments: Iterable[Argument]) -> Iterator[str]:
 
 
 def tensors_of(arguments: Iterable[Argument]) -> Iterator[str]:
-    """The arrays of which arguments have a pointer to each tensor."""
+    """The arrays for which an argument has a pointer to each tensor."""
     for argument in arguments:
         yield from filter(None, (argument.tensors,))
         yield from tensors_of(argument.struct or ())
@@ -118,7 +118,10 @@ def expressions_of(arguments: Iterable[Argument]) -> Iterator[int | str]:
 
 
 def bytes_of(argument: Argument, memory: Memory, numbers: Mapping[str, int]) -> bytes:
-    """What a kernel gets. numbers: by the names in expressions. Raises LaunchError for what fits no parameter."""
+    """The bytes of an argument. numbers: values for the names in expressions.
+
+    Raises LaunchError if it fits no parameter.
+    """
     match argument.kind:
         case "array":
             return _integer("u64", memory.address(str(argument.array)) + _value(argument.offset, numbers))
@@ -152,7 +155,7 @@ def _scalar(kind: str, said: float | str, numbers: Mapping[str, int]) -> bytes:
 
 
 def _value(said: int | str, numbers: Mapping[str, int]) -> int:
-    """A number of the card, which may be negative, or what an expression gives."""
+    """A number from the card, which may be negative, or the value of an expression."""
     return said if isinstance(said, int) else size_of(said, numbers)
 
 

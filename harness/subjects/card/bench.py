@@ -1,4 +1,4 @@
-"""Times of a card's kernels, in turns with ours on the same case, kept only if the timed launches wrote right bytes."""
+"""Time a card's kernels in turns with ours on the same case, and keep times only if the bytes were right."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class CardBench(BenchAgainstOurs):
 
 
 class TimedCard(TimedKernels):
-    """A card's launches on cold memory. Bytes moved are those of our own launches, so that rates compare.
+    """A card's launches on cold memory. Our own launches' bytes count as moved, so that rates are comparable.
 
-    ours: what the contract expects; `expected` of the base has the form in which the card keeps it
+    ours: the contract's expectation; `expected` of the base class has it in the card's form
     """
 
     def __init__(self, device: CardDevice, case: Case, ours: Expected, clock: Clock):
@@ -50,7 +50,7 @@ class TimedCard(TimedKernels):
         return CardOnGpu(card, self._case, target, memory)
 
     def check(self) -> None:
-        """Raise WrongBytesError for a byte that the card promises, that is wrong, and that no convention explains."""
+        """Raise WrongBytesError for a wrong byte that the card promises and that no convention explains."""
         expected = self._expected
         promised = Promised(None, self._keeping.outputs(self._ours.fields), expected.values)
         outcomes = [(which, promised.filled(found)) for which, found in self._rotation.outcomes(POISON, self._order)]
@@ -58,7 +58,7 @@ class TimedCard(TimedKernels):
         self._expected = None
 
     def _explained(self, outcome: Outcome) -> bool:
-        """Whether the conventions that the card declares explain every byte, and none lies outside of its array."""
+        """Whether the card's conventions explain every wrong byte, and no byte outside of the arrays was written."""
         if outcome.trespass or not self._card_device.card.conventions:
             return False
         written = on_host(self._card_device, [outcome], self._expected)[0]

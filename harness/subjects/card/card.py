@@ -1,4 +1,4 @@
-"""A card as it was read: held against its recipe and its code before anything runs."""
+"""A parsed card, checked against its recipe and its code before anything runs."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from harness.suite.suite import suite_of
 from harness.suite.yaml_lines import Document, read
 from harness.verify.expected import fields_of, make_inputs
 
-MASKED_M = "masked_m"  # int32 (1,): how many rows of an allocation are the tensor's, for a kernel that reads it there
+MASKED_M = "masked_m"  # int32 (1,): the tensor's rows in an allocation, for kernels that read it from memory
 SUFFIXES = (".yaml", ".yml")
 
 
 def is_card(subject: str) -> bool:
-    """Whether a subject of the command line is a card."""
+    """Whether a subject on the command line is a card."""
     return subject.endswith(SUFFIXES)
 
 
@@ -39,7 +39,7 @@ def is_card(subject: str) -> bool:
 class Card:
     """name: as the command line spells it; document: the card's YAML, for file and line of what is wrong
 
-    masked: rows of the allocation behind those of the tensor
+    masked: rows of the allocation behind the tensor's rows
     """
 
     name: str
@@ -47,7 +47,7 @@ class Card:
     document: Document
     path: Path
     masked: int = 0
-    codes: dict[str, Code] = field(default_factory=dict, compare=False, repr=False)  # by architecture
+    codes: dict[str, Code] = field(default_factory=dict, compare=False, repr=False)  # compiled code by architecture
 
     @property
     def code(self) -> Code:
@@ -77,12 +77,12 @@ class Card:
 
     @property
     def conventions(self) -> frozenset[str]:
-        """How its bytes may differ from the contract's."""
+        """The conventions by which its bytes may differ from the contract's."""
         any_zero = any(said.zeros == "any" for said in self.file.arrays.values())
         return frozenset({*self.file.conventions, *([Convention.ZERO_SIGN] if any_zero else ())})
 
     def refuses(self, case: Case) -> str:
-        """Why the kernels are not for a case, empty if they are."""
+        """Why the kernels do not take a case; empty if they do."""
         if case.recipe != self.file.recipe:
             return f"the card is of {self.file.recipe}"
         for flag, values in self.file.flags.items():
@@ -94,15 +94,15 @@ class Card:
         return ""
 
     def keeping(self, case: Case) -> Keeping:
-        """How the card's arrays differ from the contract's."""
+        """The form of the card's arrays, where it differs from the contract's."""
         return Keeping(case, self.file.arrays, frozenset(self.file.given), self.masked)
 
     def tensor_starts(self, case: Case) -> Starts:
-        """The byte of each array at which each tensor of a group begins; none of a case that is no group."""
+        """The byte offsets at which each tensor of a group begins in each array; none if the case is no group."""
         return tensor_starts(self.keeping(case), make_inputs(case))
 
     def numbers(self, case: Case) -> dict[str, int]:
-        """What expressions may name, of a case."""
+        """The numbers of a case that expressions may name."""
         whole = {name: value for name, value in numbers(case).items() if isinstance(value, int)}
         allocated = {"allocated_rows": case.rows + self.masked}
         return {"elements": case.elements, "num_tensors": 1, **allocated, **whole}
@@ -110,13 +110,13 @@ class Card:
     def launches(self, case: Case) -> list[tuple[int, Launch]]:
         """The launches of a case, with their numbers in the card.
 
-        One whose grid is empty because the case has no elements is left out, as wrappers on the host do.
+        A launch whose grid is empty, because the case has no elements, is left out, as host wrappers do.
         """
         every, its_numbers = enumerate(self.file.launches), self.numbers(case)
         return [(n, each) for n, each in every if case.elements or 0 not in extents_of(each.grid, its_numbers)]
 
     def check(self, cases: Iterable[Case]) -> None:
-        """Hold the card against its recipe and its code. cases: of a run. Raises UsageError with file and line."""
+        """Check the card against its recipe and its code. cases: the run's. Raises UsageError with file and line."""
         cases = list(cases)
         self._check_flags()
         self._check_launches()
@@ -152,7 +152,7 @@ class Card:
             try:
                 parameters = self.code.parameters(launch.kernel)
             except SuiteError:
-                raise  # the code cannot be read, and the sentence has its line
+                raise  # the code cannot be read; this error already has the right line
             except UsageError as error:
                 raise SuiteError(self.document.where("launches", number, "kernel"), str(error)) from None
             if parameters is None:
@@ -171,7 +171,7 @@ class Card:
                     raise SuiteError(where, f"argument {position + 1} of '{launch.kernel}' {why}")
 
     def _check_names(self, case: Case) -> None:
-        """Arrays and expressions, as far as a case has them."""
+        """Check the names of arrays and expressions, as far as a case has them."""
         keeping, fields = self.keeping(case), fields_of(case)
         for name in self.file.given:
             if name not in fields:
@@ -222,7 +222,7 @@ class Card:
         self._check_outputs(case, fields)
 
     def _without_tensors(self, case: Case, name: str) -> str:
-        """Why an array has no part for each tensor of a group, empty if it has."""
+        """Why an array has no part for each tensor of a group; empty if it has."""
         if not case.is_group:
             return f"{case.recipe} is of one tensor, and `tensors` points to each of a group; pass `array: {name}`"
         starts = self.tensor_starts(case)
@@ -247,7 +247,7 @@ class Card:
 
 
 def read_card(name: str) -> Card:
-    """The card of that name. Raises UsageError with file and line for what is wrong in it."""
+    """Read the card with this name. Raises UsageError with file and line for a mistake in it."""
     path = Path(name)
     document = read(path, name, "code")
     if not isinstance(document.data, Mapping):
@@ -274,7 +274,7 @@ def _sentence(document: Document, error: ErrorDetails) -> str:
 
 
 def _part(route: Sequence[str | int]) -> type[BaseModel]:
-    """The model that an unknown key stands in."""
+    """The model that contains an unknown key."""
     models: dict[str, type[BaseModel]] = {
         "launches": Launch, "arguments": Argument, "struct": Argument, "map": Map, "arrays": Kept,
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""The kernels of a card: entries of PTX with their parameters, a cubin, or a `.cu` that NVRTC makes PTX of."""
+"""The kernels of a card: entries of PTX with their parameters, a cubin, or a `.cu` that NVRTC compiles to PTX."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from harness.jit.signature import ATTRIBUTES
 from harness.suite.schema import nearest
 
 _KIND = re.compile(r"\.(pred|[busf]\d+|bf16|f16x2|bf16x2)\b")
-# NVRTC compiles each name of a kernel as a line of its own, in a file of this name, after the whole text.
+# NVRTC compiles each kernel's name as a separate line, in a file of this name, after the whole source.
 _UNNAMED = re.compile(r"__nv_name_map\(\d+\): error: (.+)\n\s*#pragma nv_mangled_name (.+)")
 _MISSING = re.compile(r'cannot open source file "(.+)"')
 _GLOBAL = re.compile(rf"\b__global__\s+{ATTRIBUTES}void\s+{ATTRIBUTES}((?!__)\w+)\s*\(")
@@ -29,7 +29,7 @@ _EXTENTS = r"\.{}\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?"
 
 
 class NoSuchKernel(UsageError):
-    """A `.cu` compiles, and has no kernel of that name."""
+    """A `.cu` compiles but has no kernel of that name."""
 
     def __init__(self, kernel: str, sentence: str):
         super().__init__(sentence)
@@ -54,9 +54,8 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Code:
-    """What a card launches.
-
-    name: as the card says it; ptx: empty of a cubin; cubin: empty of all else; symbols: entry by a launch's `kernel`
+    """The code that a card launches. name: as in the card; ptx: empty for a cubin; cubin: empty for anything else;
+    symbols: entry by a launch's `kernel`
     """
 
     name: str
@@ -72,7 +71,7 @@ class Code:
             raise UsageError(f"{self.name}: {error}") from None
 
     def symbol(self, kernel: str) -> str:
-        """The entry of a launch, or the one that its pattern fits. Raises UsageError if there is none."""
+        """The entry for a launch's kernel, or the one that its pattern matches. Raises UsageError if there is none."""
         found = self.symbols.get(kernel, kernel)
         if not self.cubin and found not in self.program.entries and "*" in kernel:
             fitting = [entry for entry in self.program.entries if fnmatchcase(entry, kernel)]
@@ -87,7 +86,7 @@ class Code:
         return found
 
     def parameters(self, kernel: str) -> tuple[Parameter, ...] | None:
-        """Of an entry; None of a cubin, which is asked on the GPU."""
+        """The parameters of an entry; None for a cubin, whose parameters are only known on the GPU."""
         return parameters_of(self.program, self.symbol(kernel)) if not self.cubin else None
 
 
@@ -113,7 +112,7 @@ def parameters_of(program: Program, entry: str) -> tuple[Parameter, ...]:
 
 
 def block_of(program: Program, entry: str) -> tuple[int, ...]:
-    """Threads that the entry says it is launched with, or at most; none if it says nothing."""
+    """The threads that the entry declares as required, or as the maximum; empty if it declares none."""
     for directive in ("reqntid", "maxntid"):
         said = re.search(_EXTENTS.format(directive), program.entries[entry].directives)
         if said:
@@ -122,7 +121,7 @@ def block_of(program: Program, entry: str) -> tuple[int, ...]:
 
 
 def read_code(path: Path, name: str, kernels: Sequence[str], arch: str, options: Sequence[str]) -> Code:
-    """The code of a card. kernels: of its launches; arch, options: of a `.cu`
+    """Read a card's code. kernels: its launches' kernels; arch, options: for compiling a `.cu`
 
     Raises UsageError if it cannot be read or has no such kernel, CompileError with NVRTC's log.
     """
@@ -158,7 +157,7 @@ def _compiled(path: Path, name: str, text: str, kernels: Sequence[str], arch: st
         *options,
     ]
     try:
-        names = [kernel for kernel in dict.fromkeys(kernels) if not kernel.startswith("_Z")]  # not mangled
+        names = [kernel for kernel in dict.fromkeys(kernels) if not kernel.startswith("_Z")]  # the name is not mangled
         built = build(path.name, {path.name: text}, names, words)
     except CompileError as error:
         unnamed = _UNNAMED.search(str(error))

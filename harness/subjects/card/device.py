@@ -1,4 +1,4 @@
-"""A device that launches what a card says: the emulator, or a GPU."""
+"""A device that runs a card's launches: the emulator or a GPU."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from harness.subjects.card.schema import Launch
 from harness.subjects.card.tensor_starts import Starts
 from harness.suite.sizes import size_of
 
-LARGEST_BUFFER = 1 << 30  # bytes of a scratch or a workspace
+LARGEST_BUFFER = 1 << 30  # bytes; the limit for a scratch or workspace array
 _PTX_LINE = re.compile(r"\bptx:(\d+)")
 
 
 def with_card(device: Device, card: Card) -> CardDevice:
-    """The device, with a card's kernels in place of ours.
+    """A device with a card's kernels in place of ours.
 
     Raises UsageError for a cubin without a GPU, DeviceUnavailable for PTX that this GPU does not run.
     """
@@ -53,12 +53,12 @@ def with_card(device: Device, card: Card) -> CardDevice:
 
 
 def is_for(card: Card, gpu: Device) -> bool:
-    """Whether the GPU runs the card's PTX. A `.cu` is compiled for it, and of a cubin the driver tells."""
+    """Whether the GPU runs the card's PTX. A `.cu` is compiled for the GPU, and a cubin is checked by the driver."""
     return not card.file.code.endswith(".ptx") or runs_on(card.code.program.target, gpu.targets[0])
 
 
 def with_masked_m(case: Case, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The inputs, and the number of rows that are no slack, an array of one that every card may name."""
+    """Add MASKED_M to the inputs: an array of one entry, the number of rows without slack, which any card may name."""
     return {**inputs, MASKED_M: np.array([case.rows], np.int32)}
 
 
@@ -78,7 +78,7 @@ class CardDevice:
         return self.inner.condition()
 
     def admit(self, case: Case) -> None:
-        """Raise NotCapable for a case that the card is not for, and for what the device cannot do."""
+        """Raise NotCapable for a case that the card or the device cannot run."""
         reason = self.card.refuses(case)
         if reason:
             raise NotCapable(reason)
@@ -98,7 +98,7 @@ class CardDevice:
 
     @cached_property
     def _not_emulated(self) -> str:
-        """What of the PTX the emulator lacks, found without running it; empty if there is all."""
+        """A sentence on what the PTX needs and the emulator lacks, found without running it; empty if nothing."""
         try:
             for each in self.card.file.launches:
                 if each.kernel:
@@ -114,7 +114,7 @@ class CardDevice:
         return self.inner.lost()
 
     def prepare(self, case: Case, target: str, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]) -> Any:
-        """inputs, fields: as the card keeps them"""
+        """Prepare a case. inputs, fields: in the card's form"""
         inputs = with_masked_m(case, inputs)
         if self.name == "cuda":
             return CardOnGpu.uploaded(self.card, case, target, inputs, fields)
@@ -136,7 +136,7 @@ class EmulatedCard:
         self, card: Card, module: Module, case: Case, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]
     ):
         self.card, self.module, self.case, self.inputs, self.fields = card, module, case, inputs, fields
-        self.unwritten: Mapping[str, np.ndarray] = {}  # of inputs: mask of the bytes whose reading is a fault
+        self.unwritten: Mapping[str, np.ndarray] = {}  # by input: mask of the bytes that must not be read
         self.numbers = card.numbers(case)
 
     def run(self, poison: int, repeat: int) -> Outcome:
@@ -204,14 +204,14 @@ class EmulatedCard:
             raise LaunchError(f"{where}: {self._by_line(str(error))}") from None
 
     def _access_error(self, error: Fault) -> AccessError:
-        """The emulator knows kernels by their mangled names only."""
+        """Turn a fault into an AccessError with the card's kernel names in place of mangled ones."""
         sentence = self._by_line(error.sentence)
         for name in {str(each.kernel) for each in self.card.file.launches if each.zero is None}:
             sentence = sentence.replace(self.card.code.symbol(name), name)
         return AccessError(error.kind, self._by_line(error.where), sentence)
 
     def _by_line(self, text: str) -> str:
-        """Lines of the PTX, where it has none of a source, by the name of its file."""
+        """Name the PTX's file in places that only have a line of PTX because it has no source lines."""
         name = self.card.code.name if self.card.code.name.endswith(".ptx") else "ptx"
         return _PTX_LINE.sub(rf"{name.rpartition('/')[2]}:\1", text)
 

@@ -14,9 +14,9 @@ _SCALARS = {"s": "i", "b": "u", "u": "u", "f": "f"}
 
 
 def draft(code: Code, recipe: str = "", kernel: str = "", names: Mapping[str, str] | None = None) -> str:
-    """The YAML of a card that launches the entries of a PTX; what it cannot know is FILL_IN, which no card may keep.
+    """The YAML of a card that launches the entries of a PTX; unknown parts are FILL_IN, which a card may not contain.
 
-    recipe: what it is held against; kernel: one entry alone; names: array or number of the recipe → what it is
+    recipe: the recipe to compare with; kernel: use only this entry; names: array or number of the recipe → description
     Raises UsageError if there is no such entry, or none at all.
     """
     entries = list(code.program.entries)

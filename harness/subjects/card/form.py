@@ -1,7 +1,6 @@
-"""One array as it lies in memory: the contract's field, in the form that a card declares, and which bytes are promised.
-
-An array of a group is that of its tensors, back to back. Behind the rows of a tensor there may be masked ones, of the
-same allocation and of no tensor.
+"""One array in memory: the contract's field in the form that a card declares, and which bytes are promised. A group's
+array has its tensors back to back. Behind a tensor's rows there may be masked rows, which are in the same allocation
+but belong to no tensor.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from harness.contract.interval import Demand, Interval
 from harness.oracles import layout, nvfp4
 from harness.subjects.card.schema import Kept
 
-TENSOR, PADDING, MASKED = 0, 1, 2  # whose bytes are there
+TENSOR, PADDING, MASKED = 0, 1, 2  # the region that a byte belongs to
 REGIONS = {TENSOR: "the tensor", PADDING: "padding", MASKED: "masked rows"}
 _NEGATIVE_ZERO, _LOW = 8, 15
 
 
 def is_scales(field: Field) -> bool:
-    """Whether a field is scale bytes with padding, of one tensor or of each of a group."""
+    """Whether a field holds padded scale bytes, of one tensor or of each tensor of a group."""
     if field.parts:
         return any(is_scales(part) for part in field.parts)
     return field.valid is not None and len(field.shape) == 2 and field.dtype == "uint8"
@@ -37,7 +36,10 @@ def is_codes(name: str) -> bool:
 
 @dataclass(frozen=True)
 class Form:
-    """field: the contract's; said: of the card; masked: rows behind the tensor's; e4m3_max: 448 or 256"""
+    """The form of one array.
+
+    field: the contract's; said: the card's entry; masked: rows behind the tensor's; e4m3_max: 448 or 256
+    """
 
     name: str
     field: Field
@@ -47,14 +49,14 @@ class Form:
 
     @property
     def swizzled(self) -> bool:
-        """Whether scale bytes lie in tiles, as the card keeps them."""
+        """Whether the card keeps the scale bytes in tiles."""
         said = self.said.layout
         contract = self.field.parts[0].swizzled if self.field.parts else self.field.swizzled
         return contract if said is None else said == "swizzled"
 
     @cached_property
     def kept(self) -> Field:
-        """The field as the card keeps it."""
+        """The field in the card's form."""
         if self.field.parts:
             parts = [form.kept for form in self._parts()]
             same = sum(part.size for part in parts) == self.field.size
@@ -71,7 +73,7 @@ class Form:
 
     @cached_property
     def regions(self) -> np.ndarray:
-        """Whose each byte is, flat, as it lies in memory."""
+        """The region of each byte, flat, in memory order."""
         if self.field.parts:
             return np.concatenate([np.empty(0, np.uint8), *(form.regions for form in self._parts())])
         if is_scales(self.field):
@@ -86,7 +88,7 @@ class Form:
 
     @property
     def promised(self) -> np.ndarray:
-        """Mask of the bytes, flat, that are as `put` has them."""
+        """Mask of the bytes, flat, that are promised to equal those of `put`."""
         found = self.regions == TENSOR
         if self.said.padding == "written":
             found |= self.regions == PADDING
@@ -95,13 +97,13 @@ class Form:
         return found
 
     def put(self, value: Demand) -> Demand:
-        """The contract's value as the card keeps it; padding and masked rows are zero."""
+        """The contract's value in the card's form; padding and masked rows are zero."""
         if isinstance(value, Interval):
             return value.map(self._put)
         return self._put(value)
 
     def take(self, kept: np.ndarray, value: np.ndarray) -> np.ndarray:
-        """What a kernel wrote, in the contract's form. value: the contract's, for what the array does not say"""
+        """Convert a kernel's output to the contract's form. value: the contract's, for parts that the array lacks"""
         if self.field.parts:
             parts = [form.take(self.kept.part(kept, g), self.field.part(value, g)) for g, form in self._numbered()]
             return np.concatenate([np.empty(0, value.dtype), *(part.reshape(-1) for part in parts)]).reshape(
@@ -114,7 +116,7 @@ class Form:
         return _swapped(kept[: len(value)]) if self._swaps else kept[: len(value)]
 
     def place(self, byte: int) -> tuple[str, list[int]]:
-        """Whose the byte of the array is, as it is kept, and which entry, of scale bytes in compact order."""
+        """The region and the entry that a byte of the array belongs to; for scale bytes the entry in compact order."""
         entry = byte // np.dtype(self.kept.dtype).itemsize
         if self.field.parts:
             sizes = [part.size for part in self.kept.parts]
@@ -173,6 +175,6 @@ def _swapped(codes: np.ndarray) -> np.ndarray:
 
 
 def _unsigned(codes: np.ndarray) -> np.ndarray:
-    """The codes, two in a byte, without -0."""
+    """The codes, two in a byte, with -0 replaced by +0."""
     low = np.where(codes & _LOW == _NEGATIVE_ZERO, codes ^ _NEGATIVE_ZERO, codes)
     return np.where(low >> 4 == _NEGATIVE_ZERO, low & _LOW, low).astype(np.uint8)

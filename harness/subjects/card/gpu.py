@@ -25,7 +25,7 @@ _L2_PROMOTION = 0
 
 
 class CardOnGpu(CudaProgram):
-    """Its memory is that of our own programs: guard bands, poison, inputs that must not change."""
+    """A card's program on a GPU. Memory is checked as for our own kernels: guard bands, poison, unchanged inputs."""
 
     def __init__(self, card: Card, case: Case, target: str, memory: Memory):
         import cupy
@@ -34,7 +34,7 @@ class CardOnGpu(CudaProgram):
         self.numbers = card.numbers(case)
         self.steps, self.kernels, self.grids, self.other_grids = (), (), (), ()
         self.early = ()
-        self.libraries = (card.label,)  # by which times of another card are told from its own
+        self.libraries = (card.label,)  # tells this card's times from another card's
         self.side_stream = cupy.cuda.Stream(non_blocking=True)
         self._place(memory)
         cupy.cuda.get_current_stream().synchronize()
@@ -46,7 +46,7 @@ class CardOnGpu(CudaProgram):
         return cls(card, case, target, Memory.upload(inputs, fields))
 
     def load_libraries(self) -> None:
-        """None: modules are loaded when the calls are made."""
+        """Do nothing: modules are loaded when the calls are made."""
 
     def _place(self, memory: Memory) -> None:
         import cupy
@@ -61,7 +61,7 @@ class CardOnGpu(CudaProgram):
         }
         guarded = {**memory.outputs, **self.workspace}
         self.arrays = {**memory.inputs, **{name: it.allocation for name, it in guarded.items()}, **self.scratch}
-        self.tables: list[Any] = []  # arrays of pointers, kept as long as the calls
+        self.tables: list[Any] = []  # arrays of pointers, kept alive as long as the calls
         self.calls = self.other_calls = tuple(self._card_calls())
         self.graph = None
 
@@ -78,7 +78,7 @@ class CardOnGpu(CudaProgram):
         return int(self.tables[-1].data.ptr)
 
     def tensor_map(self, tensor: TensorMap) -> bytes:
-        """As the driver encodes it."""
+        """A tensor map as the driver encodes it."""
         from cuda.bindings import driver
 
         tensor.check()
@@ -154,7 +154,7 @@ class CardOnGpu(CudaProgram):
         return found
 
     def _require_parameters(self, where: str, each: Launch, function: Any) -> None:
-        """Of a cubin, whose parameters are known here alone."""
+        """Check a cubin's parameters, which are known only here."""
         from cuda.bindings import driver
 
         if not self.code.cubin:
@@ -183,7 +183,7 @@ def _driver_type(kind: str) -> int:
 
 @lru_cache(maxsize=64)
 def _function(image: bytes, entry: str) -> Any:
-    """An entry of PTX, which the driver compiles, or of a cubin. Raises CompileError for one that it refuses."""
+    """Load an entry of PTX, which the driver compiles, or of a cubin. Raises CompileError if the driver refuses it."""
     from cuda.bindings import driver
 
     try:
@@ -194,7 +194,7 @@ def _function(image: bytes, entry: str) -> Any:
 
 
 def _checked(result: tuple) -> Any:
-    """What a call of the driver returned besides its status. Raises LaunchError for any status but success."""
+    """The results of a driver call without its status. Raises LaunchError for any status but success."""
     status, *values = result
     if int(status) != 0:
         raise LaunchError(f"CUDA: {status.name}")

@@ -1,4 +1,4 @@
-"""The arrays that a case reads as fields: which of them are scale bytes with padding, and in which order they lie."""
+"""The arrays that a case reads, as fields: which ones are padded scale bytes, and their layout."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _PRODUCTS = ("gemm", "gemm_ordered", "gemm_grouped")
 def input_fields(case: Case, arrays: Mapping[str, np.ndarray]) -> dict[str, Field]:
     """A field for each array that the case reads."""
     fields = {name: Field(array.shape, array.dtype.name) for name, array in arrays.items()}
-    # The oracle describes the tensor alone, so the padding of a larger allocation is not known.
+    # The oracle only describes the tensor, so the padding of a larger allocation is unknown.
     scales = {name: field for name, field in _scales(case).items() if field.size == fields[name].size}
     return fields | {name: replace(field, shape=fields[name].shape) for name, field in scales.items()}
 
 
 def read_side(case: Case, name: str) -> str:
-    """`rowwise` or `columnwise`, the copy that an array of a case that reads a quantized tensor is of; else empty."""
+    """The copy of a quantized tensor that an input array belongs to, `rowwise` or `columnwise`; else empty."""
     if case.recipe in _SIDE:
         return str(case.flags[_SIDE[case.recipe]])
     if case.recipe in _PRODUCTS and name[:2] in ("a_", "b_"):

@@ -1,4 +1,4 @@
-"""How the arrays of a card differ from the contract's, and what is expected of them therefore."""
+"""The arrays of a card in its own form, and the expected values in that form."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ AS_IT_IS = Kept()
 
 @dataclass(frozen=True)
 class Keeping:
-    """kept: by array; given: outputs of the recipe that the kernels read; masked: rows of the allocation behind the
-    tensor's
+    """The forms of a card's arrays.
+
+    kept: by array; given: outputs of the recipe that the kernels read; masked: rows of the allocation behind a tensor
     """
 
     case: Case
@@ -32,7 +33,7 @@ class Keeping:
     masked: int = 0
 
     def refuses(self, name: str, inputs: Mapping[str, np.ndarray]) -> str:
-        """Why an array cannot be kept as the card says, or empty."""
+        """Why an array cannot have the form that the card declares, or empty."""
         fields, said = {**input_fields(self.case, inputs), **fields_of(self.case)}, self.kept[name]
         if name not in fields:
             return f"{self.case.recipe} has no array '{name}'{nearest(name, fields)}"
@@ -51,7 +52,7 @@ class Keeping:
         return ""
 
     def form(self, name: str, field: Field) -> Form:
-        """An array in the card's form. field: the contract's"""
+        """The form of an array. field: the contract's"""
         largest = int(self.case.flags.get("e4m3_max", nvfp4.E4M3_MAX))
         return Form(name, field, self.kept.get(name, AS_IT_IS), self.masked if self._has_rows(name) else 0, largest)
 
@@ -64,7 +65,7 @@ class Keeping:
         return {name: self.form(name, field) for name, field in fields.items() if name not in self.given}
 
     def expected(self, expected: Expected) -> Expected:
-        """What the contract expects, in the form of the card's arrays."""
+        """The contract's expectation in the form of the card's arrays."""
         forms = self.inputs(expected.inputs)
         inputs = {name: forms[name].put(value) for name, value in expected.inputs.items()}
         for name in self.given:
@@ -78,9 +79,9 @@ class Keeping:
         return replace(expected, inputs=inputs, fields=fields, values=values)
 
     def written(self, expected: Expected, written: Mapping[str, np.ndarray]) -> dict[str, np.ndarray] | None:
-        """What the card's kernels wrote, in the contract's form; None if that says too little.
+        """The card's outputs in the contract's form; None if they lack too much for that.
 
-        Padding that they have not, or do not promise, is as expected, because it is nothing of theirs.
+        Padding that is absent or not promised gets the expected values.
         """
         found = {}
         for name, field in expected.fields.items():
@@ -94,7 +95,7 @@ class Keeping:
         return found
 
     def lines(self, expected: Expected) -> list[str]:
-        """What of the contract's bytes the kernels have no part in."""
+        """Sentences on the contract's bytes that the kernels do not write."""
         lines = [f"given: {name} is the oracle's" for name in expected.fields if name in self.given]
         for name, field in expected.fields.items():
             said = self.kept.get(name, AS_IT_IS).padding
@@ -107,7 +108,7 @@ class Keeping:
         return lines
 
     def _has_rows(self, name: str) -> bool:
-        """Whether the rows of an array are those of the tensor. Masked rows are of rowwise arrays alone."""
+        """Whether an array's rows are the tensor's; only then, in rowwise arrays, can it have masked rows."""
         if name == "bias" or (self.case.is_gemm and name.startswith("b_")):
             return False
         return not name.endswith("amax") or self._amax_by_row(name)

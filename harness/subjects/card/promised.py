@@ -1,4 +1,4 @@
-"""Outputs of which some bytes are promised and others are not."""
+"""Outputs with some promised and some unpromised bytes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from harness.subjects.card.form import Form
 
 
 class Promised:
-    """A program whose outputs hold what is expected wherever they promise nothing.
+    """A program whose unpromised output bytes are replaced by the expected ones.
 
-    forms: of its outputs; values: what is expected of them, as the card keeps them
+    forms: its outputs'; values: expected outputs, in the card's form
     """
 
     kernels = ()
@@ -36,7 +36,7 @@ class Promised:
         return self.filled(self.program.run(poison, repeat))
 
     def filled(self, outcome: Outcome) -> Outcome:
-        """The outcome with what is expected wherever nothing is promised."""
+        """The outcome with the expected bytes wherever nothing is promised."""
         return replace(outcome, outputs=outcome.outputs | {
             name: _filled(outcome.outputs[name], *rest) for name, rest in self._rest.items()
         })  # fmt: skip

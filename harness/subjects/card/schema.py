@@ -14,9 +14,9 @@ SCALARS = {
     "i8": 1, "u8": 1, "i16": 2, "u16": 2, "f16": 2, "bf16": 2,
     "i32": 4, "u32": 4, "f32": 4, "i64": 8, "u64": 8, "f64": 8,
 }  # fmt: skip
-KINDS = ("array", "struct", "pointers", "tensors", "map", "pad", *SCALARS)  # of an argument
+KINDS = ("array", "struct", "pointers", "tensors", "map", "pad", *SCALARS)  # kinds of arguments
 FLOATS = ("f16", "bf16", "f32", "f64")
-MOST_MEMBERS = 4096  # bytes of all parameters of a launch; CUDA allows no more
+MOST_MEMBERS = 4096  # limit on members of arguments; CUDA allows as many bytes for all parameters of a launch
 
 
 def _number(value: object) -> object:

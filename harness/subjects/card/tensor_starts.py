@@ -1,4 +1,4 @@
-"""Where each tensor of a group begins in the arrays that have a part for each, as a card keeps them."""
+"""The offsets at which each tensor of a group begins in the card's arrays that have a part for each tensor."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Starts = Mapping[str, tuple[int, ...]]
 
 
 def tensor_starts(keeping: Keeping, inputs: Mapping[str, np.ndarray]) -> Starts:
-    """By array, the byte at which the part of each tensor begins; none of a case that is no group.
+    """By array, the byte at which each tensor's part begins; none if the case is no group.
 
-    inputs: as the contract has them. Extents and offsets are not divided: the device has one array of each.
+    inputs: in the contract's form. Extents and offsets have no parts: the device has one array of each.
     """
     case = keeping.case
     if not case.is_group:

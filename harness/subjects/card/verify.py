@@ -1,4 +1,4 @@
-"""Verify one case with a card's kernels: run as ours are, and compared in the form that the card declares."""
+"""Verify one case with a card's kernels: they run like ours, and are compared in the form that the card declares."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from harness.verify.verify import POISONS, attempt, failed, judge, on_host
 
 
 def verify_card(case: Case, device: CardDevice, numpy_largest: int = NUMPY_LARGEST) -> Result:
-    """The verdict on one case: PASS, CONVENTION with what the card declares, or what is wrong."""
+    """The verdict on one case: PASS, CONVENTION by what the card declares, or a failure."""
     return attempt(case, device, lambda empty: _verify(case, device, empty, numpy_largest))
 
 
@@ -48,7 +48,7 @@ def _verify(case: Case, device: CardDevice, empty: Result, numpy_largest: int) -
 
 
 def explained(case: Case, device: CardDevice, ours: Expected, written: dict | None) -> tuple[str, ...]:
-    """The declared conventions that explain every byte that is not ours; none if any is left."""
+    """The declared conventions that explain every byte that differs from ours; none if any byte stays unexplained."""
     declared = device.card.conventions
     if not declared or written is None:
         return ()

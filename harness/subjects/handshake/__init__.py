@@ -1,5 +1,5 @@
-"""Handshakes: what one kernel writes is what another reads, each a card or one of our recipes, with the bytes between
-them that nobody promises overwritten.
+"""Handshakes: one kernel writes what another reads, with the unpromised bytes between them overwritten. Each is a card
+or one of our recipes.
 
 `schema` is the form of a pair's file, `pair` reads it and makes its cases, `declared` compares what both sides say of
 each array, `between` is the memory that is handed over, `side` runs one of them, `poison` finds out whether it reads

@@ -1,4 +1,4 @@
-"""The memory between two sides: what was written, as it lies there, and what it means by the contract."""
+"""The memory between two sides: the bytes that were written, and their values by the contract."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from harness.verify.expected import Expected, fields_of, make_inputs
 
 @dataclass(frozen=True)
 class Array:
-    """One array of the interface: its name on both sides, and its form as each keeps it."""
+    """One array of the interface: its name and its form on both sides."""
 
     source: str
     ours: Form
@@ -32,7 +32,7 @@ class Array:
         return self.ours.promised & self.theirs.promised
 
     def value(self, written: np.ndarray, expected: np.ndarray | Interval) -> np.ndarray:
-        """What was written, in the form of the consumer's recipe. expected: by the producer's"""
+        """The written values, in the form of the consumer's recipe. expected: by the producer's recipe"""
         if isinstance(expected, Interval):
             return np.ascontiguousarray(written[: expected.shape[0]])
         value, wanted = self.ours.take(written, expected), self.theirs.field
@@ -56,14 +56,14 @@ def arrays_between(pair: Pair, producer: Case, consumer: Case) -> dict[str, Arra
 
 
 def handed_over(arrays: Mapping[str, Array], written: Mapping[str, np.ndarray]) -> dict[str, Given]:
-    """What the consumer is given, by its names."""
+    """The arrays that the consumer is given, by its own names."""
     return {name: Given(written[each.source], each.promised) for name, each in arrays.items()}
 
 
 def consumed(
     arrays: Mapping[str, Array], written: Mapping[str, np.ndarray], expected: Expected, consumer: Case
 ) -> dict[str, np.ndarray]:
-    """What the consumer's oracles are asked of: its own inputs, and in their place what was written."""
+    """The inputs for the consumer's oracles: its own, with the written arrays in place."""
     return make_inputs(consumer) | {
         name: each.value(written[each.source], expected.values[each.source]) for name, each in arrays.items()
     }

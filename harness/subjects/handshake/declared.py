@@ -1,4 +1,4 @@
-"""What both sides say of an array, held against each other before anything runs."""
+"""Compare both sides' declarations of an array before anything runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from harness.subjects.card.form import Form, is_codes, is_scales
 from harness.subjects.convention import Convention
 from harness.subjects.handshake.pair import Pair, Side
 
-# What a producer promises → what a consumer may demand of it, where that is more than the same.
+# A producer's promise → the demands that it satisfies, if there are more than the same word.
 _ENOUGH = {
     "padding": {"written": ("written", "anything")},
     "masked": {"zero": ("zero", "anything")},
@@ -21,7 +21,7 @@ _ENOUGH = {
 
 
 def require_agreement(pair: Pair, cases: tuple[Case, Case], forms: Mapping[str, tuple[Form, Form]]) -> None:
-    """Raise SuiteError for the first thing that the consumer demands and the producer does not promise.
+    """Raise SuiteError for the first demand of the consumer that the producer does not promise.
 
     forms: of each array of the consumer, as the producer and as the consumer keep it
     """
@@ -46,7 +46,7 @@ def require_agreement(pair: Pair, cases: tuple[Case, Case], forms: Mapping[str, 
 
 def _require_shape(pair: Pair, cases: tuple[Case, Case], name: str, ours: Form, theirs: Form) -> None:
     one, other = ours.kept, theirs.kept
-    flat = len(one.shape) == 1 or len(other.shape) == 1  # as groups of tensors are, back to back
+    flat = len(one.shape) == 1 or len(other.shape) == 1  # arrays of groups are flat, with tensors back to back
     if one.dtype != other.dtype or one.size != other.size or not (flat or one.shape == other.shape):
         raise SuiteError(
             pair.document.where("reads", name),
@@ -56,7 +56,7 @@ def _require_shape(pair: Pair, cases: tuple[Case, Case], name: str, ours: Form, 
 
 
 def _declared(side: Side, case: Case, form: Form) -> Iterator[tuple[str, str]]:
-    """What a side says of an array, by the keys of a card and the flags of a recipe."""
+    """A side's declarations of an array, by the keys of a card and the flags of a recipe."""
     said, name = form.said, form.name
     largest = case.flags.get(_flag("e4m3_max", name, case))
     if largest is None and side.role == "producer":
@@ -79,6 +79,6 @@ def _declared(side: Side, case: Case, form: Form) -> Iterator[tuple[str, str]]:
 
 
 def _flag(key: str, name: str, case: Case) -> str:
-    """The flag of a recipe that says the same as a key."""
+    """The recipe's flag that corresponds to a card's key."""
     operand = f"{name[0]}_" if case.is_gemm and name[:2] in ("a_", "b_") else ""
     return {"e4m3_max": f"{operand}e4m3_max", "layout": f"{operand}scale_layout"}.get(key, key)

@@ -1,4 +1,4 @@
-"""A pair as it was read: its sides, their cases, and which array of one is which of the other."""
+"""A parsed pair: its sides, their cases, and how arrays of one side correspond to the other's."""
 
 from __future__ import annotations
 
@@ -26,10 +26,7 @@ from harness.verify.expected import fields_of, make_inputs
 
 @dataclass(frozen=True)
 class Side:
-    """One kernel of a pair.
-
-    role: `producer` or `consumer`; document: of the pair; card: None if our own kernels run
-    """
+    """One kernel of a pair. role: `producer` or `consumer`; document: the pair's; card: None if our own kernels run"""
 
     role: str
     file: SideFile
@@ -58,7 +55,7 @@ class Side:
         return self.card.keeping(case) if self.card else Keeping(case, self.kept, frozenset(), self.masked)
 
     def case(self, shape: str, input_name: str) -> Case:
-        """The side's case. Raises SuiteError for flags and shapes that its recipe has not."""
+        """The side's case. Raises SuiteError for flags and shapes that its recipe lacks."""
         variant = ",".join(f"{flag}={spell(value)}" for flag, value in self.flags.items()) or "default"
         try:
             return find_case(f"{self.recipe}/{variant}/{shape}/{input_name}/eager")
@@ -66,11 +63,11 @@ class Side:
             raise SuiteError(self.where("flags"), str(error)) from None
 
     def where(self, *route: str) -> str:
-        """`file:line` of what the pair says of this side."""
+        """`file:line` of the pair's entry for this side."""
         return self.document.where(self.role, *route)
 
     def where_declared(self, array: str, key: str, flag: str) -> str:
-        """`file:line` of what this side says of an array, or of itself where it says nothing."""
+        """`file:line` of this side's declaration of an array, or of the side itself if it declares nothing."""
         document, route = (self.card.document, ()) if self.card else (self.document, (self.role,))
         for found in (("arrays", array, key), ("flags", flag)):
             if (*route, *found) in document.lines:
@@ -82,7 +79,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Pair:
-    """name: as the command line spells it"""
+    """A producer and a consumer. name: as the command line spells it"""
 
     name: str
     file: PairFile
@@ -92,7 +89,7 @@ class Pair:
     _read: dict[str, dict[str, str]] = field(default_factory=dict, compare=False, repr=False)
 
     def cases(self) -> Iterator[tuple[str, Case, Case]]:
-        """A name, the producer's case and the consumer's, of every shape and input."""
+        """For every shape and input, a name, the producer's case and the consumer's."""
         for shape in self.file.shapes:
             for input_name in self.file.inputs:
                 yield f"{shape}/{input_name}", *self._cases(shape, input_name)
@@ -123,7 +120,7 @@ class Pair:
         return consumer.shape.rpartition("x")[0]
 
     def reads(self, producer: Case, consumer: Case) -> dict[str, str]:
-        """Array of the consumer → output of the producer. Raises SuiteError for a name that there is not."""
+        """Array of the consumer → output of the producer. Raises SuiteError for an unknown name."""
         written, read_arrays = fields_of(producer), make_inputs(consumer)
         found = self.file.reads or dict(_alike(consumer, written, read_arrays))
         for name, source in found.items():
@@ -147,7 +144,7 @@ class Pair:
 
 
 def _alike(consumer: Case, written: Mapping[str, object], names: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    """What the consumer's arrays are called where they are written; of a product, those of operand A."""
+    """The producer's default names for the consumer's arrays; for a product, for operand A's arrays."""
     for name in names:
         if consumer.is_gemm and not name.startswith("a_"):
             continue
@@ -163,7 +160,7 @@ def _first(choices: list[str], written: Mapping[str, object]) -> str:
 
 
 def read_pair(name: str) -> Pair:
-    """The pair of that name, with its cards. Raises UsageError with file and line for what is wrong in any of them."""
+    """Read a pair with its cards. Raises UsageError with file and line for a mistake in any of them."""
     document = read(Path(name), name, "producer")
     if not isinstance(document.data, Mapping):
         raise SuiteError(f"{name}:1", "a pair is a mapping with `producer:` and `consumer:`")
@@ -197,7 +194,7 @@ def _side(role: str, file: SideFile, document: Document, masked: int) -> Side:
 
 
 def _check(pair: Pair) -> None:
-    """Hold both sides against their recipes, and masked rows against their flags."""
+    """Check both sides against their recipes, and masked rows against their flags."""
     found = list(pair.cases())
     for side, cases in ((pair.producer, [each[1] for each in found]), (pair.consumer, [each[2] for each in found])):
         if side.card:

@@ -1,4 +1,4 @@
-"""Whether a kernel reads bytes that nobody promises: with other contents for them its outputs stay, or change."""
+"""Find out whether a kernel reads unpromised bytes: overwrite them, and see whether its outputs change."""
 
 from __future__ import annotations
 
@@ -11,22 +11,21 @@ import numpy as np
 from harness.errors import AccessError
 from harness.verify.verify import POISONS
 
-RANDOM = -1  # in place of a byte: others everywhere, for what compares poisoned bytes with each other
+RANDOM = -1  # stands for a different byte everywhere, against kernels that compare poisoned bytes with each other
 # As e4m3 the bytes are two numbers, one of them large, and both NaNs; as bf16 and float32 a small number, two huge ones
 # and NaN. The first two are complementary.
 FILLS = (0xA5, 0x5A, 0x7F, 0xFF, RANDOM)
 Inputs = dict[str, np.ndarray]
-# A program on these inputs, as the device prepares it; its second argument is what of them is a fault to read.
+# Prepares a program on these inputs; the second argument has masks of the bytes that must not be read.
 Prepare = Callable[[Inputs, Mapping[str, np.ndarray]], Any]
 
 
 @dataclass(frozen=True)
 class Leak:
-    """What depends on unpromised bytes.
-
-    array: the input they are of; byte: one of them that suffices, together with those before it
-    output, at: the first byte that changed; count: of bytes that did; before, after: that byte
-    fill: what was put into the unpromised bytes; read: `file.cu:line` and what is read there, if it could be found
+    """A dependence on unpromised bytes. array: the input they are in; byte: one of them that suffices, together with
+    those before it
+    output, at: the first byte that changed; count: how many changed; before, after: the values of the first
+    fill: the value put into unpromised bytes; read: `file.cu:line` and what is read there, if it could be found
     """
 
     array: str
@@ -44,7 +43,8 @@ class Leak:
 class Poisoning:
     """inputs: as the kernel is given them, with zeros where nothing is promised; unpromised: masks of these bytes, flat
 
-    outputs: what it wrote of those inputs; prepare: a program on others; marks: whether reading may be made a fault
+    outputs: its outputs for these inputs; prepare: makes a program on other inputs; marks: whether reads can be made
+    faults
     """
 
     inputs: Inputs
@@ -63,15 +63,15 @@ class Poisoning:
         return None
 
     def forbidden(self, name: str) -> str:
-        """Where a byte of an array is read that is not promised; empty if none is, or if the device cannot tell."""
+        """Where an unpromised byte of an array is read; empty if none is, or if the device cannot tell."""
         return self._read_at({name: self.unpromised[name]}) if self.marks and self.unpromised[name].any() else ""
 
     def _narrowed(self, fill: int, repeat: int) -> Leak:
-        """One array, and in it one byte: of those before it none matters alone, as far as halving can tell."""
+        """Narrow the dependence down by bisection to one array and one byte; the bytes before it change nothing."""
         alone = [name for name, mask in self.unpromised.items() if mask.any() and self._with(name, None, fill, repeat)]
         name = alone[0] if alone else next(name for name, mask in self.unpromised.items() if mask.any())
         places = np.flatnonzero(self.unpromised[name])
-        low, high = 0, len(places)  # with so many of them poisoned nothing changes, and something does
+        low, high = 0, len(places)  # nothing changes with the first `low` poisoned, something does with `high`
         while high - low > 1 and alone:
             middle = (low + high) // 2
             if self._with(name, places[:middle], fill, repeat):
@@ -111,7 +111,7 @@ class Poisoning:
     def _changed(self, inputs: Inputs, repeat: int) -> bool:
         try:
             outputs = self._run(inputs, repeat)
-        except AccessError:  # a poisoned byte that became an address
+        except AccessError:  # a poisoned byte was used as an address
             return True
         return any(bool((outputs[name] != before).any()) for name, before in self.outputs.items())
 
@@ -129,7 +129,7 @@ class Poisoning:
 
 
 def overwritten(array: np.ndarray, mask: np.ndarray, byte: int) -> np.ndarray:
-    """A copy with other bytes where the mask, flat, has them. byte: or RANDOM, always the same ones"""
+    """A copy with `byte` where the mask, flat, is set. byte: RANDOM draws bytes, always the same ones"""
     flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8).copy()
     other = (
         np.random.default_rng(len(flat)).integers(256, size=len(flat)) if byte == RANDOM else np.full(len(flat), byte)

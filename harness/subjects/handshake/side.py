@@ -1,4 +1,4 @@
-"""One side of a pair at work: its bytes, and whether they depend on what nobody promises."""
+"""Run one side of a pair: check its bytes, and whether they depend on unpromised bytes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from harness.verify.verify import attempt, explained, failed, on_host, run_all, 
 
 @dataclass(frozen=True)
 class Given:
-    """What a side is handed: an array as it lies in memory, and the bytes of it, flat, that are promised."""
+    """An array handed to a side: its bytes in memory, and a flat mask of the promised ones."""
 
     content: np.ndarray
     promised: np.ndarray
@@ -31,9 +31,9 @@ class Given:
 
 @dataclass(frozen=True)
 class Done:
-    """The verdict on one side. written: its outputs as they lie in memory; leak: if it reads what nobody promises
+    """The verdict on one side. written: its outputs in memory form; leak: set if it reads unpromised bytes
 
-    poisoned: bytes that nobody promises, by array
+    poisoned: unpromised bytes, by array
     """
 
     result: Result
@@ -50,7 +50,7 @@ class Worker:
         self.device: Any = with_card(device, side.card) if side.card else device
 
     def work(self, case: Case, ours: Expected, given: Mapping[str, Given]) -> Done:
-        """Run it on what is given, and judge. ours: by the contract, of the case's own form."""
+        """Run the side on the given arrays, and judge it. ours: the contract's values, in the case's own form."""
         found: list[Done] = []
 
         def run(empty: Result) -> Result:
@@ -74,7 +74,7 @@ class _Run:
         }
 
     def _unpromised(self, given: Mapping[str, Given]) -> dict[str, np.ndarray]:
-        """Masks of the unpromised bytes: those of what is handed over, and the masked rows of all else."""
+        """Masks of the unpromised bytes: of the arrays handed over, and of masked rows in all others."""
         read: Mapping[str, Form] = self.keeping.inputs(self.ours.inputs)
         found = {name: form.regions == MASKED for name, form in read.items() if form.masked and name not in given}
         found |= {name: ~each.promised for name, each in given.items()}
@@ -142,12 +142,12 @@ class _Run:
         return Promised(program, self.forms, self.expected.values)
 
     def _explained(self, target: str, wrong: list[str], runs: list[dict[str, np.ndarray]]) -> tuple:
-        """By the contract's form, where masked rows would be rows of no tensor."""
+        """Explain wrong fields in the contract's form, which has no masked rows."""
         if not self.keeping.masked:
             return explained(self.case, target, self.expected, wrong, runs)
         for name in wrong:
             rest = np.ascontiguousarray(runs[0][name]).reshape(-1).view(np.uint8)[self.forms[name].regions == MASKED]
-            if rest.any():  # what is not promised was made zero
+            if rest.any():  # unpromised bytes were replaced by zero, so these are promised
                 count = f"{np.count_nonzero(rest)} of {rest.size} bytes of the masked rows of {name}"
                 return Verdict.UNWRITTEN, f"{target}: {count} are not zero, as is promised", ""
         taken = [self.keeping.written(self.ours, run) for run in runs]
@@ -156,7 +156,7 @@ class _Run:
         return explained(self.case, target, self.ours, wrong, [run for run in taken if run is not None])
 
     def _conventions(self, run: dict[str, np.ndarray]) -> tuple[str, ...]:
-        """What the card declares, and what explains every byte that is not ours by it."""
+        """The card's conventions, and the ones that explain every byte that differs from ours."""
         if not self.side.card:
             return ()
         written = self.keeping.written(self.ours, run)

@@ -1,4 +1,4 @@
-"""The verdict on a pair: on the producer, on the consumer with what it was handed, and who is to blame."""
+"""The verdict on a pair: on the producer, on the consumer with the arrays it got, and which side is to blame."""
 
 from __future__ import annotations
 
@@ -20,9 +20,7 @@ from harness.verify.verify import reproduce
 
 @dataclass(frozen=True)
 class Handshake:
-    """What was found of one case.
-
-    producer, consumer: their verdicts; the consumer's is None where the producer was wrong
+    """The findings for one case. producer, consumer: their verdicts; the consumer's is None if the producer was wrong
     poisoned: bytes that were overwritten between them, and in masked rows; blamed: the side that is wrong, or empty
     """
 
@@ -34,7 +32,7 @@ class Handshake:
 
     @property
     def verdict(self) -> Verdict:
-        """The producer's if it is wrong or did not run, else the consumer's."""
+        """The producer's verdict if it is wrong or did not run, else the consumer's."""
         found = self.consumer or self.producer
         return Verdict.CONVENTION if found.verdict.right and self.producer.reason else found.verdict
 
@@ -44,7 +42,7 @@ class Handshake:
 
 
 def require_agreement(pair: Pair) -> None:
-    """Hold the declarations of every case against each other. Raises SuiteError, before anything runs."""
+    """Compare both sides' declarations for every case before anything runs. Raises SuiteError."""
     for _, producer, consumer in pair.cases():
         arrays_between(pair, producer, consumer)
 
@@ -57,7 +55,7 @@ class Handshaker:
         self.producer, self.consumer = Worker(pair.producer, device), Worker(pair.consumer, device)
 
     def shake(self, name: str, producer: Case, consumer: Case) -> Handshake:
-        """The producer runs and is judged, what nobody promises is overwritten, and the consumer runs on that."""
+        """Run and judge the producer, overwrite unpromised bytes, and run and judge the consumer on the result."""
         where = "cuda" if self.device.name == "cuda" else "cpu", NUMPY_LARGEST
         arrays = arrays_between(self.pair, producer, consumer)
         expected = expect(producer, *where)
@@ -75,7 +73,7 @@ class Handshaker:
         return Handshake(name, result, found, poisoned, blamed)
 
     def _told(self, side: Side, name: str, done: Done, arrays: Mapping[str, Array]) -> Result:
-        """The result with a story that says which side it is of, and how to see it again."""
+        """The result with a story that names its side and the command to repeat it."""
         result = done.result
         if result.verdict.right or result.verdict is Verdict.EXCLUDED:
             return result
@@ -89,7 +87,7 @@ class Handshaker:
 
 
 def _leak(side: Side, done: Done, arrays: Mapping[str, Array]) -> str:
-    """The screen of a kernel that reads what nobody promises."""
+    """The screen for a kernel that reads unpromised bytes."""
     leak, result = done.leak, done.result
     if leak is None:
         return ""

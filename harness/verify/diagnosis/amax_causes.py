@@ -1,4 +1,4 @@
-"""Hypotheses about an amax: the elements it is the largest magnitude of, if not those of its own granule."""
+"""Hypotheses about a wrong amax: which elements it was taken over, in place of its own granule's."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _is_encoded_amax(e: Evidence) -> bool:
 
 
 def _magnitudes(e: Evidence) -> np.ndarray | None:
-    """Magnitudes of every granule, (lines, granules of a line, elements); None of a large input."""
+    """The magnitudes of every granule, (lines, granules of a line, elements); None for a large input."""
     x = e.tensors.get("input")
     if not _is_encoded_amax(e) or x is None or x.size > SAMPLE:
         return None
@@ -59,7 +59,7 @@ def _of_another_tensor(e: Evidence) -> bool:
 
 
 def _any_granule(e: Evidence) -> bool:
-    """Whether every wrong block that was decoded has the values that some other amax gives."""
+    """Whether every wrong decoded block has the values that some other amax gives."""
     if not isinstance(e.steps, DecodeSteps) or e.steps.granularity == "tensor":
         return False
     amaxes = np.unique(e.tensors["amax"])[:_MOST_AMAXES]

@@ -18,14 +18,14 @@ def e4m3(scale: np.ndarray) -> np.ndarray:
 
 
 def e2m1(product: np.ndarray, random: np.ndarray | None, sum_dtype: type = np.float32) -> np.ndarray:
-    """Codes of float32 products, nearest-even, or by the random byte of each, added in `sum_dtype`; a NaN is 7."""
+    """Codes of float32 products, nearest-even or with each one's random byte added in `sum_dtype`; a NaN is 7."""
     magnitude = np.abs(product)
     if random is None:
         codes = np.searchsorted(E2M1_MIDPOINTS, magnitude, side="left")
         codes += (codes % 2 == 1) & np.isin(magnitude, E2M1_MIDPOINTS)
     else:
         step = np.where(magnitude >= 4, np.float32(2), np.where(magnitude >= 2, np.float32(1), np.float32(0.5)))
-        share = random * np.float32(2**-8) * step  # exact
+        share = random * np.float32(2**-8) * step  # the product is exact
         codes = np.searchsorted(_E2M1, magnitude.astype(sum_dtype) + share, side="right") - 1
     signed = codes.astype(np.uint8) | np.signbit(product).view(np.uint8) << 3
     return np.where(np.isnan(product), np.uint8(7), signed)

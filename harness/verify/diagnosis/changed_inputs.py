@@ -21,7 +21,7 @@ from harness.verify.diagnosis.steps import Steps
 from harness.verify.expected import oracle_of
 
 _AMAXES = ("a_amax", "b_amax")
-LARGEST = 1 << 20  # of `Case.work`; beyond, an oracle takes seconds for each question
+LARGEST = 1 << 20  # in `Case.work`; beyond it, an oracle takes seconds per question
 
 Arrays = Mapping[str, np.ndarray]
 Variants = Iterable[tuple[Case, Arrays]]
@@ -29,7 +29,7 @@ Ask = Callable[[Case, Arrays], Variants]
 
 
 class Question(NamedTuple):
-    """A mistake, and the cases and arrays whose right answer it gives."""
+    """A possible mistake, and the cases and arrays whose right answers a kernel with this mistake would write."""
 
     name: str
     explanation: str
@@ -37,7 +37,7 @@ class Question(NamedTuple):
 
 
 def _flag(name: str, *values: object, without: str = "") -> Ask:
-    """The case with another value of a flag; `without` an array that it then does not read."""
+    """The case with another value of a flag. without: an array that it then does not read"""
 
     def cases(case: Case, tensors: Arrays) -> Variants:
         for value in values:
@@ -65,7 +65,7 @@ def _any(*ways: Ask) -> Ask:
 
 
 def _neighbours(array: np.ndarray) -> np.ndarray:
-    """Entries, or lines, exchanged with their neighbours; a last one without a neighbour stays."""
+    """Swap entries, or lines, with their neighbours; a last one without a neighbour stays."""
     numbers = np.arange(len(array)) ^ 1
     return array[np.where(numbers < len(array), numbers, numbers ^ 1)]
 
@@ -83,7 +83,7 @@ def _transposed(array: np.ndarray) -> np.ndarray:
 
 
 def _blocks_moved(case: Case, tensors: Arrays) -> Variants:
-    """The scales of one operand taken from blocks near by; beyond K there are zeros."""
+    """Take one operand's scales from nearby blocks; beyond K they are zero."""
     blocks = case.cols // 16
     for name in ("a_scale_inv", "b_scale_inv"):
         if name not in tensors or case.flags.get(name.replace("inv", "layout")) != "compact":
@@ -109,7 +109,7 @@ def _without_amaxes(case: Case, tensors: Arrays) -> Variants:
 
 
 def _any_order(case: Case, tensors: Arrays) -> Variants:
-    """The sum as the recipe may make it whose contract leaves the order open."""
+    """The sums of the recipe whose contract leaves their order open."""
     recipe = getattr(oracle_of(case.recipe), "ANY_ORDER", "")
     if recipe:
         defaults = suite_of(recipe).defaults
@@ -147,7 +147,7 @@ QUESTIONS = (
 
 
 def hypotheses() -> list[Hypothesis]:
-    """One for each question, then the amaxes of other granules and the arrays of other tensors of the group."""
+    """A hypothesis for each question, then for amaxes of other granules and for arrays of the group's other tensors."""
     questions = [(*cause, lambda e, ask=ask: ask(e.case, e.tensors)) for *cause, ask in QUESTIONS]
     questions += [(*OTHER_GRANULE, _other_granules), (*OTHER_TENSOR, _mixed)]
     return [Hypothesis(name, explanation, _holds_for(ask)) for name, explanation, ask in questions]
@@ -166,7 +166,7 @@ def _worth_asking(e: Evidence) -> bool:
 
 
 def _mixed(e: Evidence) -> Iterator[tuple[Case, Arrays]]:
-    """Each array of each other tensor in place of the tensor's own; its amax, too, where it is found and not given."""
+    """Yield the case with each array of each other tensor in place of its own, and with that tensor's computed amax."""
     for other in e.others:
         for name, array in other.items():
             if name in e.tensors and array.shape == e.tensors[name].shape:
@@ -179,7 +179,7 @@ def _mixed(e: Evidence) -> Iterator[tuple[Case, Arrays]]:
 
 
 def _other_granules(e: Evidence) -> Iterator[tuple[Case, Arrays]]:
-    """The encoding alone, of amaxes that are right but of another granule."""
+    """Yield the encode stage alone, with right amaxes that belong to another granule."""
     if "stage" not in e.case.flags:
         return
     encoding = _with_flags(e.case, stage="encode")
@@ -192,7 +192,7 @@ def _other_granules(e: Evidence) -> Iterator[tuple[Case, Arrays]]:
 
 
 def _explains(e: Evidence, case: Case, tensors: Arrays) -> bool:
-    """Whether the answer is the actual array, and not the expected one."""
+    """Whether the oracle's answer for this case and these arrays equals the actual array."""
     try:
         with np.errstate(all="ignore"):
             answer = oracle_of(case.recipe).numpy_oracle(case, dict(tensors)).get(e.root)
@@ -202,7 +202,7 @@ def _explains(e: Evidence, case: Case, tensors: Arrays) -> bool:
     if answer is None or answer.dtype.name != actual.dtype.name or answer.shape != actual.shape:
         return False
     if isinstance(answer, Interval):
-        # What has bytes and is a little off may be inside by chance.
+        # Where exact bytes are expected, a few wrong entries may be inside an interval by chance.
         enough = e.root in e.intervals or np.count_nonzero(e.wrong) >= FEW
         return enough and bool((order(answer.nearest(actual)) == order(actual)).all())
     return answer.tobytes() == actual.tobytes()

@@ -13,15 +13,15 @@ from harness.verify.diagnosis.decode_steps import DecodeSteps
 from harness.verify.diagnosis.evidence import OTHER_GRANULE, Evidence, Hypothesis
 from harness.verify.diagnosis.steps import Steps
 
-_DEFAULT_MASKS = 0xD7E8, 0xACE1  # of per_tensor and per_token
+_DEFAULT_MASKS = 0xD7E8, 0xACE1  # sign masks of per_tensor and per_token
 
 Choices = Callable[[Steps, Case], Iterable[dict[str, object]]]
 
 
 class Change(NamedTuple):
-    """A mistake, and the changed fields of the steps, in all variants that bear this name, for the steps at hand.
+    """A possible mistake, and the changed fields of the steps in all variants of it.
 
-    of: the steps it is a change of; subtle: tried only after the comparisons of bytes, which may have a better name
+    of: the class of steps that it changes; subtle: tried only after the byte comparisons, which may name it better
     """
 
     name: str
@@ -32,7 +32,7 @@ class Change(NamedTuple):
 
 
 def _with(field: str, *values: object, when: Callable[[Steps], object] = lambda steps: True) -> Choices:
-    """One choice for each value of a field, if `when` holds of the right steps."""
+    """Make one choice for each value of a field, if `when` is true for the right steps."""
     return lambda steps, case: [{field: value} for value in values if when(steps)]
 
 
@@ -138,7 +138,7 @@ CHANGES = (
 
 
 def hypotheses(exactly: bool) -> list[Hypothesis]:
-    """One for each change; `exactly` as in `Evidence.explained_by`."""
+    """A hypothesis for each change; `exactly` as in `Evidence.explained_by`."""
 
     def holds(change: Change) -> Callable[[Evidence], bool]:
         def explains(e: Evidence) -> bool:

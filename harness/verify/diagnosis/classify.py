@@ -21,7 +21,7 @@ _BANDS = (128, 64, 32, 16)
 
 
 def cause_of(evidence: Evidence) -> Cause | None:
-    """The first cause that explains the earliest wrong field of the dataflow; None if nothing is wrong."""
+    """The first cause that explains the earliest wrong field in the dataflow; None if nothing is wrong."""
     if not evidence.differences:
         return None
     if not evidence.comparable:
@@ -56,7 +56,7 @@ def _row_column_mix(e: Evidence) -> bool:
 
 
 def _other_direction(e: Evidence) -> np.ndarray | None:
-    """The expected field of the same kind in the other direction, in its array's order; replayed if not an output."""
+    """The expected field of the same kind in the other direction, in array order; replayed if it is no output."""
     side = {"rowwise": "columnwise", "columnwise": "rowwise"}.get(e.side)
     if side is None:
         return None

@@ -22,9 +22,9 @@ _NAN = {2: np.uint16(0x7FFF), 4: np.uint32(0x7FFFFFFF)}
 
 @dataclass(frozen=True)
 class Decoded:
-    """What every step gave on n rows: (n, blocks) and, for codes, product and output, (n, cols).
+    """The results of every step on n rows: (n, blocks) and, for codes, product and output, (n, cols).
 
-    amax: of the granule that a block belongs to
+    amax: the amax of the block's granule
     """
 
     codes: np.ndarray
@@ -38,9 +38,7 @@ class Decoded:
 
 @dataclass(frozen=True)
 class DecodeSteps:
-    """One way from bytes to floats.
-
-    dtype: of the output
+    """One way from bytes to floats. dtype: the output's
     order: `scale_first`, RN(scale * amax) * C, or `amax_first`, scale * RN(amax * C)
     e4m3_max: 448 or 256
     layout: `compact` or `swizzled` scale bytes
@@ -77,12 +75,12 @@ class DecodeSteps:
 
     @np.errstate(all="ignore")
     def values(self, codes: np.ndarray, scale_inv: np.uint8, amaxes: np.ndarray) -> np.ndarray:
-        """(n, 16): what a block's codes would be under each of n amaxes."""
+        """(n, 16): the values of one block's codes under each of n amaxes."""
         factor = (E4M3_VALUES[scale_inv] * amaxes) * (np.float32(1) / np.float32(6 * self.e4m3_max))
         return self._rounded(E2M1_VALUES[codes][None, :] * factor[:, None])
 
     def _rounded(self, product: np.ndarray) -> np.ndarray:
-        """The products in the output's dtype, every NaN the one that the hardware writes."""
+        """The products rounded to the output's dtype, with the hardware's NaN for every NaN."""
         output = product.astype(DTYPES[self.dtype])
         nan = _NAN[output.dtype.itemsize]
         output.view(nan.dtype)[np.isnan(product)] = nan
@@ -98,7 +96,7 @@ class DecodeSteps:
 
 
 def steps_of(case: Case, side: str) -> Steps | DecodeSteps | None:
-    """The contract's steps to a field of this side, which may be empty; None where none are known."""
+    """The contract's steps to a field of this side, which may be empty; None if no steps are known."""
     oracle = oracle_of(case.recipe)
     if hasattr(oracle, "decode_steps"):
         return DecodeSteps(**oracle.decode_steps(case))

@@ -20,7 +20,7 @@ class Difference:
     kind: `dtype`, `shape` or `strides`, which make a comparison of entries meaningless, else `bytes`, or `padding` if
         only padding is wrong
     count, total: entries that differ, and entries of the allocation
-    index: the first wrong entry in the array; of those with a value, if there are any
+    index: the first wrong entry in the array, preferably one that is not padding
     compact: the same entry in compact order; equals `index` unless the field is swizzled
     expected, actual: the bytes of that entry; for the first three kinds in words
     """
@@ -75,7 +75,7 @@ def compare(name: str, field: Field, expected: np.ndarray, actual: np.ndarray) -
 
 
 def wrong_entries(name: str, expected: np.ndarray, actual: np.ndarray) -> np.ndarray:
-    """Mask, in the array's own order, of entries whose bytes differ; both arrays of one dtype and shape."""
+    """Mask, in the array's own order, of entries whose bytes differ; both arrays have the same dtype and shape."""
     bits = np.dtype(f"u{expected.dtype.itemsize}")
     wrong = np.ascontiguousarray(expected).view(bits) != np.ascontiguousarray(actual).view(bits)
     return wrong | np.isnan(expected) if name.endswith("amax") else wrong
@@ -110,7 +110,7 @@ def unswizzled(array: np.ndarray) -> np.ndarray:
 
 
 def compact_index(field: Field, index: tuple[int, ...]) -> tuple[int, ...]:
-    """Where an entry of the array stands in compact order."""
+    """The index in compact order of an entry of the array."""
     if not field.swizzled:
         return index
     offset = index[0] * field.shape[1] + index[1]

@@ -1,4 +1,4 @@
-"""What a cause can be seen in: a kernel's inputs and outputs, the expected outputs, and the steps of its recipe."""
+"""The evidence for a cause: a kernel's inputs and outputs, the expected outputs, and the steps of its recipe."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from harness.verify.diagnosis.difference import Difference, compacted, compare, 
 from harness.verify.diagnosis.intervals import comparable
 from harness.verify.diagnosis.steps import Encoded, Steps, side_and_kind
 
-SAMPLE = 1 << 18  # elements of wrong lines that are encoded again for a hypothesis
-FEW = 8  # so few wrong entries may agree with a hypothesis by chance
+SAMPLE = 1 << 18  # at most this many elements of wrong lines are encoded again for a hypothesis
+FEW = 8  # fewer wrong entries may agree with a hypothesis by chance
 
 _DATAFLOW = ("amax", "scale_inv", "data")
 _AMAX_CHOICES = attrgetter(
@@ -39,7 +39,7 @@ class Cause(NamedTuple):
         return f"{self.name}: {self.explanation}"
 
 
-# Causes that more than one hypothesis shows.
+# Causes that several hypotheses can show.
 OTHER_GRANULE = Cause(
     "amax of another granule", "an amax came from the neighbouring line, from the first, or from some other"
 )
@@ -48,7 +48,7 @@ OTHER_TENSOR = Cause("another tensor of the group", "an array of another tensor 
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """A wrong output, and its root: the earliest wrong field, which may be all that makes later ones wrong.
+    """A wrong output, and its root: the earliest wrong field, which may have made the later ones wrong.
 
     field, right, actual, wrong, valued: of the root: its field, its expected and actual array, and masks of its wrong
         entries and of those that are not padding; all in compact order, whatever the layout
@@ -56,8 +56,8 @@ class Evidence:
     expected: bytes by field
     runs: what the kernel wrote, one mapping for each run; the first is the one that is explained
     poisons: the byte each run's outputs were filled with before it
-    intervals: of the fields whose contract is one; `expected` then has what is nearest to the first run
-    others: what the other tensors of the group read, if it is of one
+    intervals: for fields that the contract bounds; `expected` then has the values nearest to the first run's
+    others: the inputs of the group's other tensors, if this tensor is in a group
     """
 
     case: Case
@@ -85,7 +85,7 @@ class Evidence:
 
     @cached_property
     def outside(self) -> set[str]:
-        """Fields with entries outside their intervals; the others with an interval differ between runs only."""
+        """Fields with entries outside their intervals; other wrong fields with an interval only differ between runs."""
         return {
             name
             for name, interval in self.intervals.items()
@@ -95,7 +95,7 @@ class Evidence:
 
     @property
     def side(self) -> str:
-        """`rowwise`, `columnwise`, or empty for a field of neither."""
+        """`rowwise`, `columnwise`, or empty for a field that has no side."""
         return side_and_kind(self.root)[0]
 
     @property
@@ -132,12 +132,12 @@ class Evidence:
 
     @cached_property
     def steps(self) -> Steps | DecodeSteps | None:
-        """The contract's steps to the root; None where none are known."""
+        """The contract's steps to the root; None if no steps are known."""
         return steps_of(self.case, self.side)
 
     @cached_property
     def by_line(self) -> Evidence:
-        """The evidence with the lines that were decoded as rows: of a columnwise copy, its output is transposed."""
+        """The evidence with decoded lines as rows: for a columnwise copy, the output transposed."""
         if not (isinstance(self.steps, DecodeSteps) and self.steps.transposed and self.comparable):
             return self
 
@@ -156,9 +156,9 @@ class Evidence:
 
     @cached_property
     def lines(self) -> np.ndarray:
-        """Numbers of the lines that are replayed: groups of 16 with wrong entries, evenly spread.
+        """Numbers of the lines to replay: groups of 16 with wrong entries, evenly spread.
 
-        A wrong amax belongs to no line, so all lines have a part in its groups.
+        A wrong amax belongs to no single line, so groups are then taken from all lines.
         """
         count, length = (self.case.cols, self.case.rows) if self.field.transposed else (self.case.rows, self.case.cols)
         if self.kind == "amax":
@@ -181,7 +181,7 @@ class Evidence:
         return unpacked(self.right[self.lines]), unpacked(self.actual[self.lines])
 
     def explained_by(self, steps: Steps | DecodeSteps, exactly: bool) -> bool:
-        """Whether other steps give the bytes that were written.
+        """Whether other steps give the bytes that the kernel wrote.
 
         exactly: in every field of the side, as far as `lines` show; otherwise wherever the root is wrong, while no
             field before the root in the dataflow contradicts them. A few wrong entries then only count if they are

@@ -1,4 +1,4 @@
-"""What to compare a field with whose contract is an interval, and how far outside it an entry is."""
+"""Fields with an interval as contract: the values to compare with, and how far outside an entry is."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Arrays = Mapping[str, np.ndarray]
 def resolved(expected: Expected, runs: Sequence[Arrays]) -> tuple[int, dict[str, np.ndarray]]:
     """Choose the run to explain, and the bytes it should have had.
 
-    The first run in which something is wrong; of an interval, the permitted value nearest to the actual one. If
-    nothing is outside in any run, the first run that differs from the first, and the first's bytes.
+    This is the first wrong run; for an interval, the right value is the permitted one nearest to the actual value.
+    If no run is outside, it is the first run that differs from run 0, compared with run 0's bytes.
     """
     for number, run in enumerate(runs):
         values = {
@@ -37,11 +37,11 @@ def comparable(interval: Interval, actual: np.ndarray) -> bool:
 
 
 def beyond(interval: Interval, actual: np.ndarray, first: tuple[int, ...]) -> tuple[str, str]:
-    """By how much one entry is outside; and which is furthest outside, in case it is another."""
+    """Text on how far one entry is outside, and on the entry that is furthest outside if that is another one."""
     low, high, value = (array.astype(np.float64) for array in (interval.low, interval.high, actual))
     keys, nearest = (order(array).astype(np.int64) for array in (actual, interval.nearest(actual)))
     with np.errstate(invalid="ignore"):
-        # A NaN, or a number in place of one, is further off than any other.
+        # A wrong NaN, or a number in place of a NaN, counts as the furthest.
         off = np.where(keys < nearest, low - value, np.where(keys > nearest, value - high, 0))
     off = np.where((keys != nearest) & np.isnan(off), np.inf, off)
 

@@ -41,7 +41,7 @@ def render(
 
     target: what the kernel was compiled for
     runs: what it wrote, one mapping by field for each run, each on outputs filled with the byte in `poisons` before
-    verdict: the first word of the report; cause: if it is known, and need not be guessed
+    verdict: the first word of the report; cause: given if it is known and need not be guessed
     """
     first, values = resolved(expected, runs)
     order = [first, *(i for i in range(len(runs)) if i != first)]
@@ -94,7 +94,7 @@ def element_of(e: Evidence, found: Difference) -> tuple[int, int]:
 
 
 def _of_tensor(e: Evidence, number: int) -> Evidence:
-    """The evidence about one tensor of a group, as that of the dense case whose bytes it must have."""
+    """The evidence for one tensor of a group, as a dense case, whose bytes it must have."""
     others = (
         inputs(e.case, e.tensors, other)
         for other, extents in enumerate(e.case.problem.tensors)

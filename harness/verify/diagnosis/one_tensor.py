@@ -1,4 +1,4 @@
-"""One tensor of a group as a dense case of its own: what it read, owed and wrote."""
+"""One tensor of a group as a dense case, with its inputs, its expected and its actual outputs."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Arrays = Mapping[str, np.ndarray]
 
 
 def holder(field: Field, entry: int) -> int:
-    """The number of the tensor that an entry of a group's field belongs to; entries count from 0 in memory order."""
+    """The number of the tensor that owns an entry of a group's field; entries count from 0 in memory order."""
     ends = accumulate(part.size for part in field.parts)
     return next(number for number, end in enumerate(ends) if entry < end)
 
 
 def spelled(case: Case, number: int) -> str:
-    """`3 of 5, 256x512`; the first tensor, or group of a GEMM, is 0."""
+    """Text such as `3 of 5, 256x512`; the first tensor, or group of a GEMM, is 0."""
     return f"{number} of {len(case.problem.tensors)}, {case.part(number).shape}"
 
 
@@ -40,7 +40,7 @@ def parts(fields: Mapping[str, Field], number: int) -> dict[str, Field]:
 
 
 def cut(fields: Mapping[str, Field], arrays: Mapping[str, Demand], number: int) -> dict[str, Demand]:
-    """The tensor's part of every array, or interval, of a group, as far as there are any."""
+    """The tensor's part of every array or interval of a group that has parts."""
     return {name: _part(field, arrays[name], number) for name, field in fields.items() if name in arrays}
 
 
@@ -51,5 +51,5 @@ def _part(field: Field, array: Demand, number: int) -> Demand:
 
 
 def inputs(case: Case, tensors: Arrays, number: int) -> dict[str, np.ndarray]:
-    """What the dense recipe reads of this tensor, or group of a GEMM, as the oracle of the group has it."""
+    """The dense recipe's inputs for this tensor, or this group of a GEMM, from the group's oracle."""
     return oracle_of(case.recipe).inputs_of(case, tensors, number)

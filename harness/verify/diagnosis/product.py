@@ -1,4 +1,4 @@
-"""One element of a GEMM's output, block by block in the stated order: what a trace shows of it."""
+"""One element of a GEMM's output, block by block in the stated order, for a trace."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Term(NamedTuple):
 
 
 def terms(case: Case, tensors: Mapping[str, np.ndarray], row: int, col: int) -> list[Term]:
-    """The terms of element (row, col), all K/16 of them."""
+    """All K/16 terms of element (row, col)."""
     a_codes, a_scales = operand(case, tensors, "a", row)
     b_codes, b_scales = operand(case, tensors, "b", col)
     dots = (E2M1_VALUES[a_codes] * E2M1_VALUES[b_codes]).reshape(-1, BLOCK).sum(axis=1, dtype=np.float32)
@@ -40,7 +40,7 @@ def terms(case: Case, tensors: Mapping[str, np.ndarray], row: int, col: int) -> 
 def operand(
     case: Case, tensors: Mapping[str, np.ndarray], name: str, rows: int | slice = slice(None)
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(..., K) codes and (..., K/16) scale bytes of rows of an operand, `a` or `b`."""
+    """The (..., K) codes and (..., K/16) scale bytes of rows of operand `a` or `b`."""
     data, scales = tensors[f"{name}_data"], tensors[f"{name}_scale_inv"]
     if case.flags.get(f"{name}_scale_layout") == "swizzled":
         scales = unswizzled(scales)

@@ -1,4 +1,4 @@
-"""Tables of steps: what the contract gives, beside what every witness gives, with the first difference marked."""
+"""Tables of steps: the contract's values beside every witness's, with the first difference marked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ABSENT = "-"
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a table. ours: what the steps give; theirs: what each witness gives that has this value.
+    """One line of a table. ours: the steps' value; theirs: the value of each witness that has one.
 
     inside: witnesses whose value is inside its interval, so that it may differ
     """
@@ -29,7 +29,7 @@ class Row:
 
     @property
     def differing(self) -> list[str]:
-        """Witnesses that differ from the steps and must not."""
+        """Witnesses that differ from the steps although they must agree."""
         return [who for who, text in self.theirs.items() if text != self.ours and who not in self.inside]
 
 

@@ -28,7 +28,7 @@ _BF16_MAX = np.float32(ml_dtypes.finfo(ml_dtypes.bfloat16).max)
 
 @dataclass(frozen=True)
 class Encoded:
-    """What every step gave on n lines of a length: arrays (n, blocks) float32 unless said otherwise.
+    """The results of every step on n lines of a length: arrays (n, blocks) float32 unless stated otherwise.
 
     values, product: (n, length)
     encode_scale, decode_scale: S_enc and S_dec, (n or 1, blocks or 1)
@@ -111,7 +111,7 @@ class Steps:
 
     @classmethod
     def of(cls, case: Case, side: str) -> Steps | None:
-        """The contract's steps for `rowwise` or `columnwise`; None for a recipe whose oracle has no `encode_steps`."""
+        """The contract's steps for `rowwise` or `columnwise`; None if the recipe's oracle has no `encode_steps`."""
         oracle = oracle_of(case.recipe)
         if not hasattr(oracle, "encode_steps"):
             return None
@@ -127,14 +127,14 @@ class Steps:
 
     @np.errstate(all="ignore")
     def lines(self, x: np.ndarray, numbers: np.ndarray | slice) -> np.ndarray:
-        """(n, length) float32: what is quantized in some lines of the input, rotated if the steps say so."""
+        """(n, length) float32: the values to quantize in some lines of the input, rotated if the steps rotate."""
         values = self._rotated(x, numbers)
         if self.rotation is None or not self.rotation_rounded:
             return values
         return values.astype(ml_dtypes.bfloat16).astype(np.float32)
 
     def group(self, line: int) -> np.ndarray:
-        """Numbers of the lines that are encoded together with `line`: itself, or the 16 lines of its square blocks."""
+        """Numbers of the lines that are encoded together: `line` itself, or the 16 lines of its square blocks."""
         return np.arange(line // BLOCK * BLOCK, line // BLOCK * BLOCK + BLOCK) if self.square else np.array([line])
 
     def amax(self, x: np.ndarray) -> np.ndarray:
@@ -208,7 +208,7 @@ class Steps:
 
     def _encode_scale(self, amax: np.ndarray, numbers: np.ndarray) -> np.ndarray:
         if self.granularity == "tensor":
-            return self._encode_of(amax.reshape(-1)[:1].reshape(1, 1))  # weight_2d stores it once for every line
+            return self._encode_of(amax.reshape(-1)[:1].reshape(1, 1))  # weight_2d stores the one amax for every line
         granules = amax[{"own": numbers, "neighbour": numbers ^ 1, "first": numbers * 0}[self.granule]]
         by_block = granules[:, None] if self.granularity == "row" else np.repeat(granules, WINDOW // BLOCK, axis=1)
         return self._encode_of(by_block)
@@ -248,7 +248,7 @@ class Steps:
 
 
 def side_and_kind(field: str) -> tuple[str, str]:
-    """`rowwise` or `columnwise`, and `amax`, `scale_inv` or `data`; a field of neither side is a kind of its own."""
+    """A field's side, `rowwise` or `columnwise`, and kind, `amax`, `scale_inv` or `data`; else its name as its kind."""
     for side in ("rowwise", "columnwise"):
         if field.startswith(f"{side}_"):
             return side, field.removeprefix(f"{side}_")

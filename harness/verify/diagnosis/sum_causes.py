@@ -1,7 +1,7 @@
-"""Whether a GEMM left a part of its sums out, or counted it twice, or multiplied all of them.
+"""Hypotheses that a GEMM left out a part of its sums, counted it twice, or multiplied all of them.
 
-How often each part is in what was written: an output without C and bias is linear in the products it adds up, so that
-the counts are the solution of as many equations as there are outputs.
+An output without C and bias is linear in the products it adds up, so the counts of the parts solve a linear system with
+one equation per output.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from harness.verify.diagnosis.casts import BLOCK, E2M1_VALUES, E4M3_VALUES
 from harness.verify.diagnosis.evidence import FEW, Evidence, Hypothesis
 from harness.verify.diagnosis.product import operand
 
-_MOST = 1 << 11  # parts, and equations for each
-_CLEAR = 0.05  # how far from an integer a count may be
+_MOST = 1 << 11  # limit for the number of parts and of equations
+_CLEAR = 0.05  # a count may be this far from an integer
 
 
 def _counts(e: Evidence, width: int) -> np.ndarray | None:
-    """How often each `width` elements along K are in the sums; None if that cannot be computed."""
+    """How often each run of `width` elements along K was added to the sums; None if that cannot be computed."""
     case, flags = e.case, e.case.flags
     if not case.is_gemm or flags.get("beta", 0) or flags.get("bias", False) or flags.get("accumulate", False):
         return None
-    if flags.get("epilogue") == "windows":  # which have factors of their own
+    if flags.get("epilogue") == "windows":  # windows have factors of their own
         return None
     parts = case.cols // width
     if parts > _MOST or case.rows * case.problem.n < 2 * parts:

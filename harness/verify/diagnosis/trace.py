@@ -22,7 +22,7 @@ from harness.verify.diagnosis.steps import Steps, side_and_kind
 from harness.verify.expected import NUMPY_LARGEST, make_inputs, oracle_of
 from harness.verify.torch_calls import ask_torch
 
-_MOST_TERMS = 32  # of a sum that are shown
+_MOST_TERMS = 32  # at most this many terms of a sum are shown
 
 
 def trace(
@@ -36,10 +36,11 @@ def trace(
     """The block that holds one element, as text.
 
     field: an output of the case, which decides the direction; the first if None
-    at: (row, col) of an element of the high-precision tensor, in a pipeline of that of the stage that writes the field
+    at: (row, col) of an element of the high-precision tensor; in a pipeline, the tensor of the stage that writes the
+    field
     tensor: which tensor of a group, the first being 0
-    kernel: what a kernel wrote, by field; its column is empty without
-    inputs: what the kernel read, by parameter; made from the case if None
+    kernel: a kernel's output, by field; without it the column is empty
+    inputs: the kernel's inputs, by parameter; made from the case if None
     raises UsageError for a field, a tensor or an element the case does not have
     """
     oracle = oracle_of(case.recipe)
@@ -107,7 +108,7 @@ class _Spot:
     witnesses: Mapping[str, Mapping[str, Demand]]
 
     def of_columns(self) -> _Spot:
-        """The same spot of an output whose columns are lines."""
+        """The same spot in the transposed output, whose lines are columns."""
         witnesses = {who: {name: array.T for name, array in arrays.items()} for who, arrays in self.witnesses.items()}
         return replace(self, at=self.at[::-1], witnesses=witnesses)
 
@@ -192,7 +193,7 @@ def _decoding(spot: _Spot, steps: DecodeSteps, inputs: Mapping[str, np.ndarray])
 
 
 def _entries(spot: _Spot) -> list[Section]:
-    """The entries that the element's block belongs to, for a recipe whose steps are not known here."""
+    """The section with the entries of the element's block, for a recipe without known steps."""
     field = spot.fields[spot.name]
     if len(field.shape) == 1:
         return [_elements(spot, [(min(spot.line, field.shape[0] - 1),)])]
@@ -224,7 +225,7 @@ def _spelled(value: Demand, index: tuple[int, ...]) -> str:
 
 
 def _product(spot: _Spot, case: Case, inputs: Mapping[str, np.ndarray]) -> Section:
-    """The sum of a GEMM's element; of many blocks the first and the last."""
+    """The section for the sum of a GEMM's element; of many blocks only the first and the last are shown."""
     found = terms(case, inputs, *spot.at)
     shown = found if len(found) <= _MOST_TERMS else [*found[: _MOST_TERMS // 2], *found[-_MOST_TERMS // 2 :]]
     rows = [

@@ -1,4 +1,4 @@
-"""The amaxes that an encode stage is given, found once more."""
+"""Check the amaxes that an encode stage is given, by computing them again."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from harness.contract.case import OWN, Case, FlagValue
 from harness.verify.witness import magnitudes
 
 SIDES = ("rowwise", "columnwise")
-_AT_ONCE = 1 << 22  # elements that are rotated
-_OFF = 2.0**-7  # relative error of a product of a gradient and a derivative that is found another way
+_AT_ONCE = 1 << 22  # elements that are rotated at a time
+_OFF = 2.0**-7  # tolerated relative error of a gradient times a derivative
 
 
 def objection(case: Case, inputs: Mapping[str, np.ndarray]) -> str:
@@ -36,7 +36,7 @@ def objection(case: Case, inputs: Mapping[str, np.ndarray]) -> str:
 
 
 def amaxes(case: Case, x: np.ndarray, side: str, most: int) -> np.ndarray:
-    """The amaxes of a (rows, cols) tensor: one, or one for each line. most: as many as can be meant"""
+    """The amaxes of a (rows, cols) tensor: one, or one for each line. most: as many as there can be"""
     flags = case.flags
     recipe = flags.get("recipe", case.recipe)
     count = x.shape[0] if side == "rowwise" else x.shape[1]
@@ -55,14 +55,14 @@ def amaxes(case: Case, x: np.ndarray, side: str, most: int) -> np.ndarray:
 
 
 def lines_amax(x: np.ndarray, sign_mask: int, rounded: bool) -> np.ndarray:
-    """The amax of every column of the rotated tensor."""
+    """The amax of every column of the tensor, rotated."""
     step = max(1, _AT_ONCE // len(x))
     slabs = (magnitudes.rotated(x[:, first : first + step], sign_mask) for first in range(0, x.shape[1], step))
     return np.concatenate([magnitudes.amax(magnitudes.to_bf16(r) if rounded else r, 1) for r in slabs])
 
 
 def _mask(given: FlagValue, recipe: str) -> int:
-    """The signs of the rotation: of a group they may be its recipe's own."""
+    """The sign mask of the rotation; a group may use its recipe's own."""
     own = 0xACE1 if recipe == "per_token" else 0xD7E8
     return own if given == OWN else int(given)
 
@@ -76,7 +76,7 @@ def _close(given: np.ndarray, expected: np.ndarray, derived: bool) -> np.ndarray
 
 
 def _tensors(case: Case, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-    """The tensors that are quantized: the input, or a group's, times the derivative of an activation."""
+    """The tensors that are quantized: the input, or a group's, times the activation's derivative if there is one."""
     x = inputs["input"]
     if not case.is_group:
         return [x]
@@ -90,7 +90,7 @@ def _tensors(case: Case, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
 
 
 def _overflows(case: Case, inputs: Mapping[str, np.ndarray]) -> bool:
-    """Whether a square in a derivative passes the largest float32, so that the contract's steps decide what is left."""
+    """Whether a square in a derivative overflows float32, so that the result depends on the contract's exact steps."""
     if case.flags.get("activation", "none") not in _SMOOTH:
         return False
     size = np.abs(inputs["act_input"].astype(np.float64))

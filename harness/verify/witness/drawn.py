@@ -1,4 +1,4 @@
-"""The tensors of a case as they were drawn, one by one, each held to the promise of its input."""
+"""Check each drawn tensor of a case against the promise of its input."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from harness.inputs.promises.registry import SAME_FOR_EVERY_SEED, broken
 from harness.suite.stages import is_pipeline, stages
 from harness.verify.witness.operands import COLUMNWISE
 
-_BYTES = ("exact_sum", "wide_sum")  # of a product: its operands are drawn as bytes, and A and B are not read
-_SEEN = 1 << 16  # elements that are compared with those of other tensors
+_BYTES = ("exact_sum", "wide_sum")  # inputs of products whose operands are drawn as bytes, so that A and B are not read
+_SEEN = 1 << 16  # at most this many elements are compared with other tensors'
 
 
 class Drawn(NamedTuple):
@@ -27,10 +27,7 @@ class Drawn(NamedTuple):
 
 
 def objection(case: Case, drawn: Mapping[str, np.ndarray], again: Mapping[str, np.ndarray] | None) -> str:
-    """A sentence about wrong tensors of a case, or an empty text.
-
-    again: the same drawn with another seed, or None
-    """
+    """A sentence about wrong tensors of a case, or an empty text. again: the same drawn with another seed, or None"""
     own = list(tensors(case, drawn))
     for one in own:
         found = broken(one.input, one.x, one.dtype)
@@ -48,7 +45,7 @@ def objection(case: Case, drawn: Mapping[str, np.ndarray], again: Mapping[str, n
 
 
 def tensors(case: Case, drawn: Mapping[str, np.ndarray]) -> Iterator[Drawn]:
-    """Every tensor that is read as it was drawn or quantized from it, the parts of groups apart."""
+    """Every tensor that kernels read as drawn or that is quantized for them; the tensors of a group separately."""
     if is_pipeline(case):
         for stage in stages(case):
             if stage.draws:
@@ -77,7 +74,7 @@ def _of_product(case: Case, name: str, x: np.ndarray) -> Iterator[Drawn]:
 
 
 def _parts(case: Case, name: str, x: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
-    """Every tensor that has elements; an empty one keeps any promise."""
+    """Every non-empty tensor; an empty one keeps any promise."""
     if not case.is_group:
         if x.size:
             yield name, x.reshape(1, -1) if x.ndim == 1 else x

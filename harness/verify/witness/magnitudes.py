@@ -22,7 +22,7 @@ def amax(x: np.ndarray, axis: int | None = None) -> np.ndarray:
 
 
 def to_bf16(x: np.ndarray) -> np.ndarray:
-    """The float32 values of the nearest bf16, of a tie the even one; a NaN stays one."""
+    """float32 values rounded to bf16, ties to even; a NaN stays a NaN."""
     bits = np.ascontiguousarray(x, F32).view(np.uint32)
     kept = (bits + (0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).astype(np.uint32).view(F32)
     return np.where(np.isnan(x), F32(np.nan), kept)
@@ -35,7 +35,7 @@ def rotated(x: np.ndarray, sign_mask: int) -> np.ndarray:
     with np.errstate(all="ignore"):
         r = np.where(sign_mask >> lane & 1, -r, r)
         for distance in (1, 2, 4, 8):
-            # Lanes with and without this bit of their number, side by side.
+            # Pair the lanes with and without this bit in their number.
             pairs = r.reshape(*r.shape[:2], -1, 2, distance)
             low, high = pairs[..., 0, :], pairs[..., 1, :]
             r = np.stack([low + high, low - high], axis=-2).reshape(r.shape)
@@ -61,12 +61,12 @@ def e4m3(byte: np.ndarray) -> np.ndarray:
 
 
 def step(size: int, most: int) -> int:
-    """From one entry to the next that is looked at, of so many at most; odd, so as not to fall in with any layout."""
+    """The stride for looking at about `most` of `size` entries; it is odd, so that it does not align with a layout."""
     return 1 if size <= most else -(-size // most) | 1
 
 
 def places(shape: tuple[int, int], valid: tuple[int, int], swizzled: bool, most: int | None = None) -> np.ndarray:
-    """Where the bytes of the valid corner of a (R, C) allocation lie in it. See NUMERICS 1.7.
+    """The offsets of the bytes of the valid corner in a (R, C) allocation. See NUMERICS 1.7.
 
     most: about how many of them, in some of the rows; all if it is None
     """

@@ -1,4 +1,4 @@
-"""One sentence about wrong inputs of a case, or wrong expectations of the oracles."""
+"""One sentence about wrong inputs of a case."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from harness.contract.case import Case
 from harness.suite.stages import Stage, stages
 from harness.verify.witness import amaxes, drawn, operands, packed
 
-_AS_DRAWN = ("act_input", "c", "bias")  # and `input`, which is drawn as x, or by the name of its stage
+_AS_DRAWN = ("act_input", "c", "bias")  # `input` is drawn as x, or has the name of its stage
 
 
 def to_inputs(
@@ -21,7 +21,7 @@ def to_inputs(
 ) -> str:
     """A sentence about wrong inputs of the kernels, or an empty text.
 
-    high_precision: the tensors that were drawn; again: the same with another seed, or None
+    high_precision: the drawn tensors; again: the tensors drawn with another seed, or None
     inputs: the arrays that the kernels read, by parameter
     """
     with np.errstate(all="ignore"):
@@ -36,7 +36,7 @@ def to_inputs(
 
 
 def _changed(case: Case, high_precision: Mapping[str, np.ndarray], inputs: Mapping[str, np.ndarray]) -> str:
-    """A tensor that is read as it was drawn has the bytes that were drawn, and no number behind them."""
+    """A sentence if a tensor that is read as drawn has other bytes than were drawn, or numbers behind them."""
     names = {"input": "x"} | {name: name for name in _AS_DRAWN} | {stage.name: stage.name for stage in stages(case)}
     for name, source in names.items():
         if name in inputs and source in high_precision:
@@ -56,7 +56,7 @@ def _same_bytes(one: np.ndarray, other: np.ndarray) -> bool:
 
 
 def _misplaced(stage: Stage, inputs: Mapping[str, np.ndarray]) -> str:
-    """The tensors of a group lie back to back, in the extents of the stage, or of the case if it has no stages."""
+    """A sentence unless the group's extents and offsets describe tensors back to back with the case's extents."""
     of = f" of stage {stage.name}" if stage.name else ""
     own = stage.own(inputs)
     if "tensor_offsets" not in own:

@@ -1,4 +1,4 @@
-"""Quantized tensors that a case reads: decoded, and compared with what was drawn, within what the format can lose."""
+"""Check the quantized tensors that a case reads: decoded, they equal the drawn tensors within the format's error."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from harness.suite.stages import is_pipeline, stages
 from harness.verify.witness import magnitudes
 from harness.verify.witness.amaxes import SIDES
 
-_MOST = 1 << 22  # elements of a larger tensor that are decoded, in whole tiles of 16 lines from all over it
+_MOST = 1 << 22  # elements; of a larger tensor about this many are decoded, in whole tiles of 16 lines from all over it
 _FEWEST_TILES = 8
 _SLACK = 1 + 2.0**-6
-_LEAST = 1e-12  # an amax below is replaced by a floor in some recipes
+_LEAST = 1e-12  # some recipes replace a smaller amax by a floor
 _STEP = 2.0**-10  # half of the smallest e4m3 value
 COLUMNWISE = {"tn": "", "nn": "b", "nt": "ab"}
 
 
 class Operand(NamedTuple):
-    """One quantized tensor. x: what was quantized, (lines, length); data, amax: None if the case does not read them;
+    """One quantized tensor. x: the tensor that was quantized, (lines, length); data, amax: None if the case does not
+    read them;
     two_scales: whether the scale of a block may be half as large again
     """
 
@@ -40,7 +41,10 @@ class Operand(NamedTuple):
 
 
 def objection(case: Case, drawn: Mapping[str, np.ndarray], inputs: Mapping[str, np.ndarray]) -> str:
-    """Which operand is not what was drawn, or an empty text. Those that are drawn as bytes are left to `packed`."""
+    """A sentence about an operand that differs from its drawn tensor, or an empty text.
+
+    Operands that are drawn as bytes are left to `packed`.
+    """
     for operand in _operands(case, drawn, inputs):
         found = wrong(operand)
         if found:
@@ -49,7 +53,7 @@ def objection(case: Case, drawn: Mapping[str, np.ndarray], inputs: Mapping[str, 
 
 
 def wrong(operand: Operand) -> str:
-    """What differs between a quantized tensor and what was drawn, by more than quantizing can explain."""
+    """How a quantized tensor differs from its drawn tensor by more than quantization can explain, or an empty text."""
     x = operand.x
     valid = (x.shape[0], x.shape[1] // 16)
     place = magnitudes.places(operand.scale_inv.shape, valid, operand.swizzled)
@@ -69,7 +73,7 @@ def wrong(operand: Operand) -> str:
 def _some_lines(lines: int, length: int) -> np.ndarray | slice:
     if lines * length <= _MOST:
         return slice(None)
-    tiles = lines // 16  # the lines behind the last whole tile are in it
+    tiles = lines // 16  # lines behind the last whole tile are included
     chosen = np.arange(0, tiles, magnitudes.step(tiles, max(_FEWEST_TILES, _MOST // (16 * length))))
     return np.unique(
         np.concatenate([(chosen[:, None] * 16 + np.arange(16)).reshape(-1), np.arange(lines - lines % 16, lines)])
@@ -77,7 +81,10 @@ def _some_lines(lines: int, length: int) -> np.ndarray | slice:
 
 
 def _by_block(operand: Operand, scale: np.ndarray, unit: np.ndarray) -> str:
-    """The lines of the operand; scale, unit: (lines, blocks), of a scale of 1 the value of the code 1"""
+    """Compare the lines of an operand.
+
+    scale: (lines, blocks); unit: (lines, blocks), the value of code 1 under a scale of 1
+    """
     x = operand.x
     blocks = x.astype(np.float64).reshape(*scale.shape, 16)
     usable = np.isfinite(unit) & (unit * 6 * operand.e4m3_max >= _LEAST) & ~np.isinf(blocks).any(axis=2)
@@ -108,7 +115,7 @@ def _by_block(operand: Operand, scale: np.ndarray, unit: np.ndarray) -> str:
 
 
 def _amax(operand: Operand) -> np.ndarray:
-    """(1, 1), (lines, 1) or (lines, windows), by the shape of the operand's own amaxes."""
+    """The amaxes of x, (1, 1), (lines, 1) or (lines, windows), in the granularity of the operand's own."""
     x = operand.x
     if operand.amax is None or operand.amax.size == 1:
         return magnitudes.amax(x).reshape(1, 1)
@@ -148,7 +155,7 @@ def _operands(case: Case, drawn: Mapping[str, np.ndarray], inputs: Mapping[str, 
 
 
 def _of_group(case: Case, x: np.ndarray, inputs: Mapping[str, np.ndarray]) -> Iterator[Operand]:
-    """The scales of every tensor that has elements, each quantized alone."""
+    """The operands of a group: every non-empty tensor, each quantized alone."""
     name = "swizzled_scale_inv" if "swizzled_scale_inv" in inputs else "scale_inv"
     element = byte = 0
     for number, (rows, cols) in enumerate(case.problem.tensors):
@@ -162,7 +169,7 @@ def _of_group(case: Case, x: np.ndarray, inputs: Mapping[str, np.ndarray]) -> It
 
 
 def _of_product(case: Case, name: str, x: np.ndarray, inputs: Mapping[str, np.ndarray]) -> Iterator[Operand]:
-    """An operand of a product, or of every product of a group that has rows."""
+    """Operand `a` or `b` of a product, or of every non-empty product of a group."""
     flags = case.flags
     columnwise = name in COLUMNWISE[str(flags.layout)]
     groups = case.problem.tensors if case.is_group else ((case.rows, case.cols),)
@@ -190,7 +197,7 @@ def _of_product(case: Case, name: str, x: np.ndarray, inputs: Mapping[str, np.nd
 
 
 def _of_stages(case: Case, drawn: Mapping[str, np.ndarray], inputs: Mapping[str, np.ndarray]) -> Iterator[Operand]:
-    """The tensors that the oracle of a pipeline quantizes beforehand, those of groups apart."""
+    """The tensors that a pipeline's oracle quantizes beforehand; a group's tensors separately."""
     for stage in stages(case):
         for side in SIDES if stage.given else ():
             keys = [stage.key(f"{side}_{part}") for part in ("data", "scale_inv", "amax")]

@@ -1,4 +1,4 @@
-"""Operands that are drawn as bytes: the products `exact_sum` and `wide_sum`, and what dequantize reads exhaustively."""
+"""Check operands that are drawn as bytes: the inputs `exact_sum` and `wide_sum`, and dequantize's `exhaustive`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 from harness.contract.case import Case
 from harness.verify.witness import magnitudes
 
-# The binary exponents of amaxes, both ends of usual ones and of extreme ones.
+# The binary exponents of amaxes: the first and last of the usual range, and of the extreme range.
 _EXPONENTS = {"a": ((-2, 11), (-126, -124)), "b": ((-2, 11), (60, 75))}
 
 
 def objection(case: Case, inputs: Mapping[str, np.ndarray]) -> str:
-    """What the bytes lack of what their input promises, or an empty text."""
+    """A sentence on how the bytes break their input's promise, or an empty text."""
     if case.is_gemm and case.input in ("exact_sum", "wide_sum") and "a_data" in inputs:
         found = next((found for name in "ab" if (found := _of_product(case, name, inputs))), "")
     elif case.input == "exhaustive" and "data" in inputs:
@@ -27,7 +27,7 @@ def objection(case: Case, inputs: Mapping[str, np.ndarray]) -> str:
 def _of_product(case: Case, name: str, inputs: Mapping[str, np.ndarray]) -> str:
     data, amax = inputs[f"{name}_data"], inputs[f"{name}_amax"]
     scales = inputs[f"{name}_scale_inv"]
-    # Of a group the bytes lie group below group, so that only what holds anywhere in them is asked.
+    # In a group the bytes of all groups are concatenated, so only properties that hold everywhere are checked.
     alone = not case.is_group
     if case.problem.capacity is not None and case.problem.by_k:
         own = sum(length for _, length in case.problem.tensors)  # each a multiple of 128, as scales are padded to
@@ -66,7 +66,7 @@ def _of_product(case: Case, name: str, inputs: Mapping[str, np.ndarray]) -> str:
 
 
 def _of_two_ranges(amax: np.ndarray, usual_and_far: tuple[tuple[int, int], ...]) -> bool:
-    """Whether all binary exponents are in one of two ranges, and of many about half in each and some at every end."""
+    """Whether all binary exponents lie in two ranges; for many amaxes, about half in each, and some at every end."""
     exponents = np.frexp(amax)[1] - 1
     parts = [exponents[(exponents >= low) & (exponents <= high)] for low, high in usual_and_far]
     if sum(part.size for part in parts) < amax.size:
@@ -80,7 +80,7 @@ def _of_two_ranges(amax: np.ndarray, usual_and_far: tuple[tuple[int, int], ...])
 
 
 def _cancels(name: str, data: np.ndarray, scales: np.ndarray) -> str:
-    """The second half of the blocks is the first again, in even rows of A with the other sign."""
+    """Whether the second half of the blocks repeats the first, with opposite signs in even rows of A."""
     half = scales.shape[1] // 2
     rows = slice(None, None, 2 if name == "a" else 1)
     first, second = data[rows, : 8 * half], data[rows, 8 * half : 16 * half]

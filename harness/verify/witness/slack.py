@@ -1,4 +1,4 @@
-"""What lies behind a group that is a part of its allocation: how much of it there is, and that it holds no number."""
+"""Check the rest of an allocation behind a group: its size, and that it holds no numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NAN_BYTE = 0x7F
 
 
 def objection(case: Case, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]) -> str:
-    """The array that is not as long as its allocation, or has numbers behind its tensors; an empty text if none.
+    """A sentence about an array that is shorter than its allocation or has numbers behind its tensors; empty if none.
 
     inputs: the arrays that the kernels read, by parameter; fields: what they write
     """
@@ -43,7 +43,7 @@ def _of_group(case: Case, inputs: Mapping[str, np.ndarray], fields: Mapping[str,
 
 
 def _entries(case: Case) -> dict[str, int]:
-    """The table of NUMERICS 8.5."""
+    """The entries of each array by the table of NUMERICS 8.5."""
     group, elements, tensors = case.problem.group, case.problem.capacity, len(case.problem.tensors)
     by_row = case.flags.recipe in _BY_ROW
     if case.flags.shape_representation == ShapeRepresentation.VARYING_BOTH_DIMS:
@@ -79,7 +79,7 @@ def _of_product(case: Case, inputs: Mapping[str, np.ndarray], fields: Mapping[st
 
 
 def _of_wgrad(case: Case, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]) -> str:
-    """K is a part of an allocation: codes and scales have slack, and the output has none."""
+    """The check for a wgrad, where K is a part of an allocation: codes and scales have slack, the output has none."""
     outputs = len(case.problem.tensors) * case.problem.m * case.problem.n
     for name, field in fields.items():
         if field.size + field.slack != outputs:

@@ -1,4 +1,4 @@
-"""How many different values the expected fields of a case have, so that a case that compares one value is noticed."""
+"""Count the different values in a case's expected fields, to notice a case that compares only one value."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from harness.contract.interval import Demand, Interval
 from harness.suite.degenerate import declared
 from harness.verify.witness import magnitudes
 
-# (number of entries, the fewest different ones among so many), of codes, scale bytes, amaxes and outputs.
+# (number of entries, the fewest different values they may have), for codes, scale bytes, amaxes and outputs.
 _CODES = ((256, 3), (1024, 8))
 _SCALES = ((64, 3),)
 _AMAXES = ((16, 2),)
 _VALUES = ((16, 2), (1024, 8))
-_MOST = 1 << 20  # entries of a larger field that are looked at
-_FEWEST = 1 << 12  # of a tensor of a group, at least
+_MOST = 1 << 20  # entries; of a larger field about this many are looked at
+_FEWEST = 1 << 12  # the least for each tensor of a group
 
 
 def objection(case: Case, fields: Mapping[str, Field], values: Mapping[str, Demand]) -> str:
-    """The field with too few different values, as a sentence; empty if none has, or the suite says why."""
+    """A sentence about a field with too few different values; empty if there is none, or the suite gives a reason."""
     for name, entries, found, least in counted(fields, values):
         if case.elements and found < least and not declared(case, name):
             return (
@@ -34,7 +34,7 @@ def objection(case: Case, fields: Mapping[str, Field], values: Mapping[str, Dema
 
 
 def counted(fields: Mapping[str, Field], values: Mapping[str, Demand]) -> Iterator[tuple[str, int, int, int]]:
-    """(field, its entries, different ones, how many there must be) of every field."""
+    """Yield (field, number of entries, different values, required number) for every field."""
     for name, field in fields.items():
         value = values[name]
         kind, entries, independent = _entries(field, value.low if isinstance(value, Interval) else value)
@@ -45,11 +45,11 @@ def counted(fields: Mapping[str, Field], values: Mapping[str, Demand]) -> Iterat
 def _different(entries: np.ndarray) -> int:
     if entries.itemsize > 2:
         return int(np.unique(entries).size)
-    return int(np.count_nonzero(np.bincount(entries.view(f"u{entries.itemsize}"))))  # without sorting millions
+    return int(np.count_nonzero(np.bincount(entries.view(f"u{entries.itemsize}"))))  # cheaper than sorting
 
 
 def _entries(field: Field, value: np.ndarray, most: int = _MOST) -> tuple[tuple[tuple[int, int], ...], np.ndarray, int]:
-    """The kind of a field, about `most` of its entries, and how many do not repeat another by definition."""
+    """A field's limits, about `most` of its entries, and how many entries are not copies by definition."""
     if field.parts:
         most = max(_FEWEST, most // len(field.parts))
         each = [_entries(part, field.part(value, number), most) for number, part in enumerate(field.parts) if part.size]

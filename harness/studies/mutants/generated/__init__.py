@@ -1,5 +1,5 @@
-"""Mutants that nobody chose: one mistake of a kind at a place, over all kernels and oracles, drawn by a seed.
+"""Random mutants: one mistake of some kind at some place in any kernel or oracle, drawn by a seed.
 
-`cuda_text` and `python_text` find the places, `draw` makes mutants of them and draws some, `equivalent` tells which of
-them change nothing, and `score` counts the others. May import what `studies/mutants` may, and its catalogue.
+`cuda_text` and `python_text` find the places, `draw` makes mutants from them and draws some, `proofs` reads which ones
+are proved to change nothing, and `score` counts the others. May import what `studies/mutants` may, and its catalogue.
 """

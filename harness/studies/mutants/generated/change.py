@@ -1,4 +1,4 @@
-"""A change of one place in a text, and the kinds of mistakes that changes are made by."""
+"""A change of one place in a text, and the kinds of mistakes that changes imitate."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ OPERATORS = (
 )  # fmt: skip
 
 OPPOSITE = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "+": "-", "-": "+", "+=": "-=", "-=": "+="}
-# Words within names that stand for the other direction, plane or operand.
+# Pairs of words in names for opposite directions, planes or operands.
 _PAIRS = (
     ("rowwise", "columnwise"), ("row", "col"), ("rows", "cols"), ("across", "down"), ("lines", "blocks"),
     ("upper", "lower"), ("lower", "upper"), ("low", "high"), ("a", "b"), ("m", "n"), ("x", "y"), ("first", "last"),
 )  # fmt: skip
 OTHER = {word: other for pair in _PAIRS for word, other in (pair, pair[::-1])}
-# Variables that number tensors, groups and buffers.
+# Variables that index tensors, groups and buffers.
 INDICES = {"group", "tensor", "index", "item", "half", "buffer", "slot", "stage", "band", "direction", "window"}
 
 

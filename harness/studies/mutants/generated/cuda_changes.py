@@ -109,7 +109,7 @@ def _flags(source: CudaText, i: int, token: Token, flags: Mapping[str, FlagValue
 
 
 def _statements(source: CudaText, i: int, token: Token) -> Iterator[Change]:
-    """A fence or a barrier, called or in assembly, and nothing in its place."""
+    """Remove a fence or a barrier, called or in assembly."""
     if not source.begins_statement(i):
         return
     end = source.statement_end(i)
@@ -152,7 +152,7 @@ def _of_call(source: CudaText, call: Call) -> Iterator[Change]:
 
 
 def _swaps(text: str, arguments: tuple[tuple[int, int], ...]) -> Iterator[Change]:
-    """Neighbouring arguments of a call, one for the other."""
+    """Swap neighbouring arguments of a call."""
     for (first, end), (begin, last) in zip(arguments, arguments[1:], strict=False):
         one, other = text[first:end], text[begin:last]
         if one != other:

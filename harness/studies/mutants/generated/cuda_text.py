@@ -21,12 +21,12 @@ _TOKEN = re.compile(
     re.VERBOSE | re.MULTILINE | re.DOTALL,
 )
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
-# Words before a bracket that do not make it a call.
+# Words before a bracket that is no call.
 _NO_CALL = {
     "if", "for", "while", "switch", "return", "sizeof", "alignas", "asm", "volatile", "static_assert", "defined",
     "decltype", "__launch_bounds__",
 }  # fmt: skip
-# What neither changes bytes nor hurries: hints for the compiler, and checks at compile time.
+# Code that affects neither bytes nor time: compiler hints, and compile-time checks.
 _LEFT_ALONE = {"static_assert", "__launch_bounds__"}
 
 
@@ -74,7 +74,7 @@ class CudaText:
 
     @cached_property
     def template_parameters(self) -> dict[str, str]:
-        """Kind of each non-type template parameter by name: `bool`, `int` or an enum."""
+        """The kind of each non-type template parameter by name: `bool`, `int` or an enum."""
         found = {}
         for first, last in self.template_heads:
             for i in range(first, last):
@@ -96,19 +96,19 @@ class CudaText:
         return any(first <= i <= last for first, last in self.template_heads)
 
     def spaced(self, i: int) -> bool:
-        """Whether white space is on both sides of a token, as it is round every binary operator, and no bracket."""
+        """Whether a token has white space on both sides, which tells a binary operator from an angle bracket."""
         token = self.tokens[i]
         return self.text[token.start - 1].isspace() and self.text[token.end].isspace()
 
     def is_declared(self, i: int) -> bool:
-        """Whether the name at i is being declared: a type, perhaps with `*` or `&`, is before it."""
+        """Whether the name at token i is being declared: it follows a type, perhaps with `*` or `&`."""
         before = self.tokens[i - 1]
         if before.text in ("*", "&", ">", "&&"):
             return not self.text[before.start - 1].isspace() and self.text[before.end].isspace()
         return before.kind == NAME and before.text not in ("return", "else", "case", "constexpr", "new")
 
     def statement_end(self, i: int) -> int:
-        """Where the text of the statement that begins at token i ends, its semicolon included."""
+        """The end in the text of the statement that begins at token i, including its semicolon."""
         depth = 0
         for token in self.tokens[i:]:
             depth += (token.text in _CLOSING) - (token.text in _CLOSING.values())
@@ -117,7 +117,7 @@ class CudaText:
         return self.tokens[i].end
 
     def has_no_output(self, i: int) -> bool:
-        """Whether the assembly that opens its bracket at token i writes no variable, which alone makes it volatile."""
+        """Whether the asm statement with its bracket at token i has no outputs, which makes it implicitly volatile."""
         statement = self.text[self.tokens[i].start : self.tokens[self._closing_of(self.tokens, i)].end]
         return re.search(r'"[+=]\w+"', statement) is None
 
@@ -125,7 +125,7 @@ class CudaText:
         return i > 0 and self.tokens[i - 1].text in (";", "{", "}", ")", "else")
 
     def calls(self) -> Iterator[Call]:
-        """Calls and initialisations, `f(a, b)`, `f<x>(a)`, `T t(a, b)`; no declarations of functions."""
+        """All calls and initialisations, `f(a, b)`, `f<x>(a)`, `T t(a, b)`, but no function declarations."""
         for i, token in enumerate(self.tokens):
             if token.kind != NAME or token.text in _NO_CALL:
                 continue
@@ -144,7 +144,7 @@ class CudaText:
         return list(self._arguments(i + 1, self._closing_angle(i + 1) or i + 1))
 
     def at(self, position: int) -> int:
-        """Index of the first token at or after a position of the text."""
+        """The index of the first token at or after a position in the text."""
         return bisect_left(self.tokens, position, key=lambda token: token.start)
 
     def _is_angle(self, i: int) -> bool:
@@ -192,7 +192,7 @@ class CudaText:
             yield self.tokens[first].start, self.tokens[close - 1].end
 
     def _declares(self, opening: int, close: int) -> bool:
-        """Whether round brackets have parameters, `(int a, const T& b)`, and not arguments."""
+        """Whether round brackets hold parameters, `(int a, const T& b)`, and not arguments."""
         for start, _ in self._arguments(opening, close):
             i = self.at(start)
             words = self.tokens[i : i + 8]

@@ -18,7 +18,7 @@ from harness.studies.mutants.generated.python_changes import changes_of_python
 from harness.studies.mutants.reach import recipes_of
 from harness.suite.suite import suite_of
 
-_TELLING = 40  # characters: a barrier alone on a line says nothing of what it is for
+_TELLING = 40  # characters; shorter lines, such as a lone barrier, are shown with their neighbours
 
 
 @cache
@@ -28,16 +28,15 @@ def everywhere() -> tuple[Mutant, ...]:
 
 
 def sources() -> list[Path]:
-    """Kernels, their headers and oracles, those of them that a recipe has."""
+    """The kernels, headers and oracles that belong to some recipe."""
     paths = [path for tree in (KERNELS, ORACLES) for path in sorted((PACKAGE / tree).rglob("*"))]
     return [path for path in paths if path.suffix in (".cu", ".cuh", ".py") and recipes_of(_name(path))]
 
 
 def draw(seed: int, count: int, mutants: Sequence[Mutant] | None = None) -> list[Mutant]:
-    """Some of the mutants, by default of all: every file first, then the operators and the files met least so far.
-
-    A draw of more begins with the draw of fewer. Concurrency has five of the seventeen operators, and so a share of the
-    draw that is as large while their places last.
+    """Draw some mutants, by default from all: first from every file, then from the operators and files drawn least so
+    far. A larger draw begins with the smaller one. Five of the seventeen operators are about concurrency, so they get
+    that share of a draw while their places last.
     """
     chance = random.Random(seed)
     left: dict[str, dict[str, list[Mutant]]] = defaultdict(lambda: defaultdict(list))
@@ -83,12 +82,12 @@ def _of_file(path: Path) -> Iterator[Mutant]:
 
 
 def _defaults(file: str) -> dict[str, FlagValue]:
-    """Default of each flag of the recipes that a file reaches, of the first that has it."""
+    """The default of each flag of the recipes that a file reaches, from the first recipe that has the flag."""
     return {name: value for recipe in reversed(recipes_of(file)) for name, value in suite_of(recipe).defaults.items()}
 
 
 def _mutant(file: str, text: str, change: Change) -> Mutant:
-    """The change as whole lines, as many as it takes for them to occur once and to be known again."""
+    """The change as whole lines, with enough neighbours for the text to be unique and recognisable."""
     first = text.rfind("\n", 0, change.start) + 1
     last = text.find("\n", change.end)
     last = len(text) if last < 0 else last

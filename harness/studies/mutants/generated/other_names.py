@@ -1,4 +1,4 @@
-"""The name that stands for the other direction, plane or operand."""
+"""Names for the opposite direction, plane or operand."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
 def other_names(name: str, known: Container[str]) -> Iterator[str]:
-    """Names that differ from `name` in one word, which is its opposite, and that are `known`."""
+    """The names in `known` that differ from `name` in one word, replaced by its opposite."""
     for found in _WORD.finditer(name):
         word = found[0]
         other = OTHER.get(word.lower())

@@ -1,4 +1,4 @@
-"""Mutants that somebody has proved equivalent: `equivalent.yaml`, which says why of each."""
+"""Mutants that are proved equivalent: `equivalent.yaml` has the reason for each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Key = tuple[str, str, str]  # file, right, wrong
 
 
 class Proof(BaseModel):
-    """file, right, wrong: of the mutant; reason: why no case can tell it from the right sources"""
+    """file, right, wrong: the mutant's; reason: why no case can tell it from the right sources"""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -26,7 +26,7 @@ class Proof(BaseModel):
 
 
 def proofs(path: Path = PROOFS) -> dict[Key, str]:
-    """The reason of each. Raises SuiteError for the first invalid entry."""
+    """Mutant → reason. Raises SuiteError for the first invalid entry."""
     found = read(path, f"{path.parent.name}/{path.name}").each(Proof, "equivalent")
     return {(proof.file, proof.right, proof.wrong): proof.reason for proof in found}
 

@@ -17,8 +17,8 @@ _CLAMP = {"fmin", "fmax", "minimum", "maximum", "min", "max", "clip", "clamp", "
 _COMMUTATIVE = _CLAMP | {"add", "multiply", "isinstance", "lcm", "gcd"}
 _NARROW = {"int64": "int32", "uint64": "uint32"}
 _CONSTANT = re.compile(r"-?((\w+\.)*[A-Z_]+|[\d.]+)")
-# Functions that refuse cases, or whose results the diagnosis alone reads: whatever they do, a case that passes does not
-# show it. Tests of their own do.
+# Functions that refuse cases, or whose results only the diagnosis reads. A passing case does not test them; they have
+# tests of their own.
 _NO_BYTES = re.compile(r"_?(refuse|require)|(en|de)code_steps$")
 _SIGNS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Add: "+", ast.Sub: "-"}
 
@@ -52,7 +52,7 @@ class _Source:
         )
 
     def _at(self, line: int, column: int) -> int:
-        """Where a line and a column in bytes are in the text."""
+        """The position in the text of a line and a column in bytes."""
         return self._starts[line - 1] + len(self._lines[line - 1][:column].decode())
 
     def of(self, node: ast.expr) -> str:
@@ -118,7 +118,7 @@ class _Source:
 
     def _call(self, node: ast.Call, flags: Mapping[str, FlagValue]) -> Iterator[Change]:
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-        # `np.abs(x)` has what is left among its arguments, and `x.abs()` before its name.
+        # Without abs, `np.abs(x)` leaves its argument, and `x.abs()` the text before the method.
         is_method = isinstance(node.func, ast.Attribute) and not (
             isinstance(node.func.value, ast.Name) and node.func.value.id in ("np", "torch")
         )
@@ -145,7 +145,7 @@ class _Source:
 
 
 def _code(node: ast.AST) -> Iterator[ast.AST]:
-    """The nodes that decide what a module computes, and so not what refuses a case or serves the diagnosis alone."""
+    """The nodes that decide what a module computes, without code that refuses cases or only serves the diagnosis."""
     match node:
         case ast.FunctionDef(name=name) if _NO_BYTES.match(name):
             return

@@ -1,4 +1,4 @@
-"""The score of generated mutants, by operator and by file, and who survived."""
+"""The score of generated mutants, by operator and by file, and the survivors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LEAST_BY_SMOKE, LEAST_CAUGHT, LEAST_CONCURRENCY = 0.90, 0.95, 0.95
 
 
 class Score(NamedTuple):
-    """Counts of mutants: drawn, discarded, of the others those caught by the smoke sets and those caught at all."""
+    """Counts of mutants: drawn, discarded, and of the rest, caught by the smoke sets and caught at all."""
 
     drawn: int
     discarded: int
@@ -64,12 +64,12 @@ class Score(NamedTuple):
 
 
 def table_of(hunted: Sequence[tuple[Mutant, Catch]], command: str) -> pd.DataFrame:
-    """A row for each. command: which makes the table"""
+    """A row for each mutant. command: the one that makes the table"""
     return pd.DataFrame([_row(mutant, catch) for mutant, catch in hunted]).assign(command=command)
 
 
 def enough(table: pd.DataFrame) -> bool:
-    """Whether enough are caught, and enough of those that only concurrency can show."""
+    """Whether enough mutants are caught, overall and of the concurrency operators."""
     score, concurrency = Score.of(table), Score.of(table[table["operator"].isin(CONCURRENCY)])
     return (
         score.share(score.by_smoke) >= LEAST_BY_SMOKE
@@ -79,7 +79,7 @@ def enough(table: pd.DataFrame) -> bool:
 
 
 def read(path: Path) -> pd.DataFrame | None:
-    """What `table_of` made and a CSV kept; None if there is no such file."""
+    """Read a table of `table_of` from its CSV; None if there is no such file."""
     return pd.read_csv(path, keep_default_na=False) if path.is_file() else None
 
 
@@ -146,7 +146,7 @@ def _row(mutant: Mutant, catch: Catch) -> dict[str, object]:
 
 
 def difference(mutant: Mutant) -> tuple[int, str, str]:
-    """The number of the first line that differs, and the lines that do, right and wrong, each as one."""
+    """The number of the first differing line, and the differing lines, right and wrong, each joined to one."""
     text = (PACKAGE / mutant.file).read_text(encoding="utf-8")
     right, wrong = mutant.right.split("\n"), mutant.wrong.split("\n")
     same = 0
