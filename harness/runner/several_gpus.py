@@ -57,8 +57,8 @@ def bench(words: Sequence[str], suites: Sequence[str], count: int, runs: Path) -
     request = Request.of([*suites, *words, "--bench"], Path.cwd(), WORKDIR)
     if request.narrowing.keyword or request.narrowing.deselected:
         raise UsageError(
-            "-k and --deselect do not go with --gpus, whose shards become one run only if they are whole; name recipes, "
-            "--set or --case"
+            "-k and --deselect do not go with --gpus, whose shards become one run only if they are whole; name "
+            "recipes, --set or --case"
         )
     # The modes of a case are in one shard, and a shard without a case ends as a mistake.
     cases = request.selected().selection.by_id.values()

@@ -52,7 +52,7 @@ def _in_a_folder(recipe: str) -> str:
     """Where a recipe of the user's is that was not named with its folder, or an empty text."""
     for folder in (Path(recipe), Path()):
         if recipe.isidentifier() and files.is_file(folder / f"{recipe}.yaml"):
-            return f" in the harness, and one in a folder here: add --recipe-dir {folder}"
+            return f" in the harness, and one in a folder here: add --recipe-dir {folder}, if the command has it"
     return ""
 
 

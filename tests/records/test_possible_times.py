@@ -60,6 +60,13 @@ def test_a_recipe_of_the_users_is_not_known_here(tmp_path: Path, sealed: dict[st
             require_possible_here(run.path, run.header, run.records, run.about)
 
 
+@pytest.mark.parametrize("option", ["--recipe-dir own", "--recipe-dir=own"])
+def test_a_file_of_times_of_a_recipe_of_the_users_is_told_by_its_command(option: str):
+    record = passed(IDS[0], [20.0 + i / 10 for i in range(12)]) | {"case_id": FOREIGN, "recipe": "mine"}
+    header = {"sources": sources()[:16], "machine": {}, "command": f"python -m pytest own/mine.yaml --bench {option}"}
+    require_possible_here("there", header, [record])
+
+
 def test_a_part_of_this_tree_is_held_against_its_cases(tmp_path: Path):
     """A baseline is of several runs, each of which may be of another tree."""
     base = {"commit": "a", "date": "b", "sources": "feed", "machine": {}, "command": ""}
