@@ -48,7 +48,11 @@ def test_without_the_machine_bounds_are_wider():
     assert 0 < len(wide) < len(tight) and LARGEST_L2 > 62914560
 
 
-@pytest.mark.parametrize("sealed", [{}, {"own/mine.py": "0" * 32}], ids=["no folder", "a folder of recipes"])
+@pytest.mark.parametrize(
+    "sealed",
+    [{}, {"own/mine.py": "0" * 32}, {"own/mine.yaml": "0" * 32}],
+    ids=["no folder", "a folder of recipes", "a pipeline"],
+)
 def test_a_recipe_of_the_users_is_not_known_here(tmp_path: Path, sealed: dict[str, str]):
     """`harness report` has no --recipe-dir, and shows such a run; without the folder, nobody has made the case."""
     record = passed(IDS[0]) | {"case_id": FOREIGN, "recipe": "mine"}
