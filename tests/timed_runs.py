@@ -71,7 +71,10 @@ def of_case(times: dict[str, Any], case_id: str) -> dict[str, Any]:
     from harness.records.possible_times import moved  # an earlier harness has none
     from harness.suite.suite import find_case
 
-    ((nbytes, *_), *_) = moved(find_case(case_id))
+    known = moved(find_case(case_id))
+    if not known:  # of a recipe of the user's it is not known
+        return times
+    ((nbytes, *_), *_) = known
     gbps = nbytes / times["median_us"] / 1e3
     return times | {
         "bytes": nbytes, "gbps": round(gbps, 1),

@@ -52,11 +52,11 @@ def run(
     own = [str(folder) for folder in dict.fromkeys(RECIPE_DIRS.values())]
     if jobs not in (None, "auto", "logical") and not re.fullmatch(r"\d+", jobs, re.ASCII):
         raise UsageError(f"--jobs {jobs} is no number of processes; give one, as in --jobs 4, or auto")
-    recipes = list(takewhile(lambda word: not word.startswith("-"), words))
+    recipes = _recipes(words)
     late = next((word for before, word in pairwise(words[len(recipes) :]) if _is_late(before, word)), None)
     if late:
         raise UsageError(f"the recipe '{late}' comes behind an option of pytest; name recipes before all options")
-    suites = [shown(suite_path(name)) for name in recipes or sorted(RECIPE_DIRS)] or [shown(SUITES)]
+    suites = suites_of(words)
     for error in recipe_files.errors() if own else ():
         raise UsageError(error)
     ours = [*chosen(set_name, cases, device_name), *(("-n", jobs) if jobs is not None else ())]
@@ -64,6 +64,15 @@ def run(
     # Cases run side by side; threads of their own would only get in each other's way.
     os.environ.update({name: os.environ.get(name, "1") for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")})
     leave(supervise([*suites, *settings, *ours, *words[len(recipes) :]], Path.cwd(), WORKDIR, RESULTS / "runs"))
+
+
+def suites_of(words: Sequence[str]) -> list[str]:
+    """The files of the suites that words name before all options, or else the folder of all. Raises UsageError."""
+    return [shown(suite_path(name)) for name in _recipes(words) or sorted(RECIPE_DIRS)] or [shown(SUITES)]
+
+
+def _recipes(words: Sequence[str]) -> list[str]:
+    return list(takewhile(lambda word: not word.startswith("-"), words))
 
 
 def _is_late(before: str, word: str) -> bool:

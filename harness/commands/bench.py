@@ -27,4 +27,5 @@ def command(
     count = several_gpus.count_of(gpus) if gpus else 1
     if count == 1:
         _suites.run([*words, "--bench"], set_name, cases, device_name, None)
-    return several_gpus.bench([*words, *_suites.chosen(set_name, cases, device_name)], count, RESULTS / "runs")
+    chosen = [*words, *_suites.chosen(set_name, cases, device_name)]
+    return several_gpus.bench(chosen, _suites.suites_of(words), count, RESULTS / "runs")

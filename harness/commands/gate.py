@@ -12,6 +12,7 @@ from rich.progress import Progress
 from harness import text
 from harness.commands import _shared
 from harness.errors import Exit, UsageError
+from harness.files import RECIPE_DIRS
 from harness.gate import against_baseline, decision, revision_run, screen, second_process
 from harness.gate import baseline as baseline_file
 from harness.gate.report import GateResult, from_lines, from_run, write_gate
@@ -26,6 +27,7 @@ from harness.verdict import failures_of
 @click.command()
 @click.argument("run_dir", required=False, type=_shared.FOLDER)
 @click.option("--baseline", type=_shared.FILE, metavar="FILE", help="times to compare with")
+@_shared.recipe_dir
 @click.option("--effect", type=float, help="smallest change that counts, at most 0.5 (0.03; 0.01 with --base)")
 @click.option("--recipe", "-R", "recipes", multiple=True, metavar="NAME", help="judge only the cases of this recipe")
 @click.option("--save", is_flag=True, help="put the times of this run into the baseline instead of judging them")
@@ -57,6 +59,8 @@ def command(
     if base is not None:
         if baseline or save:
             raise UsageError("--base measures both sides itself; it goes with neither --baseline nor --save")
+        if RECIPE_DIRS:
+            raise UsageError("--base times kernels of two revisions of this repository; leave out --recipe-dir")
         return _against_revision(base, recipes, ids, effect, again, run_dir, once)
     if ids or again:
         raise UsageError("--case and --all go with --base")
@@ -64,6 +68,10 @@ def command(
     if save and any(of_judging.values()):
         given = ", ".join(option for option, value in of_judging.items() if value)
         raise UsageError(f"--save puts all times of a run into the baseline and judges none; leave out {given}")
+    if RECIPE_DIRS and baseline is None:
+        raise UsageError(
+            "the committed baselines have no times of recipes of yours; name a file of yours with --baseline"
+        )
     newest = read_run(run_dir or latest_bench(RUNS))
     # A baseline may be made of parts, so an interrupted run can be saved; a verdict needs the whole run.
     why = against_baseline.stale(newest, whole=not save)

@@ -12,14 +12,14 @@ from functools import lru_cache
 from pathlib import Path
 
 from harness.errors import UsageError
-from harness.files import RESULTS, write_text
+from harness.files import RECIPE_DIRS, RESULTS, SUITES, write_text
 from harness.gate.comparable import differing, measured_by, unsteady
 from harness.records.lines import times_lines
 from harness.records.parts import part_of
 from harness.records.records import Record
 from harness.records.run_folder import BENCH, Header, RunFiles, gpu_folder, now_here, read_bench, shown
 from harness.report.tables import write_bench
-from harness.suite.suite import load_suites
+from harness.suite.suite import suite_of
 from harness.verdict import failures_of
 
 FOLDER = RESULTS / "baselines"
@@ -31,10 +31,15 @@ def path_of(header: Header) -> Path:
     return FOLDER / gpu_folder(header.get("machine", {})) / BENCH
 
 
-@lru_cache(maxsize=1)
 def wanted() -> frozenset[str]:
-    """The ids of all cases that a whole baseline has."""
-    return frozenset(case.id for suite in load_suites() if "bench" in suite.sets for case in suite.cases("bench"))
+    """The ids of all cases that a whole baseline has, of the user's recipes that are in use as well."""
+    return _wanted((*sorted(path.stem for path in SUITES.glob("*.yaml")), *sorted(RECIPE_DIRS)))
+
+
+@lru_cache(maxsize=1)
+def _wanted(recipes: tuple[str, ...]) -> frozenset[str]:
+    suites = map(suite_of, recipes)
+    return frozenset(case.id for suite in suites if "bench" in suite.sets for case in suite.cases("bench"))
 
 
 def known(stored: Sequence[Record], run: RunFiles) -> list[Record]:

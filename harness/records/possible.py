@@ -63,7 +63,9 @@ def _of_the_user(record: Record, header: Mapping[str, Any], about: Mapping[str, 
     if is_file(SUITES / f"{recipe}.yaml"):
         return False
     sealed = {Path(name).name for name in about.get("sealed", ()) if not name.startswith(("harness/", "suites/"))}
-    return f"{recipe}.py" in sealed or "--recipe-dir" in header.get("command", "").split()
+    words = {word.partition("=")[0] for word in header.get("command", "").split()}
+    of_recipe = {f"{recipe}.yaml", f"{recipe}.py"}  # a pipeline has the first alone
+    return bool(of_recipe & sealed) or "--recipe-dir" in words
 
 
 def require_whole_set(where: object, records: Iterable[Record], set_name: str) -> None:

@@ -203,7 +203,7 @@ def under_test(config: pytest.Config) -> UnderTest:
             if config.option.device == "auto" and device.name == "cuda" and not is_for(card, device):
                 device = select_device("emulator")
             selected = config.stash[PROCESS].selection.cases.values()
-            card.check(case for cases in selected for case in cases)
+            card.check((case for cases in selected for case in cases), whole=config.option.shard == "1/1")
             config.stash[UNDER_TEST] = UnderTest(with_card(device, card), verify_card, CardBench)
         elif name:
             with_it = with_subject(device, start(name, Child(name, config.option.case_timeout / 2)))

@@ -17,10 +17,12 @@ from typing import IO
 
 from harness.bench import ahead
 from harness.errors import DeviceUnavailable, Exit, UsageError, exit_of
+from harness.files import RECIPE_DIRS, WORKDIR
 from harness.records import journal
 from harness.records.run_folder import new_folder
 from harness.runner.outcome import worst
 from harness.runner.process import gpu_count
+from harness.runner.request import Request
 
 _TAKEN = ("--shard", "--ahead", "-n")  # options that each shard sets itself
 
@@ -41,9 +43,11 @@ def count_of(asked: str) -> int:
     return int(asked)
 
 
-def bench(words: Sequence[str], count: int, runs: Path) -> Exit:
+def bench(words: Sequence[str], suites: Sequence[str], count: int, runs: Path) -> Exit:
     """Run `harness bench` with these words on so many GPUs, and merge what they timed into the folder of the run.
 
+    suites: the files that the words name, or their folder
+    count: GPUs to use; there are no more shards than cases to share
     runs: where a run without --run-dir gets its folder. With --resume the shards continue.
     Returns the worst code of the shards, or that of the merge. Raises UsageError for options that each shard sets
     itself.
@@ -51,6 +55,15 @@ def bench(words: Sequence[str], count: int, runs: Path) -> Exit:
     for word in words:
         if word.partition("=")[0] in _TAKEN:
             raise UsageError(f"{word} does not go with --gpus, which gives every GPU a shard and processes of its own")
+    request = Request.of([*suites, *words, "--bench"], Path.cwd(), WORKDIR)
+    if request.narrowing.keyword or request.narrowing.deselected:
+        raise UsageError(
+            "-k and --deselect do not go with --gpus, whose shards become one run only if they are whole; name "
+            "recipes, --set or --case"
+        )
+    # The modes of a case are in one shard, and a shard without a case ends as a mistake.
+    cases = request.selected().selection.by_id.values()
+    count = min(count, max(1, len({case.data_id for case in cases})))
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--run-dir", type=Path)
     parser.add_argument("--resume", action="store_true")
@@ -72,7 +85,8 @@ def bench(words: Sequence[str], count: int, runs: Path) -> Exit:
     if any(codes):
         print(f"shards in {', '.join(map(str, parts))} ended with {codes}; --resume goes on with what is unfinished")
         return worst(map(exit_of, codes))
-    merge = [sys.executable, "-m", "harness", "merge", *map(str, parts), "--into", str(own.run_dir)]
+    folders = [word for folder in dict.fromkeys(RECIPE_DIRS.values()) for word in ("--recipe-dir", str(folder))]
+    merge = [sys.executable, "-m", "harness", "merge", *map(str, parts), "--into", str(own.run_dir), *folders]
     return exit_of(subprocess.run(merge, check=False).returncode)
 
 

@@ -60,7 +60,7 @@ class Candidate:
         if case is None:
             return None
         drawn = Candidate.of(case)
-        parts = map(_kept, drawn.parts, map(axes, case.parts), self.parts, map(axes, old.parts))
+        parts = map(_kept, drawn.parts, axes_of_parts(case), self.parts, axes_of_parts(old))
         return Candidate(case, tuple(parts))
 
     def with_tensors(self, numbers: Sequence[int]) -> Candidate | None:
@@ -83,11 +83,11 @@ class Candidate:
         """Keep only some pieces of an axis; None if there is no such case, or it has no elements."""
         size = self._piece(axis)
         parts, extents = [], []
-        for number, (case, part) in enumerate(zip(self.case.parts, self.parts, strict=True)):
+        its_axes = axes_of_parts(self.case)
+        for number, (case, along, part) in enumerate(zip(self.case.parts, its_axes, self.parts, strict=True)):
             pieces = np.array([i for tensor, i in items if tensor in (-1, number)], np.int64)
             kept = (pieces[:, None] * size + np.arange(size)).reshape(-1)
             kept = kept[kept < getattr(case.problem, axis)]
-            along = axes(case)
             parts.append({role: _taken(array, along[role], axis, kept) for role, array in part.items()})
             extents.append((len(kept) if axis == ROWS else case.rows, len(kept) if axis == COLS else case.cols))
         n = len(kept) if axis == N else _n(self.case)
@@ -123,7 +123,7 @@ class Candidate:
     def _joined(self) -> dict[str, np.ndarray]:
         if not self.case.is_group:
             return dict(self.parts[0])
-        one: Callable[[np.ndarray], np.ndarray] = np.asarray if self.case.is_gemm else np.ravel
+        one: Callable[[np.ndarray], np.ndarray] = np.asarray if _in_rows(self.case) else np.ravel
         return {role: np.concatenate([one(part[role]) for part in self.parts]) for role in self.parts[0]}
 
 
@@ -140,6 +140,16 @@ def axes(case: Case) -> dict[str, tuple[str, ...]]:
     return {**turned, "c": (ROWS, N), "bias": (N,)}
 
 
+def axes_of_parts(case: Case) -> list[dict[str, tuple[str, ...]]]:
+    """The same for each tensor of a group; those of a pipeline are of its own stages."""
+    return [axes(case if is_pipeline(case) else part) for part in case.parts]
+
+
+def _in_rows(case: Case) -> bool:
+    """Whether the matrices of a group lie one below the other, and not flat, one behind the other."""
+    return case.is_gemm and not is_pipeline(case)
+
+
 def _n(case: Case) -> int:
     return case.problem.n if case.is_gemm else 0
 
@@ -149,11 +159,11 @@ def _split(case: Case, tensors: Mapping[str, np.ndarray]) -> tuple[Part, ...]:
         return (tensors,)
     first = dict.fromkeys(tensors, 0)
     parts = []
-    for dense in case.parts:
-        along, part = axes(dense), {}
+    for dense, along in zip(case.parts, axes_of_parts(case), strict=True):
+        part = {}
         for role, array in tensors.items():
             shape = tuple(getattr(dense.problem, axis) for axis in along[role])
-            count = shape[0] if case.is_gemm else math.prod(shape)
+            count = shape[0] if _in_rows(case) else math.prod(shape)
             part[role] = array[first[role] : first[role] + count].reshape(shape)
             first[role] += count
         parts.append(part)

@@ -146,6 +146,8 @@ class _Search:
 
     def _zeroed(self, arrays: Sequence[np.ndarray], fails: Callable) -> Sequence[np.ndarray] | None:
         """The arrays with as many zeros as possible while the case still fails; None if every value is needed."""
+        if not arrays:
+            return None
         there = np.flatnonzero(np.concatenate([_bits(array).any(axis=-1) for array in arrays]))
         if not len(there):
             return None
@@ -177,8 +179,10 @@ def _require_shrinkable(before: Result, device: Device) -> None:
 
 def _depends_on_tensors(candidate: Candidate) -> bool:
     """Whether kernel inputs depend on the tensors, and not on the case alone."""
-    zeros = candidate.with_arrays([np.zeros_like(array) for array in candidate.arrays]).inputs()
-    return any(array.tobytes() != zeros[name].tobytes() for name, array in candidate.inputs().items())
+    zeros, ones = (  # its own may all be zeros by now
+        candidate.with_arrays([np.full_like(array, value) for array in candidate.arrays]).inputs() for value in (0, 1)
+    )
+    return any(array.tobytes() != zeros[name].tobytes() for name, array in ones.items())
 
 
 def _values(inputs: Mapping[str, np.ndarray]) -> list[str]:

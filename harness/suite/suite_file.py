@@ -52,7 +52,7 @@ def _in_a_folder(recipe: str) -> str:
     """A hint if a user's recipe of this name lies in a folder that was not named, or an empty text."""
     for folder in (Path(recipe), Path()):
         if recipe.isidentifier() and files.is_file(folder / f"{recipe}.yaml"):
-            return f" in the harness, and one in a folder here: add --recipe-dir {folder}"
+            return f" in the harness, and one in a folder here: add --recipe-dir {folder}, if the command has it"
     return ""
 
 

@@ -376,4 +376,7 @@ def test_a_recipe_that_is_named_without_its_folder_is_told_of_it(tmp_path, monke
     with pytest.raises(SystemExit) as ended:
         cli.main(command.split())
     assert ended.value.code == Exit.USAGE
-    assert "no recipe 'mine' in the harness, and one in a folder here: add --recipe-dir mine" in capsys.readouterr().err
+    assert (
+        "no recipe 'mine' in the harness, and one in a folder here: add --recipe-dir mine, if"
+        in capsys.readouterr().err
+    )

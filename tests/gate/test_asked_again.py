@@ -79,11 +79,14 @@ def test_a_copy_of_the_run_is_no_second_process(slower: Folder):
     assert code == Exit.USAGE and "so it is a copy" in text
 
 
+@pytest.mark.parametrize("end", ["", "; python -m pytest suites --bench --subject mine:make --recipe-dir own"])
 @pytest.mark.parametrize("there", [False, True])
-def test_with_a_gpu_those_cases_are_timed_that_no_second_process_has(slower: Folder, monkeypatch, there: bool):
+def test_with_a_gpu_those_cases_are_timed_that_no_second_process_has(
+    slower: Folder, monkeypatch, there: bool, end: str
+):
     ran = []
     monkeypatch.setattr("harness.commands.gate.gpu_count", lambda: 1)
-    command = "python -m pytest suites --bench --subject mine:make --case x --recipe-dir=own"
+    command = "python -m pytest suites --bench --subject mine:make --case x --recipe-dir=own" + end
     slower.holds(record(us=120.0, seed=1), record(OTHER), header=changed(command=command, date=LATER))
 
     def run(*words):

@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 from gate_runs import BENCHED, CASE, HEADER, OTHER, Folder, changed, record, without_time
+from own_recipe import NAME, in_use, written
+from runs_on_disk import passed
 
 from harness.cli import main
 from harness.errors import Exit
 from harness.records.run_folder import latest_bench, read_bench
+from harness.suite.suite import suite_of
 
 
 def test_a_run_saved_as_baseline_is_what_the_next_is_compared_with(folder: Folder):
@@ -124,6 +127,38 @@ def test_what_goes_with_judging_does_not_go_with_saving(folder: Folder, options:
     assert text == f"error: --save puts all times of a run into the baseline and judges none; leave out {named}\n"
 
 
+def test_times_of_a_recipe_of_the_users_have_a_baseline_of_its_own(folder: Folder, tmp_path: Path):
+    own, samples = written(tmp_path / "own"), [20.0 + i / 10 for i in range(30)]
+    words = "--recipe-dir", str(own)
+
+    def holds(samples: list[float], *ids: str) -> None:
+        folder.holds(*(passed(case_id, samples) for case_id in ids))
+
+    with in_use(own):
+        first, second = (f"{NAME}/default/{shape}/normal/eager" for shape in ("16x16", "48x80"))
+        holds(samples, first, second)
+        assert folder.gate("--save", *words)[0] == Exit.CLEAN
+        holds([us + 0.01 for us in samples], first, second)
+        assert folder.gate(*words) == (Exit.CLEAN, "2 SAME: exit 0 (clean)\n")
+        for options, sentence in (((), "name a file of yours with --baseline"), (("--base", "HEAD"), "two revisions")):
+            with pytest.raises(SystemExit) as ended:
+                main(["gate", str(folder.run_dir), *words, *options])
+            assert ended.value.code == Exit.USAGE and sentence in folder.capsys.readouterr().err
+    code, text = folder.gate()
+    assert code == Exit.USAGE and "there is no recipe 'toy'" in text
+
+
+def test_a_case_that_a_recipe_of_the_users_times_stays_in_its_baseline(folder: Folder, tmp_path: Path):
+    with in_use(written(tmp_path / "own")):
+        timed = suite_of(NAME).cases("bench")[0].id
+        once = f"{NAME}/default/16x16/normal/eager"
+        samples = [20.0 + i / 10 for i in range(30)]
+        for case_id, oracles in ((timed, ["torch"]), (once, ["numpy", "torch"])):
+            folder.holds(passed(case_id, samples, oracles=oracles))
+            assert folder.gate("--save", "--recipe-dir", str(tmp_path / "own"))[0] == Exit.CLEAN
+        assert {each["case_id"] for each in read_bench(folder.baseline)[1]} == {timed, once}
+
+
 @pytest.mark.parametrize("effect", ["inf", "nan", "1e9", "0.51", "0", "-1"])
 def test_an_effect_that_no_slowdown_reaches_is_refused(folder: Folder, effect: str):
     folder.holds(record())
@@ -136,9 +171,9 @@ def test_an_effect_that_no_slowdown_reaches_is_refused(folder: Folder, effect: s
 
 
 def test_the_newest_run_is_so_by_its_header(tmp_path: Path):
-    for name, date, written in (("old", "2026-01-01T00:00:00Z", 2000), ("new", "2026-01-02T00:00:00Z", 1000)):
+    for name, date, seconds in (("old", "2026-01-01T00:00:00Z", 2000), ("new", "2026-01-02T00:00:00Z", 1000)):
         path = tmp_path / name / "bench_header.json"
         path.parent.mkdir()
         path.write_text(json.dumps(changed(date=date)))
-        os.utime(path, (written, written))
+        os.utime(path, (seconds, seconds))
     assert latest_bench(tmp_path).name == "new"

@@ -48,7 +48,11 @@ def test_without_the_machine_bounds_are_wider():
     assert 0 < len(wide) < len(tight) and LARGEST_L2 > 62914560
 
 
-@pytest.mark.parametrize("sealed", [{}, {"own/mine.py": "0" * 32}], ids=["no folder", "a folder of recipes"])
+@pytest.mark.parametrize(
+    "sealed",
+    [{}, {"own/mine.py": "0" * 32}, {"own/mine.yaml": "0" * 32}],
+    ids=["no folder", "a folder of recipes", "a pipeline"],
+)
 def test_a_recipe_of_the_users_is_not_known_here(tmp_path: Path, sealed: dict[str, str]):
     """`harness report` has no --recipe-dir, and shows such a run; without the folder, nobody has made the case."""
     record = passed(IDS[0]) | {"case_id": FOREIGN, "recipe": "mine"}
@@ -58,6 +62,13 @@ def test_a_recipe_of_the_users_is_not_known_here(tmp_path: Path, sealed: dict[st
     else:
         with pytest.raises(UsageError, match="mine"):
             require_possible_here(run.path, run.header, run.records, run.about)
+
+
+@pytest.mark.parametrize("option", ["--recipe-dir own", "--recipe-dir=own"])
+def test_a_file_of_times_of_a_recipe_of_the_users_is_told_by_its_command(option: str):
+    record = passed(IDS[0], [20.0 + i / 10 for i in range(12)]) | {"case_id": FOREIGN, "recipe": "mine"}
+    header = {"sources": sources()[:16], "machine": {}, "command": f"python -m pytest own/mine.yaml --bench {option}"}
+    require_possible_here("there", header, [record])
 
 
 def test_a_part_of_this_tree_is_held_against_its_cases(tmp_path: Path):

@@ -7,11 +7,17 @@ import sys
 from pathlib import Path
 
 import pytest
+from own_recipe import in_use, written
 from runs_on_disk import IDS, timed_shard
 
 from harness.errors import DeviceUnavailable, Exit, UsageError
+from harness.files import SUITES
 from harness.records.run_folder import read_run
 from harness.runner import several_gpus
+
+
+class Ended:
+    returncode = 0
 
 
 @pytest.fixture
@@ -23,6 +29,7 @@ def two(monkeypatch: pytest.MonkeyPatch) -> None:
 def bench(two, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Runs with a Python whose `-m harness bench` notes its words and GPU, and puts a timed shard into its folder."""
     made = {f"{n}/2": timed_shard(tmp_path / "made", n, ids) for n, ids in ((1, IDS[:2]), (2, IDS[2:]))}
+    made["1/1"] = made["1/2"]
     python, calls = tmp_path / "python", tmp_path / "calls"
     python.write_text(
         f"""#!{sys.executable}
@@ -43,7 +50,7 @@ print("timed")
     monkeypatch.setattr(sys, "executable", str(python))
 
     def run(*words: str) -> tuple[Exit, list[list[str]]]:
-        code = several_gpus.bench([*words, "--run-dir", str(tmp_path / "run")], 2, tmp_path)
+        code = several_gpus.bench([*words, "--run-dir", str(tmp_path / "run")], [str(SUITES)], 2, tmp_path)
         return code, sorted(map(json.loads, calls.read_text().splitlines()))
 
     return run
@@ -57,6 +64,13 @@ def test_shards_are_timed_on_their_own_gpus_and_become_one_run(bench, tmp_path, 
     ]
     assert {record["case_id"] for record in read_run(tmp_path / "run").records} == set(IDS)
     assert "gpu 1: timed\n" in capfd.readouterr().out
+
+
+def test_no_gpu_gets_a_shard_without_a_case(bench, monkeypatch):
+    """A case and its mode are in one shard."""
+    monkeypatch.setattr(several_gpus.subprocess, "run", lambda words, check: Ended())
+    calls = bench("--case", IDS[0], "--case", IDS[0].replace("eager", "graph"))[1]
+    assert [call[call.index("--shard") + 1] for call in calls] == ["1/1"]
 
 
 def test_the_gpus_are_those_that_this_process_sees(bench, monkeypatch):
@@ -88,7 +102,22 @@ def test_a_folder_that_holds_a_whole_run_is_refused_before_anything_is_timed(ben
 @pytest.mark.parametrize("word", ["--shard=1/2", "--ahead", "-n"])
 def test_what_a_shard_has_of_its_own_is_refused(two, tmp_path, word):
     with pytest.raises(UsageError, match=f"{word} does not go with --gpus"):
-        several_gpus.bench(["per_tensor", word], 2, tmp_path)
+        several_gpus.bench(["per_tensor", word], [str(SUITES)], 2, tmp_path)
+
+
+@pytest.mark.parametrize("word", ["-k16x16", "-xk16x16", "--deselect=suites/casts.yaml"])
+def test_what_leaves_cases_out_is_refused_before_anything_is_timed(bench, tmp_path, word):
+    with pytest.raises(UsageError, match="-k and --deselect do not go with --gpus"):
+        bench("swizzle", word)
+    assert not (tmp_path / "run").exists()
+
+
+def test_shards_of_recipes_of_ones_own_are_merged_with_their_folder(bench, tmp_path, monkeypatch):
+    merges = []
+    monkeypatch.setattr(several_gpus.subprocess, "run", lambda words, check: merges.append(words) or Ended())
+    with in_use(written(tmp_path / "own")):
+        bench("--recipe-dir", str(tmp_path / "own"))
+    assert merges[0][-2:] == ["--recipe-dir", str(tmp_path / "own")]
 
 
 @pytest.mark.parametrize(("asked", "error"), [("0", UsageError), ("some", UsageError), ("3", UsageError)])

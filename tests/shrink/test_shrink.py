@@ -6,21 +6,24 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from least_cases import smallest as smallest_cases
 from safetensors.numpy import load_file, save_file
 
 from harness.commands import shrink as command
 from harness.contract.case import Case
+from harness.device.device import Device
 from harness.device.emulator import EmulatorDevice
 from harness.errors import InputError, SuiteError, UsageError
 from harness.files import KERNELS, ROOT
 from harness.oracles import nvfp4
-from harness.shrink import reproducer
+from harness.shrink import reproducer, shrinker
 from harness.shrink.candidate import COLS, ROWS, Candidate, N
 from harness.shrink.failure import Failure
 from harness.shrink.search import Budget, smallest
@@ -28,6 +31,7 @@ from harness.shrink.shrinker import Shrunk, shrink
 from harness.studies.mutants.catalogue import find
 from harness.suite.suite import find_case
 from harness.verdict import Result, Verdict
+from harness.verify.expected import make_inputs
 
 # The search
 
@@ -112,6 +116,24 @@ def test_what_is_no_case_is_none():
     whole = Candidate.of(find_case("per_tensor/rht=true/48x80/normal/eager"))
     assert whole.with_items(ROWS, []) is None
     assert whole.converted(block="block_16x16") is None
+
+
+@pytest.mark.parametrize("case", smallest_cases(), ids=lambda case: case.id)
+def test_a_case_of_every_suite_shrinks_to_a_folder_that_is_read_again(case: Case, monkeypatch, tmp_path):
+    """Whatever its tensors are, it fails alike, so that nothing is left of them but what a case must have."""
+
+    def fails(case: Case, device: Device, inputs: dict | None = None) -> Result:
+        return Result(case.id, case.recipe, Verdict.MISMATCH, "bytes differ", "STORY", case.input, device.name)
+
+    for module in (shrinker, reproducer):
+        monkeypatch.setattr(module, "verify", fails)
+    drawn = make_inputs(replace(case, mode="eager"))
+    given = Candidate.of(case).inputs()
+    assert {name: array.tobytes() for name, array in given.items()} == {n: a.tobytes() for n, a in drawn.items()}
+    found = shrink(case, EmulatorDevice(), Budget(tries=200, seconds=600))
+    assert found.left == 0 and found.case.work <= case.work
+    reproducer.write(found, tmp_path)
+    assert reproducer.replay(tmp_path).case_id == found.case.id
 
 
 # Mutants

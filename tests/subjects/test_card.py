@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from harness.cli import main
 from harness.device.emulator import EmulatorDevice
-from harness.errors import UsageError
+from harness.errors import Exit, UsageError
 from harness.jit.compile import compile_kernel
 from harness.jit.signature import read_signatures
+from harness.records.run_folder import read_run
 from harness.subjects.card.card import read_card
 from harness.subjects.card.device import with_card
 from harness.subjects.card.verify import verify_card
@@ -228,6 +231,29 @@ def test_a_mistake_in_a_card_is_one_sentence(folder: Path, old: str, new: str, s
 def test_no_case_of_the_card_is_selected(folder: Path):
     with pytest.raises(UsageError, match="none of the 1 selected cases is one of this card: the card is for to=swizzl"):
         read_card("card.yaml").check([find_case(COMPACT)])
+
+
+def test_a_shard_without_a_case_of_the_card_is_merged_with_the_others(folder: Path):
+    for number in (1, 2):
+        words = (
+            "verify",
+            "swizzle",
+            "--subject",
+            "card.yaml",
+            "--case",
+            CASE,
+            "--case",
+            COMPACT,
+            "--device",
+            "emulator",
+        )
+        run = subprocess.run(
+            [sys.executable, "-m", "harness", *words, "--shard", f"{number}/2", "--run-dir", str(number)], check=False
+        )
+        assert run.returncode in (Exit.CLEAN, Exit.NO_DEVICE)
+    done = subprocess.run([sys.executable, "-m", "harness", "merge", "1", "2", "--into", "all"], check=False)
+    assert done.returncode == Exit.CLEAN
+    assert {record["verdict"] for record in read_run(folder / "all").records} == {Verdict.PASS, Verdict.EXCLUDED}
 
 
 # Wrong launches

@@ -115,13 +115,16 @@ class Card:
         every, its_numbers = enumerate(self.file.launches), self.numbers(case)
         return [(n, each) for n, each in every if case.elements or 0 not in extents_of(each.grid, its_numbers)]
 
-    def check(self, cases: Iterable[Case]) -> None:
-        """Check the card against its recipe and its code. cases: the run's. Raises UsageError with file and line."""
+    def check(self, cases: Iterable[Case], whole: bool = True) -> None:
+        """Check the card against its recipe and its code. Raises UsageError with file and line.
+
+        cases: the run's; whole: whether the card must have one of them, as a shard need not
+        """
         cases = list(cases)
         self._check_flags()
         self._check_launches()
         taken = [case for case in cases if not self.refuses(case)]
-        if cases and not taken:
+        if cases and whole and not taken:
             raise SuiteError(
                 self.document.where("recipe"), f"none of the {len(cases)} selected cases is one of this card: "
                 f"{self.refuses(cases[0])}; name its recipe, as in `harness verify {self.file.recipe}`, or other cases",

@@ -28,6 +28,7 @@ _WIDTH = 110
 _OTHERS = 4  # wrong fields that are named beside the first
 
 
+@np.errstate(all="ignore")  # NumPy warns of signalling NaNs, which a wrong kernel may write
 def render(
     case: Case,
     target: str,

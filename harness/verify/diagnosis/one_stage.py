@@ -10,7 +10,7 @@ import numpy as np
 from harness.contract.case import Case
 from harness.contract.interval import Interval
 from harness.suite.stages import Stage, stages
-from harness.verify.pipeline_oracle import shaped
+from harness.verify.pipeline_oracle import fitted, shaped
 
 
 def writer(case: Case, field: str) -> Stage:
@@ -23,7 +23,7 @@ def inputs(stage: Stage, tensors: Mapping[str, np.ndarray], answers: Mapping[str
     answers: the expected outputs of stages, which later stages read; no stage reads a field with an interval
     """
     written = {name: array for name, array in answers.items() if not isinstance(array, Interval)}
-    return {**stage.own(tensors), **shaped(stage.case, stage.read({**written, **tensors}))}
+    return {**stage.own(tensors), **shaped(fitted(stage), stage.read({**written, **tensors}))}
 
 
 def spelled(stage: Stage) -> str:

@@ -25,6 +25,7 @@ from harness.verify.torch_calls import ask_torch
 _MOST_TERMS = 32  # at most this many terms of a sum are shown
 
 
+@np.errstate(all="ignore")  # NumPy warns of signalling NaNs, which a wrong kernel may write
 def trace(
     case: Case,
     field: str | None = None,
