@@ -76,7 +76,7 @@ class Field:
 
 
 def granularity_of(amax_shape: Sequence[int]) -> str:
-    """The extent of one amax, from the shape of the amax array: `tensor`, `row` or `window`."""
+    """The extent of one amax, from the shape of all: `tensor`, `row` or `window`. A single amax is the tensor's."""
     return "tensor" if tuple(amax_shape) == (1,) else "row" if len(amax_shape) == 1 else "window"
 
 

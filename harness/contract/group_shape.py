@@ -230,7 +230,7 @@ def _require_capacity(shape: GroupedShape, capacity: int, kind: ShapeRepresentat
         raise ContractError(
             f"a capacity of {capacity / unit:g} {what}; it is a positive multiple of 128, the nearest is {nearest}"
         )
-    if lines > LARGEST_EXTENT:  # without a capacity, the tensors fill the allocation
+    if lines > LARGEST_EXTENT:  # tensors that fill the allocation have as many
         raise ContractError(f"a capacity of {lines} {what} is beyond {LARGEST_EXTENT}, and no kernel takes it")
     for number, end in enumerate(accumulate(shape.sizes)):
         if end > capacity:

@@ -7,7 +7,7 @@ from typing import Protocol
 from harness.contract.case import Case
 from harness.errors import NotCapable
 
-BYTES_PER_ELEMENT = 16  # copies of a case's tensor, with the oracle's temporaries
+BYTES_PER_ELEMENT = 16  # bytes of GPU memory for each element of a case, with the oracle's temporaries
 CONTEXT = 1 << 30  # bytes of a GPU that CUDA and its libraries keep
 
 

@@ -109,7 +109,7 @@ class Memory:
             self.outputs[name].refit(field)
 
     def put(self, pristine: Mapping[str, Any]) -> None:
-        """Overwrite all inputs, at the same addresses, with flat byte arrays that lie where the inputs do."""
+        """Overwrite all inputs, at the same addresses, with arrays like them: flat bytes where the inputs are."""
         self.pristine = dict(pristine)
         for name, value in self.pristine.items():
             self.inputs[name][...] = value

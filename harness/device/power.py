@@ -1,4 +1,7 @@
-"""A GPU's power limit, power and clock limits, read through NVML, which comes with the driver."""
+"""A GPU's power, energy and temperature, its power limit, and why its clocks are held back.
+
+All are read through NVML, which comes with the driver.
+"""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Stream:
     def end(self) -> None:
         """End the stream. Raises Fault for a launch that may still write when the last one has ended.
 
-        Work that follows the stream waits only for the last launch.
+        A launch that follows and begins early waits only for the last one.
         """
         for past in self._unended:
             written = past.written()

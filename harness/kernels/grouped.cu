@@ -71,7 +71,7 @@ constexpr int kTokenAmaxBlocksPerSm = __CUDA_ARCH__ >= 900 ? 4 : 3;
 constexpr int kTokenAmaxRhtBlocksPerSm = __CUDA_ARCH__ >= 900 ? 3 : 2;
 constexpr int kDbiasBlocksPerSm = 2;
 template <typename Dtype>
-constexpr int kSplitBlocksPerSm = kTileBlocksPerSm<Dtype, Activation::none>;  // also for row_scaled and local_1x64
+constexpr int kSplitBlocksPerSm = kTileBlocksPerSm<Dtype, Activation::none>;  // for row_scaled and local_1x64
 template <>
 constexpr int kSplitBlocksPerSm<fp16> = __CUDA_ARCH__ >= 900 ? 3 : 2;
 constexpr int kRowScaledAmaxBlocksPerSm = 4;

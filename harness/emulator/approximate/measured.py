@@ -60,7 +60,7 @@ class Key(NamedTuple):
 
 
 def _fixed_point(bits: int) -> Key:
-    """A key of the sign and this many fraction bits of the magnitude, for fixed-point arithmetic that cuts."""
+    """A key of the sign and this many fraction bits of the magnitude, as fixed-point arithmetic cuts off the rest."""
     scale = float(1 << bits)
 
     def whole(xp: ModuleType, values: Array) -> Array:
@@ -135,7 +135,7 @@ class Measured:
     bounded: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))
 
     def range(self, found: Approximation, bits: Bits) -> Range:
-        """The range of `Approximation.range`, narrowed by the table; a known result is fixed."""
+        """The range of `Approximation.range` as the table has it, also beyond PTX's bounds; a known result is fixed."""
         within, binade = found.range(np, bits), bits.astype(np.int64) >> found.form.fraction
         low, high = (within.near + of[binade].astype(np.int64) for of in (self.least, self.most))
         known = within.fixed | (low == high)

@@ -62,7 +62,7 @@ def _earliest(seen, first):
 
 @part
 def _known(known, warp, agent):
-    """The epoch that all warps of a warpgroup know of a thread's warp; 0 for an agent of several warps."""
+    """The epoch that all warps of a warpgroup know of a thread's warp; 0 for an agent of several threads."""
     epoch = np.uint64(0)
     if agent < IN_ONE_WARP:
         epoch = known[warp, np.int64(agent >> np.uint64(5))]

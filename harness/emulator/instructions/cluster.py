@@ -68,7 +68,7 @@ def _barrier(emitter: Emitter, instruction: Instruction) -> None:
 
 
 def barrier_or(emitter: Emitter, instruction: Instruction) -> None:
-    """Decode `barrier.cluster`, or else another barrier instruction; barriers of a block end basic blocks."""
+    """Decode `barrier.cluster`. Raises Unsupported for other barriers, which end basic blocks."""
     if not instruction.mnemonic.startswith("barrier.cluster."):
         raise Unsupported
     _barrier(emitter, instruction)

@@ -29,7 +29,7 @@ _STRONG = {"relaxed", "acquire", "release", "acq_rel", "volatile"}
 HINTS = {"nc", "ca", "cg", "cs", "lu", "cv", "wb", "wt", "weak", "cta", "cluster", "gpu", "sys"}
 HINTS |= {f"L1::{hint}" for hint in ("evict_normal", "evict_unchanged", "evict_first", "evict_last", "no_allocate")}
 HINTS |= {f"L2::{hint}" for hint in ("64B", "128B", "256B", "evict_first", "evict_last", "evict_normal", "cache_hint")}
-_OF_BLOCK = {"cta", "cluster"}  # scopes; only clusters of one block count here
+_OF_BLOCK = {"cta", "cluster"}  # scopes that order threads of one block alone; `cluster` counts as no more
 _VECTORS = {"v2": 2, "v4": 4, "v8": 8}
 
 

@@ -170,7 +170,7 @@ def copies_arrive(emitter: Emitter, instruction: Instruction) -> None:
 
 
 def wait_of(emitter: Emitter, instruction: Instruction) -> Wait | None:
-    """The mbarrier and phase that lanes at a wait look at; None for an unknown or guarded form."""
+    """The phase that lanes at a wait look at, an mbarrier's or the cluster's; None for an unknown or guarded form."""
     words = instruction.mnemonic.split(".")
     if words[0] == "barrier":
         return None if instruction.guard else Wait(0, 0, 0, False, of_cluster=True)

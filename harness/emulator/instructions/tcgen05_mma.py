@@ -32,7 +32,7 @@ from harness.emulator.races.tensor_shadow import Region, Use
 from harness.emulator.registers import F32, F64, U8, U32, UNSIGNED, Bits
 
 _FLOAT32, _E2M1 = 1, 1  # types of D, and of A and B, in an instruction descriptor
-_BUFFERS = {"collector::a::fill", "collector::a::discard"}  # hints to keep A, which change no value
+_BUFFERS = {"collector::a::fill", "collector::a::discard"}  # whether A is kept; no value changes, as A is given
 # Modifier → scales per row for one instruction, which is 64 elements deep.
 _SCALES = {
     "mxf4": {"scale_vec::2X": 2, "block32": 2},

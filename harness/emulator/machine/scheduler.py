@@ -142,7 +142,7 @@ class Scheduler:
         self.held, self.turn = {number: held}, AHEAD
 
     def _take_turns(self) -> None:
-        """Let lanes run that were held back or whose waits are complete: the running lanes may wait for them."""
+        """Make held and released lanes ready. `run` then prefers what is ready longest: others may wait for it."""
         for number, lanes in [*self.held.items(), *self.barriers.release(), *self.waiting.release()]:
             self._enter(number, lanes)
         self.held = {}

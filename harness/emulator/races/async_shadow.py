@@ -97,7 +97,7 @@ class Readers:
 class AsyncShadow(SharedShadow):
     """The shadow of one batch's shared memory. The compiled interpreter leaves such kernels' memory to NumPy.
 
-    compiled: does the checks that are plainly fine, if it is not None
+    compiled: handles the accesses and copies that are plainly fine, if it is not None
 
     fault: the batch's; writer, epoch, access: (cells,), row + 1 of the last writing thread, its epoch and its access
     copy_writes, copy_reads: (cells,), number of the copy that writes or reads it, or 0

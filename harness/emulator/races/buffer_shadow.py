@@ -28,8 +28,8 @@ class BufferShadows:
     """The shadows of all writable buffers of a launch. cell: bytes of the narrowest access
 
     rows: one for each buffer, for the compiled interpreter
-    tags, numbers: (3, cells) by kind, the tag and the number of the access; earlier: (cells,), the previous readers of
-    other blocks
+    tags, numbers: (3, cells) by kind, the tag and the number of the access; earlier: (cells,), the row in `readers`
+    of the previous reader, of another block, or 0
     """
 
     def __init__(self, cell: int, rows: np.ndarray, memory: list[Buffer]):
@@ -104,7 +104,7 @@ class BufferShadow:
     def update(self, cells: np.ndarray, tags: Bits, number: int) -> None:
         """Leave tags of strong stores and atomics.
 
-        Several threads at a cell leave one tag; `StrongAccesses` tells them apart.
+        Several threads at a cell leave one tag, of several blocks; `StrongAccesses` tells them apart.
         """
         self.row[layout.HAS_UPDATES] = 1
         shadow = self.tags[UPDATES]

@@ -47,7 +47,7 @@ def standard_normal(values: np.ndarray) -> Claims:
 
 
 def varied(values: np.ndarray) -> Claim:
-    """Claim that at least half of a few hundred values differ, so that they are not one value or a short pattern."""
+    """Claim that at least a third of a few hundred values differ, so that they are not one value or a short pattern."""
     some = np.abs(values.reshape(-1)[:256])
     return bool(np.unique(some).size >= some.size // 3), "the values differ from each other"
 

@@ -15,7 +15,7 @@ _SHIFTED = {"BF16": ("<u2", 16), "F16": ("<f2", 0), "F32": ("<f4", 0)}
 def corner(path: Path, tensor: str, x: np.ndarray, dtype: str) -> Claims:
     """Claim that `x` is the corner of a tensor.
 
-    path: .safetensors or .npy; tensor: its name in the file, empty if the file has one
+    path: .safetensors or .npy; tensor: its name in the file, empty if the file has only one
     """
     stored = _npy(path) if path.suffix == ".npy" else _safetensors(path, tensor)
     expected = _float64(stored[: x.shape[0], : x.shape[1]])

@@ -180,7 +180,7 @@ __device__ __forceinline__ void row_scaled_tile(
         x[i] = load_block<true>(input, rowwise_extents, origin.row + role.row(i), block_col);
       }
       if (pass == 0) wait_for_launch_ahead();
-      float amax[Pass::kPairs];  // read ahead, to hide the latency: the row the thread divides for in each pair
+      float amax[Pass::kPairs];  // read ahead, to hide the latency: of the row the thread divides for in each pair
 #pragma unroll
       for (int pair = 0; outputs == Outputs::both && pair < Pass::kPairs; ++pair) {
         amax[pair] = line_amax(rowwise_amax, origin.row + role.row(2 * pair + threadIdx.x % 2), rows);

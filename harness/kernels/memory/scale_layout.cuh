@@ -14,8 +14,8 @@ __device__ __forceinline__ i64 row_offset(int row, int stride) { return i64(u64(
 
 // A scale matrix of (rows, blocks) entries, padded with zeros to whole 128x4 tiles, as a GEMM reads them
 struct ScaleExtents {
-  int rows, blocks;                // entries with a scale
-  int padded_rows, padded_blocks;  // allocated entries
+  int rows, blocks;                // extents that have scales
+  int padded_rows, padded_blocks;  // extents that are allocated
 
   __device__ ScaleExtents(int rows, int blocks)
       : rows(rows), blocks(blocks), padded_rows(round_up(rows, 128)), padded_blocks(round_up(blocks, 4)) {}

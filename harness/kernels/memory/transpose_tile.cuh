@@ -31,7 +31,7 @@ struct TransposePass {
   static constexpr int kBlocks = kCols / kBlock;
   static constexpr int kPasses = TransposeTile::kCols / kCols;
   using Role = RowRole<kBlocks>;
-  static constexpr int kLines = Role::kLines;  // a thread's lines rowwise, and pairs columnwise
+  static constexpr int kLines = Role::kLines;  // lines of a thread, rowwise and columnwise
   static constexpr int kPairs = kLines / 2;
 };
 
