@@ -36,7 +36,7 @@ from harness.verify.prepared import SOURCE, Prepared
 
 LEFT_FREE = 2  # cores, for the process that times and for everything else
 NICE = 10
-BYTES_AN_ELEMENT = 8  # memory of a case while it is prepared, on average at most
+BYTES_AN_ELEMENT = 8  # memory of a case while it is prepared, on average about this at most
 SHARE = 0.5  # prepared cases may take this part of the machine's memory, or the whole folder if that is less
 _SHM = Path("/dev/shm")
 _FEW = 1 << 30  # bytes; a folder with less room is not used
@@ -135,7 +135,7 @@ class Ahead:
         """The main loop of a process. own: its number"""
         end_with_parent(self._owner)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)  # the process that times ends this one
+            signal.signal(number, signal.SIG_IGN)  # a group may get it; the process that times ends this one
         os.nice(NICE)
         draw.MOST_THREADS = 1
         torch_calls.leave_gpus_alone()

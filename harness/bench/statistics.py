@@ -55,8 +55,10 @@ def rounds_needed(pilot: Sequence[float], precision: float) -> int:
 
 
 def steady(mhz: Sequence[float]) -> list[int]:
-    """Numbers of the rounds whose clock is at least THROTTLED of the best. If fewer than half would be left, all rounds
-    with a readable clock: then the low clock is what the power limit allows.
+    """Numbers of the rounds whose clock is at least THROTTLED of the best. mhz: the lowest clock of each round
+
+    If fewer than half would be left, all rounds with a readable clock: then the low clock is what the power limit
+    allows.
     """
     read = [number for number, clock in enumerate(mhz) if clock > 0]
     if not read:

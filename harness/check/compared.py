@@ -27,7 +27,7 @@ from harness.suite.suite_file import short
 from harness.verdict import Verdict
 
 FILE = "compared.csv"
-GIB = (6, 36)  # GPU memory: enough for all but the largest cases, and enough for all of them
+GIB = (6, 36)  # GPU memory: the least for all but the largest cases, and the least for all of them
 COMMAND = "harness compared"
 
 

@@ -30,6 +30,7 @@ FUNCTIONS = ("outputs", "inputs", "numpy_oracle", "torch_oracle")
 def errors(recipes: Iterable[str] = ()) -> list[str]:
     """Sentences about these recipes; by default about all of the user's if there are any, else about all of ours.
 
+    Ours are all that have any of the three files.
     Each of the user's is checked in another process, because an oracle may end the one that asks it for its fields.
     """
     names = list(recipes or sorted(RECIPE_DIRS) or stems())

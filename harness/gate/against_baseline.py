@@ -37,7 +37,7 @@ from harness.verdict import Change, Judgement, Performance, Verdict
 EFFECT = 0.03  # smallest change of a time that counts
 EFFECT_US = 0.75  # and in us: two processes of one binary differ by up to 0.6 (H200, 2026-11-21)
 DOUBTED = 2.0  # in least changes that count: beyond it, a change with the same machine code is doubted
-SHORTEST = 0.8  # share of the time between two empty events, below which no eager sample can be
+SHORTEST = 0.8  # share of the time between two empty events: even with noise, no eager sample is below it
 EXPOSED = 0.25  # largest share of rounds in which the GPU may have waited for the host
 
 
@@ -201,7 +201,10 @@ def _two_clocks(now: Mapping, then: Mapping) -> str:
 def _judge_cycles(
     case_id: str, clocks: str, now: Mapping, then: Mapping, medians: tuple[float, float], effect: float
 ) -> Judgement:
-    """Judge a case by its cycles, because its clock had two speeds. clocks: which run had them"""
+    """Judge a case whose clock had two speeds: a product by its cycles, any other is INVALID.
+
+    clocks: which run had them
+    """
     verdict, reason = Performance.INVALID, f"{clocks}, so its median is of neither"
     if "tflops" not in now:
         reason += ", and it is no product, whose time would follow that clock"

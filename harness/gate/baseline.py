@@ -119,7 +119,7 @@ def _require_no_newer(path: Path, header: Header, replaced: Sequence[Record], he
 
 
 def _merged(path: Path, header: Header, kept: Sequence[Record], head: Header) -> Header:
-    """The header for a baseline of these kept records and all of a run: the run's header, with every part listed.
+    """The header for a baseline of these kept records and all of a run: its newest run's, with every part listed.
 
     Raises UsageError if commit and date do not tell the run from one that the baseline keeps.
     """

@@ -40,7 +40,7 @@ class Beside:
         """Why their eager times cannot be compared although others may be, or an empty string."""
         for whose, events_us in (("the baseline", self.then_us), ("this run", self.now_us)):
             if not events_us:
-                # Without this limit a run's header could hide how much slower it is.
+                # Without this check a run's header could hide how much slower the run is.
                 return (
                     f"the header of {whose} has no time of two events with nothing between them ('{EVENTS}' in "
                     "floors_us), which its eager times hold; time its suites again"

@@ -37,9 +37,9 @@ def to_ask(judgements: Sequence[Judgement]) -> list[str]:
 
 
 def recurring(judgements: Sequence[Judgement], second: Sequence[Judgement]) -> list[Judgement]:
-    """The judgements, SLOWER and FASTER only where a second process found the same. second: its judgements, of any
-    cases
+    """The judgements, SLOWER and FASTER only where a second process found the same.
 
+    second: the second process's judgements, of any cases
     If the first could not decide, a second's SAME counts, but its SLOWER or FASTER has not recurred. Several processes
     that disagree decide nothing.
     """

@@ -19,7 +19,7 @@ from harness.suite.suite import find_case
 from harness.verdict import Performance, Verdict
 from harness.verify.expected import fields_of
 
-LARGEST_EFFECT = 0.5  # a gate with a larger one would call half the speed SAME
+LARGEST_EFFECT = 0.5  # a gate with a larger one would call even 1.5 times the time SAME
 _LAST_DIGIT = 0.0011  # us; times have three decimals, and a quantile may lie between two of them
 _LAST_DIGIT_GATE = 0.00011
 UNCHANGED = "machine code, grids and libraries are the base's; not timed"  # the reason for an untimed case
@@ -170,7 +170,7 @@ def _problems_of_times(times: Any) -> Iterator[str]:
 
 
 def wrong_comparison(line: Any) -> str:
-    """What is wrong with a gate's comparison, or an empty text. line: a `records.GateCase`; effect: the gate's"""
+    """What is wrong with a gate's comparison, or an empty text. line: a `records.GateCase`"""
     return next(_problems_of_comparison(line), "")
 
 

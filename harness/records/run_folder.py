@@ -71,7 +71,7 @@ def _other_machine(device: dict[str, str], machine: dict[str, str]) -> str:
     if not device or not machine:
         return ""
     named = {key: one_line(value) for key, value in device.items()}
-    # Only the journal has the key `device`; earlier headers lack it.
+    # Without `device`, which earlier headers lack; the journal's is compared with every record's.
     for key in sorted({*named, *machine} - {"device"}):
         if named.get(key) != machine.get(key):
             ours, theirs = (repr(of[key]) if key in of else "missing" for of in (machine, named))

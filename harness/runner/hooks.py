@@ -175,7 +175,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Stealing | N
 
 
 def _leave_out_hypothesis(config: pytest.Config) -> None:
-    """Unregister Hypothesis's plugin: suites have no property tests, and it would load Hypothesis for its summary."""
+    """Unregister Hypothesis's plugin if only suites are named: it would load Hypothesis just for its summary."""
     named = [Path(argument.partition("::")[0]) for argument in config.args]
     plugin = config.pluginmanager.get_plugin("hypothesispytest")
     if plugin is not None and all(path.suffix == ".yaml" or path.name == "suites" for path in named):

@@ -17,7 +17,7 @@ BEGUN = 0.6  # the last large case begins after this share of a part
 def spread(items: Sequence[Item], elements: Callable[[Item], int], processes: int) -> list[Item]:
     """Order the items in parts of similar length, one for each process, with large items far apart.
 
-    The large ones are placed at several points in the first half of a part; all others keep their order.
+    The large ones are placed at several points in the first BEGUN of a part; all others keep their order.
     """
     large = sorted((item for item in items if elements(item) >= LARGE), key=elements, reverse=True)
     if not large:

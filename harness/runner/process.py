@@ -76,7 +76,7 @@ class Process:
         """Open the run or, in a worker, learn which cases are done."""
         if is_worker(self.config):
             self.done = json.loads(self.config.workerinput["harness_done"])
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the controller ends its workers
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a group may get it; the controller ends its workers
             return
         if supervised():
             interrupt_by_signals()

@@ -79,7 +79,7 @@ def supervised() -> bool:
     supervisor, pid = os.environ.get(SUPERVISOR), os.getppid()
     while pid > 1 and str(pid) != supervisor:
         pid = _parent(pid)
-    return pid > 1 and _program(pid) == _program(os.getpid())  # the parent itself, not just an inherited variable
+    return pid > 1 and _program(pid) == _program(os.getpid())  # and not a shell that only set the variable
 
 
 def told(code: int) -> int:

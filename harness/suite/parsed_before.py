@@ -1,4 +1,5 @@
 """A cache of parsed YAML files in the user's cache folder, by their text: the parser takes a second for all suites.
+
 Only data that JSON reproduces exactly is kept, and nothing from a file with a mistake.
 """
 

@@ -134,7 +134,8 @@ def block_error(file: SuiteFile, axes: Mapping[str, Sequence[FlagValue]], shape:
 def tensor_error(name: str, tensors: Sequence[tuple[int, int]], operands: int = 1) -> str | None:
     """A sentence unless the input is a distribution, or names tensors of files that are at least this large.
 
-    operands: how many tensors the case takes; the input may name a tensor for each, in order
+    operands: how many tensors the case takes; the input names one for all of them, or one for each, in order
+    tensors: their extents; those of further groups take the named tensors over again
     """
     if not name.startswith(tensor_file.PREFIX):
         return None

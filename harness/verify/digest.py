@@ -22,8 +22,9 @@ Digests = dict[str, str]
 
 
 def digests(device: Device, outcome: Outcome, expected: Expected, demanded: Expected) -> Digests:
-    """`{"exact": 32 hex digits}`, with `ordered` or `bounded` for sums; empty for more than LARGEST bytes. expected: on
-    any target; demanded: on the target that ran
+    """`{"exact": 32 hex digits}`, with `ordered` or `bounded` for sums; empty for more than LARGEST bytes.
+
+    expected: on any target; demanded: on the target that ran
     """
     if sum(field.nbytes for field in expected.fields.values()) > LARGEST:
         return {}

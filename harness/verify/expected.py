@@ -207,7 +207,7 @@ def _expect(case: Case, torch_device: str, numpy_largest: int) -> Expected:
 
 
 def _with_another_seed(case: Case) -> dict[str, np.ndarray] | None:
-    """The case's tensors with another seed, once per process for a small case of each recipe and input; else None."""
+    """The tensors of another seed; None unless first in this process for a recipe, input and dtype, and small."""
     kind = case.recipe, case.input, case.flags.get("dtype")
     if case.elements > _SMALL or kind in _drawn_again:
         return None

@@ -1,5 +1,7 @@
-"""The functions that a worker of a Dask cluster runs. Cases run in a child process, because a case may kill its
-process. Each thread of a worker keeps its child, with everything it has compiled and decoded, from case to case.
+"""The functions that a worker of a Dask cluster runs.
+
+Cases run in a child process, because a case may kill its process. Each thread of a worker keeps its child, with
+everything it has compiled and decoded, from case to case.
 """
 
 from __future__ import annotations

@@ -38,7 +38,9 @@ class Decoded:
 
 @dataclass(frozen=True)
 class DecodeSteps:
-    """One way from bytes to floats. dtype: the output's
+    """One way from bytes to floats.
+
+    dtype: the output's
     order: `scale_first`, RN(scale * amax) * C, or `amax_first`, scale * RN(amax * C)
     e4m3_max: 448 or 256
     layout: `compact` or `swizzled` scale bytes

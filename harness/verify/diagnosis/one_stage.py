@@ -19,7 +19,9 @@ def writer(case: Case, field: str) -> Stage:
 
 
 def inputs(stage: Stage, tensors: Mapping[str, np.ndarray], answers: Mapping[str, Any]) -> dict[str, Any]:
-    """The arrays that the stage reads, by its own parameters. tensors: the arrays that the pipeline reads
+    """The arrays that the stage reads, by its own parameters.
+
+    tensors: the arrays that the pipeline reads
     answers: the expected outputs of stages, which later stages read; no stage reads a field with an interval
     """
     written = {name: array for name, array in answers.items() if not isinstance(array, Interval)}

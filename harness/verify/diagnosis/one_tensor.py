@@ -40,7 +40,7 @@ def parts(fields: Mapping[str, Field], number: int) -> dict[str, Field]:
 
 
 def cut(fields: Mapping[str, Field], arrays: Mapping[str, Demand], number: int) -> dict[str, Demand]:
-    """The tensor's part of every array or interval of a group that has parts."""
+    """The tensor's part of every array, or interval, of a group; fields without an array are left out."""
     return {name: _part(field, arrays[name], number) for name, field in fields.items() if name in arrays}
 
 

@@ -13,7 +13,7 @@ from harness.verify.diagnosis.casts import BLOCK, E2M1_VALUES, E4M3_VALUES
 from harness.verify.diagnosis.evidence import FEW, Evidence, Hypothesis
 from harness.verify.diagnosis.product import operand
 
-_MOST = 1 << 11  # limit for the number of parts and of equations
+_MOST = 1 << 11  # parts; there are two to about four equations for each
 _CLEAR = 0.05  # a count may be this far from an integer
 
 

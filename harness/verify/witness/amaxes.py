@@ -21,7 +21,7 @@ def objection(case: Case, inputs: Mapping[str, np.ndarray]) -> str:
         return ""
     for number, x in enumerate(_tensors(case, inputs)):
         for side in list(given):
-            expected = amaxes(case, x, side, given[side].size)
+            expected = amaxes(case, x, side)
             own, given[side] = given[side].reshape(-1)[: expected.size], given[side].reshape(-1)[expected.size :]
             wrong = np.flatnonzero(~_close(own, expected, case.flags.get("activation", "none") != "none"))
             if wrong.size:
@@ -35,8 +35,8 @@ def objection(case: Case, inputs: Mapping[str, np.ndarray]) -> str:
     return f"{left[0]}_amax has {given[left[0]].size} entries more than there are amaxes" if left else ""
 
 
-def amaxes(case: Case, x: np.ndarray, side: str, most: int) -> np.ndarray:
-    """The amaxes of a (rows, cols) tensor: one, or one for each line. most: as many as there can be"""
+def amaxes(case: Case, x: np.ndarray, side: str) -> np.ndarray:
+    """The amaxes of a (rows, cols) tensor: one, or one for each line."""
     flags = case.flags
     recipe = flags.get("recipe", case.recipe)
     count = x.shape[0] if side == "rowwise" else x.shape[1]

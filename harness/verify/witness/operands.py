@@ -22,8 +22,9 @@ COLUMNWISE = {"tn": "", "nn": "b", "nt": "ab"}
 
 
 class Operand(NamedTuple):
-    """One quantized tensor. x: the tensor that was quantized, (lines, length); data, amax: None if the case does not
-    read them;
+    """One quantized tensor.
+
+    x: the tensor that was quantized, (lines, length); data, amax: None if the case does not read them
     two_scales: whether the scale of a block may be half as large again
     """
 

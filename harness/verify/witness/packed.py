@@ -80,7 +80,7 @@ def _of_two_ranges(amax: np.ndarray, usual_and_far: tuple[tuple[int, int], ...])
 
 
 def _cancels(name: str, data: np.ndarray, scales: np.ndarray) -> str:
-    """Whether the second half of the blocks repeats the first, with opposite signs in even rows of A."""
+    """A sentence unless the second half of the blocks repeats the first, with opposite signs in even rows of A."""
     half = scales.shape[1] // 2
     rows = slice(None, None, 2 if name == "a" else 1)
     first, second = data[rows, : 8 * half], data[rows, 8 * half : 16 * half]

@@ -16,7 +16,7 @@ _NAN_BYTE = 0x7F
 
 
 def objection(case: Case, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]) -> str:
-    """A sentence about an array that is shorter than its allocation or has numbers behind its tensors; empty if none.
+    """A sentence about an array without its allocation's length, or with numbers behind its tensors; empty if none.
 
     inputs: the arrays that the kernels read, by parameter; fields: what they write
     """
