@@ -91,7 +91,7 @@ class Change:
         return Performance.AMBIGUOUS
 
     def __str__(self) -> str:
-        """The text `+3.1% (+2.9% to +3.3%)`."""
+        """Text such as `+3.1% (+2.9% to +3.3%)`."""
         return f"{self.ratio - 1:+.1%} ({self.low - 1:+.1%} to {self.high - 1:+.1%})"
 
 

@@ -67,7 +67,10 @@ class Stream:
 
 
 class Array(np.ndarray):
-    """An array whose changes and copies are queued on the current stream; `get` and `set` act at once."""
+    """An array whose changes and copies are queued on the current stream.
+
+    `get` and `set` are not queued; they are called after a wait.
+    """
 
     def __setitem__(self, where: Any, value: Any) -> None:
         Stream.current.queue(lambda: self._assign(where, value))

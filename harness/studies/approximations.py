@@ -158,7 +158,7 @@ def _compared(xp: ModuleType, found: Approximation, bits: Array, given: Array) -
 
 
 def _without_few_zeros(xp: ModuleType, seen: _Seen, most: int) -> _Seen:
-    """Treat up to `most` zeros of the other sign as exceptions, stored by input."""
+    """Treat zeros of the other sign as exceptions, stored by input, unless there are more than `most`."""
     if not 0 < int(seen.other_zero.sum()) <= most:
         return seen
     odd, usable = seen.odd | seen.other_zero, seen.usable & ~seen.other_zero
@@ -205,7 +205,7 @@ def _host(array: Array) -> np.ndarray:
 
 
 def fitted(chip: Chip, most: int = MOST_BYTES) -> Chip:
-    """The chip without its largest tables, as few as are needed to stay below `most` bytes."""
+    """The chip without its largest tables, as few as are needed to take at most `most` bytes."""
     found = dict(chip.instructions)
     while sum(map(len, pack(Chip(chip.name, found)).values())) > most:
         with_table = [name for name, each in found.items() if each.key]

@@ -32,7 +32,9 @@ RATE = "M lane-instructions/s"
 
 @dataclass(frozen=True)
 class Row:
-    """One thing that a user waits for. goal: seconds at most, or millions of lane-instructions per second at least
+    """One thing that a user waits for.
+
+    goal: seconds at most, or millions of lane-instructions per second at least
     command: the command to run; empty for a case on the emulator
     case: its id; its checks are on, and it has one core
     start: `filled` caches, so it is run twice and the second time counts; `empty` ones, in this checkout; or a `clone`

@@ -36,7 +36,7 @@ class Child:
 
     def __init__(self, name: str, patience: float = PATIENCE):
         self.name, self.patience = name, patience
-        self.kept: list[Any] = []  # whether the process has mapped memory
+        self.kept: list[Any] = []  # the memory that the process has mapped
         self._gpu: dict[str, Any] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None

@@ -48,7 +48,7 @@ class Graph:
 
         self._graph, self._pool = torch.cuda.CUDAGraph(), cupy.cuda.MemoryPool()
         with warnings.catch_warnings(), current(stream), cupy.cuda.using_allocator(self._pool.malloc):
-            warnings.simplefilter("ignore")  # of an empty graph; verification finds its outputs unwritten
+            warnings.simplefilter("ignore")  # torch warns of an empty graph; verification finds its outputs unwritten
             # Relaxed, because CuPy allocates from the driver during the capture.
             torch.cuda.synchronize()
             self._graph.capture_begin(capture_error_mode="relaxed")

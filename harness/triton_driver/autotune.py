@@ -31,7 +31,7 @@ class Choice:
 
 @contextmanager
 def no_times(choice: str) -> Iterator[None]:
-    """Make autotuners choose this way while the context lasts; earlier tuning results for a GPU are kept."""
+    """Make autotuners choose this way while the context lasts. Then the choices are forgotten, and a GPU's are kept."""
     from triton.runtime.autotuner import Autotuner
 
     before, chosen = Autotuner.run, WeakKeyDictionary[Any, dict[Any, Any]]()

@@ -11,7 +11,7 @@ import numpy as np
 from harness.emulator.memory import WRITTEN, Buffer
 from harness.errors import UsageError
 
-ALIGNMENT = 16  # bytes; Triton's compiler takes a pointer's alignment from the tensor's address
+ALIGNMENT = 16  # bytes; a storage must be aligned to it, because Triton reads a pointer's alignment off the address
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""The other results that a convention allows, stored beside the expected bytes so that a checker computes nothing.
+"""The other results that a convention allows, stored beside the expected bytes so that no checker computes them.
 
 A field may have, for each convention, one of
 

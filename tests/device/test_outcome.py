@@ -32,7 +32,7 @@ class Stream:
 
 
 def test_without_guards_and_inputs_too_the_copies_are_whole(monkeypatch: pytest.MonkeyPatch):
-    """compute-sanitizer runs a tensor without rows this way: only its outputs are compared, and nothing else waits."""
+    """compute-sanitizer runs a tensor without rows this way: nothing but its outputs is compared, so nothing waits."""
     stream = Stream()
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(get_current_stream=lambda: stream)))
     memory = np.full(4, 7, np.uint8)

@@ -131,7 +131,10 @@ def test_events_are_allowed_for_as_far_as_hosts_differ(now_us: float, judged: Pe
 
 
 def test_a_sample_that_would_be_no_time_without_its_events_is_invalid():
-    """If events take longer now than in the baseline, the excess is subtracted; here it exceeds the sample."""
+    """If events take longer now than in the baseline, the excess is subtracted; here it exceeds the sample.
+
+    A sample may be a little shorter than its events.
+    """
     now, then = (changed(floors_us={"events": us}) for us in (2.5, 0.1))
     judgement = only(run_of(record(us=2.1, seed=1), header=now), record(us=2.0), header=then)
     assert judgement.verdict is Performance.INVALID

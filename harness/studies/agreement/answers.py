@@ -29,7 +29,7 @@ POISON = 0x5A
 ORDERS = {Convention.SCALE_ORDER, Convention.DIVIDER_ORDER, Convention.ERROR_ORDER, Convention.ROTATION_ORDER}
 HEADER = "cuda_fp4"
 ON_CPU = ("fouroversix_pytorch", "torchao", HEADER)
-TARGETS = ("compute_90a", "compute_100a")  # the header converts in software, then by instructions
+TARGETS = ("compute_90a", "compute_100a")  # the header converts in software on the first, by instructions on the second
 
 
 class Kind(StrEnum):

@@ -37,7 +37,7 @@ def place(page: Path, target: str) -> tuple[Path, str]:
 
 
 def relinked(text: str, new: Callable[[str], str]) -> str:
-    """The text with each link that stays on this host rewritten. new: target → text of the link"""
+    """The text with each link that stays on this host rewritten. new: old target → new target"""
     kept = {match.span() for match in _FENCE.finditer(text)}
 
     def link(match: re.Match[str]) -> str:

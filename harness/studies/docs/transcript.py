@@ -71,7 +71,7 @@ class Session:
 
 
 def of_this_checkout(folder: Path) -> Session:
-    """The environment in which `harness` is this tree's, and `python` the running one."""
+    """A session in which `harness` is this tree's, and `python` the running one."""
     return Session(folder, f'python() {{ "{sys.executable}" "$@"; }}; harness() {{ python -m harness "$@"; }}')
 
 

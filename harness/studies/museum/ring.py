@@ -86,7 +86,7 @@ def try_all(ring: Ring) -> Iterator[Tried]:
 
 
 def enough(tried: Sequence[Tried]) -> bool:
-    """Whether no right ring is accused, and a share of at least `SHARE` of each ring's mutants is caught."""
+    """Whether no original and no harmless mutant is accused, and of each ring's other mutants `SHARE` are caught."""
     found = score(tried)
     return not found["right, but accused"].any() and bool((found["caught"] >= SHARE * found["mutants"]).all())
 

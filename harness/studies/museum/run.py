@@ -78,7 +78,7 @@ def find(kernels: Kernels, module: Module) -> Finding:
 
 
 def _own_line(kernels: Kernels, fault: Fault) -> str:
-    """The line of the kernel's own file for a fault, which may be inlined from a header."""
+    """The line of the kernel's own file for a fault, which may be in a function of a header."""
     text = f"{fault.where} {fault.sentence.rpartition('; ')[2]}"
     words = [word.rstrip(",") for word in text.split() if word.startswith(f"{kernels.name}.cu:")]
     return words[0] if words else fault.where

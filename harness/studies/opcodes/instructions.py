@@ -73,7 +73,7 @@ def usage(found: Iterable[tuple[str, set[str]]]) -> dict[str, Counter[str]]:
 
 
 def executed() -> dict[str, str]:
-    """Run the emulator's tests, for half a minute; returns a test for each mnemonic that one covers and executes.
+    """Run the emulator's tests, in half a minute; returns a test for each mnemonic that one covers and executes.
 
     Raises UsageError if the tests are not there or one fails.
     """

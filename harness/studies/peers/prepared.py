@@ -121,7 +121,7 @@ class CasePreparer:
 
 
 def given(case: Case, x: Any) -> dict[str, Any]:
-    """The inputs of a case as torch tensors, as from its oracle's `inputs`, but without a rotated copy's amax.
+    """The inputs of a case as torch tensors, as from its oracle's `inputs`; but a rotated copy's amax is plain `x`'s.
 
     x: (rows, cols); for a GEMM, A with B below it, both rowwise and with a single amax
     """

@@ -27,7 +27,7 @@ SLAB = 1 << 21  # elements that are processed at a time
 def relative_bounds(case: Case, drawn: Mapping[str, np.ndarray]) -> dict[str, float]:
     """The bound of NUMERICS 10.8 for each product of a pipeline, relative to the L2 norm of the exact product.
 
-    drawn: the tensors that the stages quantize, by stage; (rows, cols), finite
+    drawn: the tensors that the stages quantize, by the tensors' own names; (rows, cols), finite
     Raises UsageError for a tensor that is not finite, because its products have no norm.
     """
     for name, x in drawn.items():

@@ -71,7 +71,7 @@ def measure(layer: Layer, bounds: Bounds) -> Iterator[Lost]:
             made = production if recipe == PRODUCTION else list(_outputs(case, layer.values))
             for product, right in exact.items():
                 relative = _norm([draw[product] - right for draw in made], right)
-                both = zip(made, production, strict=False)  # without sr, one draw suffices
+                both = zip(made, production, strict=False)  # a recipe without sr has only one draw
                 apart = _norm([draw[product] - other[product] for draw, other in both], right)
                 snr = -20 * math.log10(relative) if relative > 0 else math.inf
                 bound = bounds[product, recipe]

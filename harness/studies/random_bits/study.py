@@ -134,7 +134,10 @@ def _row(side: str, what: str, test: Test, alpha: float, note: str = "") -> Row:
 
 
 def _resolution(side: str, pairs: Sequence[tuple[Cell, Count]]) -> Row:
-    """Rows on the resolution of the random numbers; judged only up to the kernel's declared number of bits."""
+    """A row on how fine the random numbers are.
+
+    It is never wrong itself: the tests of the places judge the probes that the declared number of bits can resolve.
+    """
 
     def of(bits: int, what: str) -> int:
         return sum(getattr(count, what) for cell, count in pairs if cell.probe and cell.fraction == 2.0**-bits)

@@ -44,7 +44,7 @@ def under_test(device: Device, subject: str | None) -> Iterator[Any]:
 
 
 def case_of(recipe: str, flags: Sequence[str], shape: str, device: Any) -> Case:
-    """The case with stochastic rounding. flags: `name=value`; a card's flags are used if none is given
+    """The case with stochastic rounding. flags: `name=value`; a card's flag holds unless it is given here
 
     Raises UsageError for a recipe without it, and DeviceUnavailable if the subject refuses the case.
     """

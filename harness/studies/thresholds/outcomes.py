@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 BELOW, EQUAL, ABOVE, UNORDERED = 1, 2, 4, 8
-EDGE = 16  # both neighbours of the threshold were seen: equal values, or adjacent integers on both sides
+EDGE = 16  # equal values were seen, or integers next to equality for which the relation changes
 ALL = BELOW | EQUAL | ABOVE | EDGE
 
 # The outcomes in which a relation holds, and in which it does not. In PTX, a relation in `u` also holds for a NaN.
@@ -26,7 +26,7 @@ _SIDES |= {
 
 
 SAME_FOR_ALL = "the same for all"  # stands for the constant if the operand has one value for all threads of a launch
-NEXT = {"lt": -1, "ge": -1, "le": 1, "gt": 1}  # a - b for the integers on the other side of equality
+NEXT = {"lt": -1, "ge": -1, "le": 1, "gt": 1}  # a - b of the integers next to equality for which the relation changes
 
 
 # The opposite of a relation, because a compiler may emit either.

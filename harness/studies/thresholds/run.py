@@ -27,9 +27,9 @@ _AT_ONCE = 4  # cases per task
 
 @dataclass(frozen=True)
 class Study:
-    """The result for a set and for cases of full sets after it. by_set, found: missing outcomes after the set, and
-    after all
-    needless: cases of full sets that add nothing
+    """The result for a set and for cases of full sets after it.
+
+    by_set, found: missing outcomes after the set, and after all; needless: cases of full sets that add nothing
     """
 
     by_set: list[Missing]

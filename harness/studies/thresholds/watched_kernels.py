@@ -74,7 +74,7 @@ def _comparison(instruction: Instruction) -> tuple[str, str] | None:
 def _known(emitter: Emitter) -> KnownRegisters:
     """The known registers of an emitter's kernel.
 
-    An emitter that decodes again lacks other instructions, so it keeps a number.
+    An emitter that decodes an instruction again lacks the kernel's others, so it keeps its number from the first time.
     """
     if not hasattr(emitter, "known"):
         emitter.known = len(_registers)

@@ -11,7 +11,7 @@ from harness.subjects.audit.violations import Finding, Violation
 PASS = 1e-2  # seconds that a bounding pass should last if memory allows, so that the overhead around it is small
 MOST_CALLS = 4096  # calls of a pass
 ROUNDS = 5
-AROUND = 2e-4  # seconds of overhead for starting a graph and noticing its end, and for waking a Python process
+AROUND = 2e-4  # seconds for starting a graph and noticing its end; a Python process takes as long to wake
 MOST_AROUND = 7e-4  # seconds; a larger overhead is not accepted, or a process could gain by answering slowly
 TOLERANCE = 0.10  # share of the bound, for other clocks of a busy GPU and for pending write-backs
 

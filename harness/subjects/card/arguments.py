@@ -120,7 +120,7 @@ def expressions_of(arguments: Iterable[Argument]) -> Iterator[int | str]:
 def bytes_of(argument: Argument, memory: Memory, numbers: Mapping[str, int]) -> bytes:
     """The bytes of an argument. numbers: values for the names in expressions.
 
-    Raises LaunchError if it fits no parameter.
+    Raises LaunchError for a number that does not fit its type.
     """
     match argument.kind:
         case "array":

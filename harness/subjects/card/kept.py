@@ -95,7 +95,7 @@ class Keeping:
         return found
 
     def lines(self, expected: Expected) -> list[str]:
-        """Sentences on the contract's bytes that the kernels do not write."""
+        """Sentences on the contract's bytes that are not judged: given outputs, and padding that is not promised."""
         lines = [f"given: {name} is the oracle's" for name in expected.fields if name in self.given]
         for name, field in expected.fields.items():
             said = self.kept.get(name, AS_IT_IS).padding

@@ -16,7 +16,7 @@ SCALARS = {
 }  # fmt: skip
 KINDS = ("array", "struct", "pointers", "tensors", "map", "pad", *SCALARS)  # kinds of arguments
 FLOATS = ("f16", "bf16", "f32", "f64")
-MOST_MEMBERS = 4096  # limit on members of arguments; CUDA allows as many bytes for all parameters of a launch
+MOST_MEMBERS = 4096  # bytes of a `pad`; CUDA allows no more for all parameters of a launch
 
 
 def _number(value: object) -> object:

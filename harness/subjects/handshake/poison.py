@@ -22,8 +22,9 @@ Prepare = Callable[[Inputs, Mapping[str, np.ndarray]], Any]
 
 @dataclass(frozen=True)
 class Leak:
-    """A dependence on unpromised bytes. array: the input they are in; byte: one of them that suffices, together with
-    those before it
+    """A dependence on unpromised bytes.
+
+    array: the input they are in; byte: one of them that suffices, together with those before it
     output, at: the first byte that changed; count: how many changed; before, after: the values of the first
     fill: the value put into unpromised bytes; read: `file.cu:line` and what is read there, if it could be found
     """
@@ -67,7 +68,7 @@ class Poisoning:
         return self._read_at({name: self.unpromised[name]}) if self.marks and self.unpromised[name].any() else ""
 
     def _narrowed(self, fill: int, repeat: int) -> Leak:
-        """Narrow the dependence down by bisection to one array and one byte; the bytes before it change nothing."""
+        """Narrow down to one array, and by bisection to one byte; the bytes before it alone change nothing."""
         alone = [name for name, mask in self.unpromised.items() if mask.any() and self._with(name, None, fill, repeat)]
         name = alone[0] if alone else next(name for name, mask in self.unpromised.items() if mask.any())
         places = np.flatnonzero(self.unpromised[name])

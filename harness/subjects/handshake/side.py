@@ -156,7 +156,7 @@ class _Run:
         return explained(self.case, target, self.ours, wrong, [run for run in taken if run is not None])
 
     def _conventions(self, run: dict[str, np.ndarray]) -> tuple[str, ...]:
-        """The card's conventions, and the ones that explain every byte that differs from ours."""
+        """Sentences on the card's conventions if they explain every byte that differs from ours, else none."""
         if not self.side.card:
             return ()
         written = self.keeping.written(self.ours, run)
