@@ -16,6 +16,7 @@ from harness.errors import UsageError
 from harness.files import INSTALLED, RECIPE_DIRS, RESULTS, SUITES, WORKDIR
 from harness.records.run_folder import shown
 from harness.runner.supervisor import leave, supervise
+from harness.suite.command_lines import recipe_dir_options
 from harness.suite.suite_file import suite_path
 
 # The options that pyproject.toml sets in a checkout.
@@ -38,8 +39,7 @@ def chosen(set_name: str | None, cases: Sequence[str], device_name: str) -> list
         *(("--set", set_name) if set_name is not None else ()),
         *(word for case in cases for word in ("--case", case)),
     ]
-    options += [word for folder in dict.fromkeys(RECIPE_DIRS.values()) for word in ("--recipe-dir", str(folder))]
-    return [*options, "--device", device_name]
+    return [*options, *recipe_dir_options(), "--device", device_name]
 
 
 def run(
@@ -49,7 +49,6 @@ def run(
 
     words: recipes, then options of pytest; jobs: processes side by side, a number or `auto`
     """
-    own = [str(folder) for folder in dict.fromkeys(RECIPE_DIRS.values())]
     if jobs not in (None, "auto", "logical") and not re.fullmatch(r"\d+", jobs, re.ASCII):
         raise UsageError(f"--jobs {jobs} is no number of processes; give one, as in --jobs 4, or auto")
     recipes = _recipes(words)
@@ -57,10 +56,10 @@ def run(
     if late:
         raise UsageError(f"the recipe '{late}' comes behind an option of pytest; name recipes before all options")
     suites = suites_of(words)
-    for error in recipe_files.errors() if own else ():
+    for error in recipe_files.errors() if RECIPE_DIRS else ():
         raise UsageError(error)
     ours = [*chosen(set_name, cases, device_name), *(("-n", jobs) if jobs is not None else ())]
-    settings = (*_SETTINGS, "-p", "harness.plugin") if INSTALLED or own else ()
+    settings = (*_SETTINGS, "-p", "harness.plugin") if INSTALLED or RECIPE_DIRS else ()
     # Cases run side by side; threads of their own would only get in each other's way.
     os.environ.update({name: os.environ.get(name, "1") for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")})
     leave(supervise([*suites, *settings, *ours, *words[len(recipes) :]], Path.cwd(), WORKDIR, RESULTS / "runs"))

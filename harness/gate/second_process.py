@@ -142,7 +142,8 @@ def _options(run: RunFiles) -> list[str]:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for name in ("--subject", "--recipe-dir"):
         parser.add_argument(name, dest=name, action="append", default=[])
-    lexer = shlex.shlex(run.header["command"], posix=True, punctuation_chars=";")  # which parts those of merged shards
+    # A `;` separates the commands of merged shards.
+    lexer = shlex.shlex(run.header["command"], posix=True, punctuation_chars=";")
     lexer.whitespace_split = True
     given, _ = parser.parse_known_args(list(lexer))
     return [word for name, values in vars(given).items() for each in dict.fromkeys(values) for word in (name, each)]

@@ -34,7 +34,7 @@ _DEVICES = {"emulator": "sm_", "cuda": "sm_", "host": "host"}
 
 
 def wrong_case(record: Any) -> str:
-    """What is wrong with a finished case, or an empty text. record: a `records.Finished`"""
+    """Say what is wrong with a finished case; empty if nothing is. record: a `records.Finished`"""
     return next(_problems_of_case(record), "")
 
 
@@ -121,7 +121,7 @@ def _writes_nothing(case_id: str) -> bool:
 
 
 def wrong_times(times: Any) -> str:
-    """What is wrong with times, or an empty text. times: a `records.Times`"""
+    """Say what is wrong with times; empty if nothing is. times: a `records.Times`"""
     return next(_problems_of_times(times), "")
 
 
@@ -170,7 +170,7 @@ def _problems_of_times(times: Any) -> Iterator[str]:
 
 
 def wrong_comparison(line: Any) -> str:
-    """What is wrong with a gate's comparison, or an empty text. line: a `records.GateCase`"""
+    """Say what is wrong with a gate's comparison; empty if nothing is. line: a `records.GateCase`"""
     return next(_problems_of_comparison(line), "")
 
 

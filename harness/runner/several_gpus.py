@@ -17,12 +17,13 @@ from typing import IO
 
 from harness.bench import ahead
 from harness.errors import DeviceUnavailable, Exit, UsageError, exit_of
-from harness.files import RECIPE_DIRS, WORKDIR
+from harness.files import WORKDIR
 from harness.records import journal
 from harness.records.run_folder import new_folder
 from harness.runner.outcome import worst
 from harness.runner.process import gpu_count
 from harness.runner.request import Request
+from harness.suite.command_lines import recipe_dir_options
 
 _TAKEN = ("--shard", "--ahead", "-n")  # options that each shard sets itself
 
@@ -85,8 +86,8 @@ def bench(words: Sequence[str], suites: Sequence[str], count: int, runs: Path) -
     if any(codes):
         print(f"shards in {', '.join(map(str, parts))} ended with {codes}; --resume goes on with what is unfinished")
         return worst(map(exit_of, codes))
-    folders = [word for folder in dict.fromkeys(RECIPE_DIRS.values()) for word in ("--recipe-dir", str(folder))]
-    merge = [sys.executable, "-m", "harness", "merge", *map(str, parts), "--into", str(own.run_dir), *folders]
+    options = ["--into", str(own.run_dir), *recipe_dir_options()]
+    merge = [sys.executable, "-m", "harness", "merge", *map(str, parts), *options]
     return exit_of(subprocess.run(merge, check=False).returncode)
 
 

@@ -26,6 +26,11 @@ def recipe_dir_option(case_id: str) -> str:
     return f" --recipe-dir {shlex.quote(str(here))}"
 
 
+def recipe_dir_options() -> list[str]:
+    """The words `--recipe-dir DIR` for each folder of the user's recipes that is in use, for another process."""
+    return [word for folder in dict.fromkeys(files.RECIPE_DIRS.values()) for word in ("--recipe-dir", str(folder))]
+
+
 def verify_command(case_id: str, verb: str = "verify", subject: str = "", device: str = "") -> str:
     """The command line that verifies one case again, or runs another command, `verb`, on it.
 

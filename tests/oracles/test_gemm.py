@@ -19,7 +19,7 @@ C_AB = F32(1) / F32(36 * 448 * 448)
 
 
 def accepts(interval, output):
-    """Which elements of an output lie within their interval."""
+    """Find the elements of an output that lie within their interval."""
     return inside(*(np.ascontiguousarray(x).view(np.uint8) for x in (output, interval.low, interval.high)),
                   output.dtype.itemsize)  # fmt: skip
 

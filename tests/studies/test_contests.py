@@ -1,4 +1,4 @@
-"""Which of our kernels are compared with which peers, and on which shapes."""
+"""Contests compare our kernels with the right peers, on the right shapes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which values of flags, shapes and inputs occur together in the cases of a set."""
+"""Coverage lists the values of flags, shapes and inputs that occur together in the cases of a set."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ struct LineAmax {
     else
       atomicMax(maxima + line, __float_as_uint(value));
   }
-  // True in the last CTA, which must take the results. One thread of each CTA calls this when its maxima are added.
+  // True in the last CTA, which must take the results. One thread of each CTA calls this, behind a barrier.
   __device__ bool arrive() const { return arrivals != 1 && arrives_last(ticket, arrivals); }
   // Moves the result of a line out. Only the last CTA calls this.
   __device__ void take(int line) const { amax[line] = __uint_as_float(atomicExch(maxima + line, 0u)); }

@@ -145,7 +145,7 @@ def digest(content: bytes) -> str:
 
 
 def problem(path: Path, known: str) -> str:
-    """What is wrong with a file, or an empty string. known: the digest it must have, empty for any content"""
+    """Say what is wrong with a file; empty if nothing is. known: the digest it must have, empty for any content"""
     try:
         same = digest(path.read_bytes()) == known or not known
     except FileNotFoundError:

@@ -22,7 +22,7 @@ _SHOWN = "4096x4096x4096"
 _NORMAL = "normal"  # the summary shows the losses for these tensors
 _PRODUCTS = ("y", "dx", "dw")
 _EVERY = "all of them"
-# Which quantizer an exclusion of a pipeline is about: flag → its value → the quantizer
+# The quantizer that an exclusion of a pipeline is about: flag → its value → the quantizer
 _EPILOGUES = {
     "row_scaled": "row_scaled",
     "windows": "local_1x64",

@@ -57,7 +57,7 @@ class Original:
 
 
 def trial(rng: random.Random) -> str:
-    """What went wrong with one mutated run, or an empty text."""
+    """Say what went wrong with one mutated run; empty if nothing did."""
     reader, original = rng.choice(_readers())
     name = rng.choice(sorted(original.files))
     content = _mutated(original, name, rng)

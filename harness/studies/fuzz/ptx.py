@@ -47,7 +47,7 @@ def prepare() -> None:
 
 
 def trial(rng: random.Random) -> str:
-    """What went wrong with one mutated text, or an empty text."""
+    """Say what went wrong with one mutated text; empty if nothing did."""
     real = rng.random() < OURS
     texts = ours() if real else short()
     text = mutated(rng.choice(texts), rng, texts)

@@ -18,7 +18,7 @@ CASES = 2  # cases of each set that must be found again by id
 
 
 def trial(rng: random.Random) -> str:
-    """What went wrong with one mutated suite, or an empty text."""
+    """Say what went wrong with one mutated suite; empty if nothing did."""
     originals = _originals()
     (name,) = rng.choices(list(OFTEN), list(OFTEN.values()))
     text = mutated(originals[name], rng, tuple(originals.values()))
