@@ -7,6 +7,7 @@ import shlex
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,14 @@ from harness.bench.gpu_timer import Clock, clock_of
 from harness.bench.rounds import METHOD
 from harness.contract.case import Case
 from harness.device.device import Device
-from harness.errors import DeviceUnavailable, LaunchError, UsageError
+from harness.errors import DeviceUnavailable, LaunchError, StorageError, UsageError
 from harness.files import write_text
-from harness.records.run_folder import BENCH_HEADER, Header, new_header, now, read_run
+from harness.records.run_folder import BENCH_HEADER, Header, RunFiles, new_header, now, read_run
 from harness.report import bench_screen, tables
 from harness.seconds import SECONDS
 from harness.verdict import Result
+
+_OLDEST_RECORDER = (5, 3)  # the first pytest-benchmark that writes its JSON to a path, as pyproject.toml says, too
 
 
 def check_bench(config: pytest.Config, device: Device) -> None:
@@ -36,6 +39,14 @@ def check_bench(config: pytest.Config, device: Device) -> None:
         raise UsageError("--bench runs in one process, because two would disturb each other's times; leave out -n")
     if not config.pluginmanager.hasplugin("benchmark"):
         raise UsageError("--bench needs pytest-benchmark as its recorder; leave out -p no:benchmark")
+    import pytest_benchmark
+
+    major, minor, *_ = pytest_benchmark.__version__.split(".")
+    if (int(major), int(minor)) < _OLDEST_RECORDER:
+        raise UsageError(
+            f"--bench needs pytest-benchmark {'.'.join(map(str, _OLDEST_RECORDER))} or newer; "
+            f"{pytest_benchmark.__version__}, which is installed, would fail at the end, when it writes benchmark.json"
+        )
 
 
 class BenchRun:
@@ -114,19 +125,30 @@ class BenchRun:
             # A kernel broke the CUDA context, so there is no closing value, and the gate will refuse the run.
             self.header["note"] = str(error)
             self._write_header()
-        return (yield)
+        try:
+            return (yield)
+        except Exception:
+            # Another plugin failed. pytest will end without a summary, but the times are there.
+            with suppress(StorageError):
+                self._write_tables()
+            raise
 
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Write the tables of times, and print the main one."""
-        run = read_run(self.run_dir)
         if self.timed:
             terminalreporter.write_line(self._where_seconds_went())
-        if not run.timed:
-            return
-        terminalreporter.section("times")
-        terminalreporter.write_line(bench_screen.render(run.header, run.timed))
-        tables.write_bench(self.run_dir, run.header, run.records)
+        run = self._write_tables()
+        if run.timed:
+            terminalreporter.section("times")
+            terminalreporter.write_line(bench_screen.render(run.header, run.timed))
+
+    def _write_tables(self) -> RunFiles:
+        """Write the tables of times if there are times; returns what was read from the run's folder."""
+        run = read_run(self.run_dir)
+        if run.timed:
+            tables.write_bench(self.run_dir, run.header, run.records)
+        return run
 
     def keep_seconds(self) -> None:
         """Add the seconds of this process to the header; a process that resumes the run adds its own."""

@@ -169,12 +169,17 @@ def _judged(request: Request, run_dir: Path, sealed: seal.Seal, code: int) -> Ex
     if why:
         print(f"error: {why}", file=sys.stderr, flush=True)
     ended = worst([_known(code), judged])
-    print(f"{last_line(selection.by_id, results)}{_exit(ended)}", flush=True)
+    print(f"{last_line(selection.by_id, results)}{_exit(ended, judged)}", flush=True)
     return ended
 
 
-def _exit(code: Exit) -> str:
-    """Text such as `; exit 64 (usage)` for a run that is not green, because make replaces the exit code."""
+def _exit(code: Exit, judged: Exit) -> str:
+    """Text such as `; exit 64 (usage)` for a run that is not green, because make replaces the exit code.
+
+    judged: by the records of the cases alone
+    """
+    if code is Exit.BYTES_DIFFER and not judged:
+        return f"; exit {int(code)} (every case is right, but the run failed, as it says above)"
     return f"; exit {int(code)} ({code.name.lower().replace('_', ' ')})" if code else ""
 
 

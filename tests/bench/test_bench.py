@@ -17,6 +17,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import pytest_benchmark.session
 from fake_clock import FakeClock, in_turns
 
 import harness.bench.bench
@@ -223,6 +224,17 @@ def test_the_tables_are_written_and_named(bench: Benches):
     assert any(line.endswith("/bench.html, with tables and journal beside it") for line in result.outlines[-3:])
 
 
+def test_the_tables_are_written_where_another_plugin_fails_at_the_end(bench: Benches, monkeypatch):
+    def fail(*_) -> None:
+        raise RuntimeError("the recorder's disk is on fire")
+
+    monkeypatch.setattr(pytest_benchmark.session.BenchmarkSession, "save_json", fail)
+    assert bench().ret != Exit.CLEAN
+    for name in ("bench.jsonl", "bench.md", "bench.csv", "bench.html"):
+        assert (bench.run_dir / name).stat().st_size > 0
+    assert [entry["point"] for entry in bench.header()["roofline"]] == ["start", "end"]
+
+
 def test_pytest_benchmark_can_read_the_recording(bench: Benches):
     bench()
     recorded = bench.benchmarks()
@@ -353,6 +365,16 @@ def test_what_would_spoil_times_is_refused(bench: Benches, arguments: list[str],
     result = bench(*arguments)
     assert result.ret == Exit.USAGE
     result.stderr.fnmatch_lines([f"error: {sentence}"])
+
+
+@pytest.mark.parametrize(("version", "ends"), [("5.2.3", Exit.USAGE), ("4.0", Exit.USAGE), ("5.10.0rc1", Exit.CLEAN)])
+def test_a_recorder_that_would_fail_at_the_end_is_refused(bench: Benches, monkeypatch, version: str, ends: Exit):
+    monkeypatch.setattr(pytest_benchmark, "__version__", version)
+    result = bench()
+    assert result.ret == ends
+    if ends:
+        result.stderr.fnmatch_lines([f"error: --bench needs pytest-benchmark 5.3 or newer; {version}, which*"])
+        assert not bench.run_dir.exists()
 
 
 def test_a_disabled_recorder_is_an_error_and_not_a_time(bench: Benches):

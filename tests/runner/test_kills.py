@@ -121,3 +121,13 @@ def test_an_interrupt_behind_the_last_case_is_one(run: Runs, hook: str):
     printed, _ = process.communicate(timeout=60)
     assert process.returncode == Exit.INTERRUPTED and "Traceback" not in printed, printed
     assert len(by_id("out")) == SMOKE
+
+
+@pytest.mark.parametrize("hook", ["pytest_sessionfinish", "pytest_unconfigure"])
+def test_a_plugin_that_fails_behind_the_last_case_is_not_a_wrong_kernel(run: Runs, hook: str):
+    Path("failing_end.py").write_text(f"def {hook}():\n    raise RuntimeError('of another plugin')\n")
+    process = start("-p", "failing_end")
+    printed, _ = process.communicate(timeout=60)
+    assert process.returncode == Exit.BYTES_DIFFER and "RuntimeError: of another plugin" in printed, printed
+    assert printed.splitlines()[-1].endswith("; exit 1 (every case is right, but the run failed, as it says above)")
+    assert len(by_id("out")) == SMOKE
