@@ -118,7 +118,7 @@ def test_there_are_calls(program: str):
 
 def test_scripts_exist_and_can_be_run():
     found = {word for file in FILES for line in lines(file) for word in line.split() if word.startswith(".ci/")}
-    assert found == {".ci/resolve", ".ci/warn"}
+    assert found == {".ci/oldest", ".ci/resolve", ".ci/warn"}
     assert all(os.access(ROOT / script, os.X_OK) for script in found)
 
 
@@ -193,7 +193,7 @@ def test_packages_and_kernels_are_kept_between_jobs():
     assert kept == {"${{ env.PIP_CACHE_DIR }}", "${{ env.HARNESS_CACHE }}"}
     for name, job in jobs(FILES[1]).items():
         used = [step.get("uses") for step in job["steps"]]
-        assert ("./" + str(Path(ACTION).parent) in used) == (name != "resolve"), name
+        assert ("./" + str(Path(ACTION).parent) in used) == (name not in ("oldest", "resolve")), name
 
 
 def test_no_protected_branch_reads_what_a_merge_request_kept():
@@ -275,7 +275,7 @@ def test_what_is_exposed_has_a_name_of_its_own_and_a_plain_path():
         assert re.fullmatch(r"[A-Za-z0-9 _-]+", artifacts["expose_as"])
 
 
-@pytest.mark.parametrize("file", (*FILES, ACTION, ".ci/resolve"))
+@pytest.mark.parametrize("file", (*FILES, ACTION, ".ci/oldest", ".ci/resolve"))
 def test_no_host_and_no_path_of_a_machine_is_named(file: str):
     assert not re.search(
         r"https?://|registry|\.(com|org|net|io)\b|(?<![\w./}])/(home|root|work|mnt|data)/", (ROOT / file).read_text()
