@@ -18,7 +18,17 @@ from harness.gate import baseline as baseline_file
 from harness.gate.report import GateResult, from_lines, from_run, write_gate
 from harness.records.claims import LARGEST_EFFECT
 from harness.records.possible import require_possible, require_possible_here
-from harness.records.run_folder import RUNS, latest_bench, read_bench, read_bench_or_gate, read_run, shown
+from harness.records.records import Record
+from harness.records.run_folder import (
+    RUNS,
+    Header,
+    RunFiles,
+    latest_bench,
+    read_bench,
+    read_bench_or_gate,
+    read_run,
+    shown,
+)  # fmt: skip
 from harness.runner.process import gpu_count
 from harness.suite.schema import nearest
 from harness.verdict import failures_of
@@ -79,13 +89,10 @@ def command(
         raise UsageError(f"{newest.path} {why}")
     require_possible(newest.path, newest.records, bool(newest.header), newest.header.get("machine"))
     path = baseline or baseline_file.path_of(newest.header)
-    header, stored = read_bench(path) if path.exists() else ({}, [])
-    require_possible_here(path, header, stored)
     if save:
-        for written in baseline_file.save(newest, path, header, stored):
-            click.echo(written)
-        return Exit.CLEAN
-    stored = baseline_file.known(stored, newest)
+        return _save(newest, path)
+    header, stored = _stored(path)
+    stored = baseline_file.known(stored, header, newest)
     there = {record["recipe"] for record in (*newest.records, *stored)}
     for name in recipes:
         if name not in there:
@@ -105,6 +112,22 @@ def command(
         click.echo(f"there is no baseline at {path}; `harness gate --save` makes this run one")
     _tell(newest.path, replace(from_run(newest, header, stored, judgements), records=records), code)
     return code
+
+
+def _stored(path: Path) -> tuple[Header, list[Record]]:
+    """Header and records of a baseline, empty if there is none."""
+    header, stored = read_bench(path) if path.exists() else ({}, [])
+    require_possible_here(path, header, stored)
+    return header, stored
+
+
+def _save(run: RunFiles, path: Path) -> int:
+    with baseline_file.lock_of(path):
+        for written in baseline_file.save(run, path, *_stored(path)):
+            click.echo(written)
+    for case_id, why in baseline_file.not_to_keep(run).items():
+        click.echo(f"left out: {case_id}, because {why}; time it again", err=True)
+    return Exit.CLEAN
 
 
 def _against_revision(

@@ -10,8 +10,9 @@ counts.
 
 During a large product the clock has two speeds, because the power limit throttles it, and the median time belongs to
 neither. Cycles are steadier: two runs whose times differed by up to 10 % differed by 1.4 % in cycles at most (20 cases
-on an H200, 2026-11-26). So a product, or a pipeline with one, is SAME if its cycles are, else INVALID. What moves bytes
-is always INVALID then: its time is the memory's, which need not follow that clock.
+on an H200, 2026-11-26). So a product, or a pipeline with one, is SAME if its cycles are, else INVALID; AMBIGUOUS if
+it has other machine code and takes longer, because a kernel that draws more power lowers its own clock. What moves
+bytes is always INVALID then: its time is the memory's, which need not follow that clock.
 
 Where machine code and grids are the baseline's, the kernel is unchanged, and only the noise between two processes is
 left: the case is SAME, or AMBIGUOUS if its times changed by more than DOUBTED times what counts, because then something
@@ -32,13 +33,13 @@ from harness.records.parts import part_of
 from harness.records.records import Record
 from harness.records.run_folder import Header, RunFiles, commit, now_here, same_sources
 from harness.records.seal import sources_digest
+from harness.records.steady import waited
 from harness.verdict import Change, Judgement, Performance, Verdict
 
 EFFECT = 0.03  # smallest change of a time that counts
 EFFECT_US = 0.75  # and in us: two processes of one binary differ by up to 0.6 (H200, 2026-11-21)
 DOUBTED = 2.0  # in least changes that count: beyond it, a change with the same machine code is doubted
 SHORTEST = 0.8  # share of the time between two empty events: even with noise, no eager sample is below it
-EXPOSED = 0.25  # largest share of rounds in which the GPU may have waited for the host
 
 
 def judge(
@@ -106,11 +107,11 @@ def _judge(case_id: str, new: Record | None, stored: Record | None, runs: Beside
     if now["samples_us"] == then["samples_us"]:
         why = "these are the baseline's own times; time the suites again"
         return Judgement(case_id, Performance.INVALID, why, *medians)
-    why = runs.refused or _unusable("the baseline", then)
+    why = runs.refused or (waited(then) and f"in the baseline {waited(then)}")
     if why:
         return Judgement(case_id, Performance.INVALID, why, *medians)
-    if why := _unusable("this run", now):
-        return Judgement(case_id, Performance.INVALID, why, *medians, again=True)
+    if why := waited(now):
+        return Judgement(case_id, Performance.INVALID, f"in this run {why}", *medians, again=True)
     if not case_id.endswith("/eager"):
         return _judge_times(case_id, now, then, medians, effect)
     for whose, times, events_us in (("the baseline", then, runs.then_us), ("this run", now, runs.now_us)):
@@ -184,12 +185,6 @@ def _late_tail(now: Sequence[float], then: Sequence[float], least: float) -> str
     return f"SAME, but its slowest fifth begins {tail:+.1%} later" if tail > decision.TAIL * least else ""
 
 
-def _unusable(name: str, times: Mapping) -> str:
-    if times["exposed"] > EXPOSED * times["rounds"]:
-        return f"in {name} the GPU waited for the host in {times['exposed']} of {times['rounds']} rounds"
-    return ""
-
-
 def _two_clocks(now: Mapping, then: Mapping) -> str:
     """A phrase on which run's clock had two speeds; empty if none had."""
     for name, times in (("this run", now), ("the baseline", then)):
@@ -215,13 +210,24 @@ def _judge_cycles(
         least = _least_change(then, effect) * (DOUBTED if unchanged else 1)
         if change.verdict(least) is Performance.SAME:
             verdict, reason = Performance.SAME, f"{clocks}, so by cycles: {change}"
-            doubt = _hidden(change, now, then, effect) or _late_tail(_cycles(now), _cycles(then), least)
+            doubt = (
+                _hidden(change, now, then, effect)
+                or _late_tail(_cycles(now), _cycles(then), least)
+                or _slower_by_time(now, then, effect)
+            )
             if doubt and not unchanged:
                 verdict, reason = Performance.AMBIGUOUS, f"{doubt}; {clocks}, so by cycles: {change}"
         else:
             reason += f"; cycles {change}"
     again = verdict is Performance.INVALID
     return Judgement(case_id, verdict, reason, *medians, again=again)
+
+
+def _slower_by_time(now: Mapping, then: Mapping, effect: float) -> str:
+    """A phrase if a case takes longer, or an empty string: a kernel that draws more power lowers its own clock."""
+    change = statistics.change(now["samples_us"], then["samples_us"])
+    slower = change.verdict(_least_change(then, effect)) is Performance.SLOWER
+    return f"{Performance.SLOWER} by time but {Performance.SAME} by cycles: time {change}" if slower else ""
 
 
 def _cycles(times: Mapping) -> list[float]:

@@ -6,18 +6,23 @@ with the header of the newest of them, and under `parts` it has what differs in 
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
+from filelock import FileLock
+
+from harness.bench.statistics import FEWEST_SAMPLES
 from harness.errors import UsageError
 from harness.files import RECIPE_DIRS, RESULTS, SUITES, write_text
-from harness.gate.comparable import differing, measured_by, unsteady
+from harness.gate.comparable import differing, measured_by
 from harness.records.lines import times_lines
-from harness.records.parts import part_of
+from harness.records.parts import part_of, run_of
 from harness.records.records import Record
-from harness.records.run_folder import BENCH, Header, RunFiles, gpu_folder, now_here, read_bench, shown
+from harness.records.run_folder import BENCH, EVENTS, Header, RunFiles, gpu_folder, now, now_here, read_bench, shown
+from harness.records.steady import unsteady, waited
 from harness.report.tables import write_bench
 from harness.suite.suite import suite_of
 from harness.verdict import failures_of
@@ -42,12 +47,34 @@ def _wanted(recipes: tuple[str, ...]) -> frozenset[str]:
     return frozenset(case.id for suite in suites if "bench" in suite.sets for case in suite.cases("bench"))
 
 
-def known(stored: Sequence[Record], run: RunFiles) -> list[Record]:
-    """The stored records, without cases that the suites no longer time unless the run has them."""
+def known(stored: Sequence[Record], header: Header, run: RunFiles) -> list[Record]:
+    """The stored records, without cases that the suites no longer time unless the run has them.
+
+    header: the baseline's. A user's recipe, whose suite may not be in use here, is kept.
+    """
     timed = {record["case_id"] for record in run.records}
     if {record["case_id"] for record in stored} <= timed:
         return list(stored)
-    return [record for record in stored if record["case_id"] in timed or record["case_id"] in wanted()]
+
+    def of_a_user(record: Record) -> bool:
+        return "--recipe-dir" in (run_of(record["times"], header) or {}).get("command", "") and not has_suite(record)
+
+    def has_suite(record: Record) -> bool:
+        return record["recipe"] in RECIPE_DIRS or (SUITES / f"{record['recipe']}.yaml").exists()
+
+    return [each for each in stored if each["case_id"] in timed | wanted() or of_a_user(each)]
+
+
+def not_to_keep(run: RunFiles) -> dict[str, str]:
+    """By case id, why a time of this run could judge no other, so that no baseline keeps it."""
+    found = {}
+    for record in run.timed:
+        times, samples = record["times"], len(record["times"]["samples_us"])
+        if why := waited(times):
+            found[record["case_id"]] = why
+        elif samples < FEWEST_SAMPLES:
+            found[record["case_id"]] = f"it has {samples} samples; {FEWEST_SAMPLES} are the fewest that show anything"
+    return found
 
 
 def waiting() -> Iterator[str]:
@@ -64,12 +91,19 @@ def waiting() -> Iterator[str]:
             yield f"{shown(path)}: {len(gone):,} cases are timed no longer, {gone[0]} for one; a saved run drops them"
 
 
+def lock_of(path: Path) -> FileLock:
+    """A lock to hold while a baseline is read and saved: of two processes, each keeps what the other saved."""
+    key = hashlib.sha256(str(path.absolute()).encode()).hexdigest()[:16]
+    return FileLock(Path(tempfile.gettempdir(), f"nvfp4-harness-baseline-{key}.lock"), mode=0o666)
+
+
 def save(run: RunFiles, path: Path, header: Header, stored: Sequence[Record]) -> list[Path]:
     """Put the times of the run into the baseline at `path`, which has `header` and `stored`; return the files written.
 
-    Times of other cases stay as they are, with their own commit and date; cases that the suites no longer time go.
-    Raises UsageError for a run with wrong, missing or unsteady times, for one that is older than the times it would
-    replace, and if those that would stay were measured otherwise, as by another method or on another GPU.
+    Times of other cases, and of those that are `not_to_keep`, stay as they are, with their own commit and date; cases
+    that the suites no longer time go. Raises UsageError for a run with wrong, missing or unsteady times, for one that
+    is older than the times it would replace or dated later than now, and if those that would stay were measured
+    otherwise, as by another method or on another GPU.
     """
     if path.suffix != _SUFFIX:
         raise UsageError(f"not saved: {path} must end in {_SUFFIX}, because its table is written beside it, as .md")
@@ -84,8 +118,18 @@ def save(run: RunFiles, path: Path, header: Header, stored: Sequence[Record]) ->
     problem = unsteady(run.header)
     if problem:
         raise UsageError(f"not saved: this run {problem}")
-    new = {record["case_id"] for record in run.timed}
-    kept = [record for record in known(stored, run) if record["case_id"] not in new]
+    worthless = not_to_keep(run)
+    taken = [record for record in run.timed if record["case_id"] not in worthless]
+    if not taken:
+        case_id, why = next(iter(worthless.items()))
+        raise UsageError(f"not saved: no time of this run could judge another; of {case_id}, {why}")
+    if EVENTS not in run.header["floors_us"] and any(each["case_id"].endswith("/eager") for each in taken):
+        raise UsageError(
+            f"not saved: the header of this run has no time of two events with nothing between them ('{EVENTS}' in "
+            "floors_us), which its eager times hold; time its suites again"
+        )
+    new = {record["case_id"] for record in taken}
+    kept = [record for record in known(stored, header, run) if record["case_id"] not in new]
     others = differing(run.header, header) if kept else []
     if others:
         raise UsageError(
@@ -93,12 +137,17 @@ def save(run: RunFiles, path: Path, header: Header, stored: Sequence[Record]) ->
             f"which were measured otherwise: {', '.join(others)}; time them too, or delete that file first"
         )
     head = run.header | now_here(run.header)
+    if head["date"] > now():
+        raise UsageError(
+            f"not saved: this run is dated {head['date']}, later than now, and nothing newer could replace it; set the "
+            "clock of the machine that timed it, and time it again"
+        )
     _require_no_newer(path, header, [record for record in stored if record["case_id"] in new], head)
     for record in kept:
         measured_by(record, header)
     kept = [_dated(record, header) for record in kept]
     merged = _merged(path, header, kept, head)
-    records = [*kept, *(_dated(record, head) for record in run.timed)]
+    records = [*kept, *(_dated(record, head) for record in taken)]
     summary = path.with_suffix(".md")
     with tempfile.TemporaryDirectory() as folder:
         tables = {table.suffix: table.read_text() for table in write_bench(Path(folder), merged, records)}

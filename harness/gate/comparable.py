@@ -14,10 +14,10 @@ from harness.errors import UsageError
 from harness.records.parts import part_of, run_of
 from harness.records.records import Record
 from harness.records.run_folder import EVENTS, Header
+from harness.records.steady import DRIFT, unsteady
 from harness.verdict import Judgement
 
 EVENTS_APART_US = 2.5  # us; the largest allowance for events; measured hosts take 1.3 to 2.9 us
-DRIFT = 0.05  # largest change of the copy roofline, within a run or between two, under which times are comparable
 
 _MACHINE_KEYS = ("gpu", "multiprocessors", "l2_bytes", "power_limit_w", "subject", "driver", "runtime", "nvrtc")
 _HEADER_KEYS = ("compile_flags", "clock", "method")
@@ -110,17 +110,6 @@ def differing(new: Header, stored: Header) -> list[str]:
     return found + [
         f"{key} ({stored[key]!r} then, {new[key]!r} now)" for key in _HEADER_KEYS if new[key] != stored[key]
     ]
-
-
-def unsteady(header: Header) -> str:
-    """The reason why the times of one run are not comparable among themselves, or an empty string."""
-    entries = header["roofline"]
-    if not entries or entries[-1]["point"] != "end":
-        return "did not come to its end, so nothing shows that the machine held its copy roofline"
-    rates = [entry["gbps"] for entry in entries]
-    if max(rates) / min(rates) - 1 > DRIFT:
-        return f"saw its own copy roofline move from {min(rates):,.0f} to {max(rates):,.0f} GB/s"
-    return ""
 
 
 def roofline(header: Header) -> float:

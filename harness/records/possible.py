@@ -52,18 +52,21 @@ def require_possible_here(
 
     def here(record: Record) -> bool:
         part = parts.get(part_of(record.get("times") or {}), header)
-        return (about or part).get("sources") in (now, now[:16]) and not _of_the_user(record, header, about or {})
+        return (about or part).get("sources") in (now, now[:16]) and not _of_the_user(record, part, about or {})
 
     require_possible(where, filter(here, records), bool(header), header.get("machine"))
 
 
-def _of_the_user(record: Record, header: Mapping[str, Any], about: Mapping[str, Any]) -> bool:
-    """Whether a record's recipe is not in the suites and its run used recipes from another folder."""
+def _of_the_user(record: Record, part: Mapping[str, Any], about: Mapping[str, Any]) -> bool:
+    """Whether a record's recipe is not in the suites and its run used recipes from another folder.
+
+    part: the run's entry in the header of times, or the header of a file of one run
+    """
     recipe = record["recipe"]
     if is_file(SUITES / f"{recipe}.yaml"):
         return False
     sealed = {Path(name).name for name in about.get("sealed", ()) if not name.startswith(("harness/", "suites/"))}
-    words = {word.partition("=")[0] for word in header.get("command", "").split()}
+    words = {word.partition("=")[0] for word in part.get("command", "").split()}
     of_recipe = {f"{recipe}.yaml", f"{recipe}.py"}  # a pipeline has the first alone
     return bool(of_recipe & sealed) or "--recipe-dir" in words
 

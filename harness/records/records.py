@@ -24,6 +24,7 @@ Celsius = Annotated[float, Field(ge=0, le=150)]
 Watts = Annotated[float, Field(ge=0, le=10_000)]
 Words = list[str]
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
+Date = Annotated[str, Field(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$")]  # sorts by time
 Change = Annotated[list[Positive], Field(min_length=3, max_length=3)]
 
 
@@ -57,7 +58,7 @@ class Rate(_Line):
     """A measurement of the copy roofline."""
 
     point: Literal["start", "end"]
-    date: str
+    date: Date | Literal[""]
     gbps: Positive
 
 
@@ -96,7 +97,7 @@ class Times(_Line):
     code: str
     measured: str
     commit: str = ""
-    date: str = ""
+    date: Date | Literal[""] = ""
     tflops: NotNegative | None = None
 
     @model_validator(mode="after")
@@ -183,7 +184,7 @@ class Part(_Line):
     commit: str
     edited: bool
     sources: str
-    date: str
+    date: Date
     command: str
     roofline: list[Rate]
     floors_us: dict[str, NotNegative] = {}
@@ -196,7 +197,7 @@ class TimesHeader(_Line):
     commit: str
     edited: bool
     sources: str
-    date: str
+    date: Date
     machine: dict[str, str]
     compile_flags: str
     method: str

@@ -11,11 +11,11 @@ from harness.records import seal
 from harness.records.possible import require_possible, require_whole_set
 from harness.records.records import Record
 from harness.records.run_folder import EVENTS, Header, RunFiles
+from harness.records.steady import ONE_HOST_US
 
 _SHARED = ("sources", "device", "selection", "set", "timed")
 _NEEDED = (*_SHARED, "cases", "selected", "sealed", "shard")
 _SHARED_BY_TIMES = ("commit", "edited", "sources", "machine", "compile_flags", "method", "clock")
-_EVENTS_APART_US = 0.1  # similar hosts differ by less, different ones by 1.7 (H200, `harness bench`, results/NOTES.md)
 
 
 def join(runs: Sequence[RunFiles], into: Path) -> RunFiles:
@@ -146,11 +146,11 @@ def _require_alike_events(runs: Sequence[RunFiles]) -> None:
     """Raise UsageError if two events take longer in one run than in another, because one header cannot say both."""
     took = {str(run.path): run.header["floors_us"][EVENTS] for run in runs if EVENTS in run.header["floors_us"]}
     # Rounded like the floors, because a difference of floats has an error.
-    if took and round(max(took.values()) - min(took.values()), 3) > _EVENTS_APART_US:
+    if took and round(max(took.values()) - min(took.values()), 3) > ONE_HOST_US:
         each = ", ".join(f"{us:.2f} us in {path}" for path, us in took.items())
         raise UsageError(
             f"two events with nothing between them took {each}, and every eager time holds them, so these times are "
-            f"not comparable; time all shards on one host, where they differ by {_EVENTS_APART_US} us at most"
+            f"not comparable; time all shards on one host, where they differ by {ONE_HOST_US} us at most"
         )
 
 

@@ -120,3 +120,10 @@ def test_a_clock_of_two_speeds(mhz: list[float], sizes: tuple[int, int] | None):
     assert bool(statistics.describe_clocks(mhz)) == bool(sizes)
     if found:
         assert sorted(mhz) == [*found[0], *found[1]]
+
+
+@pytest.mark.parametrize("count", [20, 25, 30, 50])
+def test_the_slowest_fifth_begins_with_its_first_sample(count: int):
+    fast, slow = [100.0] * (count - count // 5), [125.0] * (count // 5)
+    assert statistics.slowest_fifth(fast + slow, [100.0] * count) == 0.25
+    assert statistics.slowest_fifth([100.0] + fast + slow[1:], [100.0] * count) == 0.0

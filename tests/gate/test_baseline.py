@@ -6,8 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
+from filelock import Timeout
 from gate_runs import BENCHED, CASE, HEADER, OTHER, Folder, changed, rates, record, run_of, without_time
 
+from harness.cli import main
+from harness.commands import gate
 from harness.errors import Exit, UsageError
 from harness.gate import against_baseline, baseline
 from harness.records.run_folder import commit, read_bench
@@ -235,3 +238,78 @@ def test_a_baseline_is_no_file_that_its_table_would_replace(folder: Folder, name
     code, text = folder.gate("--save")
     assert code == Exit.USAGE and not folder.baseline.exists()
     assert f"{folder.baseline} must end in .jsonl, because its table is written beside it, as .md" in text
+
+
+def test_a_baseline_is_held_while_it_is_read_and_saved(folder: Folder, monkeypatch: pytest.MonkeyPatch):
+    """Two processes that read before either writes would keep the times of one alone."""
+    held: list[str] = []
+
+    def while_held(what: str, call):
+        def wrapped(*given):
+            with pytest.raises(Timeout):
+                baseline.lock_of(folder.baseline).acquire(timeout=0)
+            held.append(what)
+            return call(*given)
+
+        return wrapped
+
+    monkeypatch.setattr(gate, "read_bench", while_held("read", gate.read_bench))
+    monkeypatch.setattr(baseline, "save", while_held("saved", baseline.save))
+    folder.holds(record())
+    assert folder.gate("--save")[0] == Exit.CLEAN
+    folder.holds(record(BENCHED))
+    assert folder.gate("--save")[0] == Exit.CLEAN
+    assert held == ["saved", "read", "saved"]
+    baseline.lock_of(folder.baseline).acquire(timeout=0).lock.release()
+
+
+@pytest.mark.parametrize(
+    ("worthless", "why"),
+    [
+        (record(us=50.0, exposed=30), "because the GPU waited for the host in 30 of 30 rounds"),
+        (record(us=50.0, count=3), "because it has 3 samples; "),
+    ],
+)
+def test_a_time_that_could_judge_no_other_replaces_none(folder: Folder, capsys, worthless: dict, why: str):
+    folder.holds(record(us=100.0), record(BENCHED))
+    folder.gate("--save")
+    folder.holds(worthless, record(BENCHED))
+    with pytest.raises(SystemExit) as ended:
+        main(["gate", str(folder.run_dir), "--baseline", str(folder.baseline), "--save"])
+    assert ended.value.code == Exit.CLEAN and f"left out: {CASE}, {why}" in capsys.readouterr().err
+    header, records = read_bench(folder.baseline)
+    found = {each["case_id"]: round(each["times"]["median_us"], -1) for each in records}
+    assert found == {CASE: 100.0, BENCHED: 100.0}
+    folder.holds(worthless)
+    code, text = folder.gate("--save")
+    assert code == Exit.USAGE and f"no time of this run could judge another; of {CASE}, " in text
+
+
+def test_times_are_not_saved_whose_events_or_date_no_run_could_be_compared_with(folder: Folder):
+    folder.holds(record(), header=changed(floors_us={}))
+    assert "has no time of two events with nothing between them" in folder.gate("--save")[1]
+    folder.holds(record(OTHER), header=changed(floors_us={}))  # a graph's time holds no event
+    assert folder.gate("--save")[0] == Exit.CLEAN
+    folder.baseline.unlink()
+    folder.holds(record(), header=changed(date="2999-01-01T00:00:00Z"))
+    assert "is dated 2999-01-01T00:00:00Z, later than now" in folder.gate("--save")[1]
+    for date in ("yesterday", "28.11.2026", "2026-11-28T03:53:31+03:00", ""):
+        folder.holds(record(), header=changed(date=date))
+        code, text = folder.gate("--save")
+        assert code == Exit.USAGE and "is not what a run writes: line 1: date: " in text
+
+
+def test_times_of_a_users_recipe_stay_where_its_folder_is_not_in_use(folder: Folder):
+    folder.holds(record(OTHER), header=changed(command="pytest mine.yaml --bench --recipe-dir mine"))
+    assert folder.gate("--save")[0] == Exit.CLEAN
+    mine = OTHER.replace("swizzle", "mine")
+    folder.baseline.write_text(folder.baseline.read_text().replace(OTHER, mine).replace('"swizzle"', '"mine"'))
+    folder.holds(record(), record(OTHER))
+    assert folder.gate("--save")[0] == Exit.CLEAN
+    folder.holds(record())
+    assert folder.gate("--save")[0] == Exit.CLEAN
+    header, records = read_bench(folder.baseline)
+    assert {each["case_id"] for each in records} == {mine, CASE}  # OTHER is timed no longer
+    folder.holds(record(seed=1))
+    code, text = folder.gate("--once")
+    assert code == Exit.NOISY and "1 SAME, 1 NOT_MEASURED" in text

@@ -256,7 +256,7 @@ def throttled(slow: int, seed: int, slower: float = 1.0) -> dict:
     return found
 
 
-@pytest.mark.parametrize("slow", [3, 12, 27])
+@pytest.mark.parametrize("slow", [3, 12])
 def test_a_case_whose_clock_had_two_speeds_is_judged_by_its_cycles(slow: int):
     told = f"the clock had two speeds, 1,830 MHz in {slow} rounds and 1,980 MHz in {30 - slow}, so "
     for run, stored in ((throttled(slow, 1), clocked()), (clocked(seed=1), throttled(slow, 0))):
@@ -271,6 +271,18 @@ def test_a_case_whose_clock_had_two_speeds_is_judged_by_its_cycles(slow: int):
     spread = clocked(seed=1, samples_mhz=[1980.0 - 5 * number for number in range(30)])
     few = clocked(seed=1, samples_mhz=[1980.0] * 28 + [1830.0] * 2)
     assert {only(run_of(each), clocked()).verdict for each in (spread, few)} == {Performance.SAME}
+
+
+@pytest.mark.parametrize("slow", [16, 27])
+def test_other_machine_code_that_takes_longer_at_a_lower_clock_is_not_the_same(slow: int):
+    """A kernel that draws more power lowers its own clock, and its cycles stay as they were."""
+    judgement = only(run_of(throttled(slow, 1)), clocked())
+    assert judgement.verdict is Performance.AMBIGUOUS and judgement.verdict.exit_code is Exit.NOISY
+    assert judgement.reason.startswith("SLOWER by time but SAME by cycles: time +")
+    same_code = throttled(slow, 1)
+    same_code["times"]["code"] = clocked()["times"]["code"]
+    assert only(run_of(same_code), clocked()).verdict is Performance.SAME
+    assert only(run_of(clocked(seed=1)), throttled(slow, 0)).verdict is Performance.SAME
 
 
 def test_cycles_of_a_clock_of_two_speeds_are_doubted_as_times_are():
