@@ -13,6 +13,7 @@ from harness.bench.roofline import TWO_KERNELS
 from harness.errors import SuiteError, UsageError
 from harness.records.records import Record
 from harness.records.run_folder import EVENTS, Header
+from harness.records.steady import unsteady, waited
 from harness.suite.suite import find_case
 from harness.suite.yaml_lines import read
 
@@ -113,7 +114,11 @@ def load(path: Path = PATH) -> Targets:
 
 
 def reached(targets: Targets, header: Header, records: Sequence[Record]) -> Iterator[TargetResult]:
-    """Every case of every line in a run. Raises UsageError without the floors that a line of launches needs."""
+    """Every case of every line in a run. Raises UsageError without the floors that a line of launches needs.
+
+    Nothing counts as measured in a run whose machine did not hold its copy roofline, or where the GPU waited for the
+    host.
+    """
     by_id = {record["case_id"]: record for record in records}
     floors = header["floors_us"]
     # Unlike the time of a graph, the floor holds what the events around it take, which differs between hosts.
@@ -122,18 +127,21 @@ def reached(targets: Targets, header: Header, records: Sequence[Record]) -> Iter
     if (missing or floor <= 0) and any(line.launches for line in targets.lines):
         name = missing[0] if missing else TWO_KERNELS
         raise UsageError(f"the run has no floor of {name!r}; make its times again with `make roofline`")
+    why = unsteady(header)
     for line in targets.lines:
         for case_id in targets.case_ids(line):
-            yield _result(line, case_id, by_id.get(case_id), floor)
+            yield _result(line, case_id, by_id.get(case_id), floor, why and f"the run {why}")
 
 
-def _result(line: Line, case_id: str, record: Mapping[str, Any] | None, floor: float) -> TargetResult:
+def _result(line: Line, case_id: str, record: Mapping[str, Any] | None, floor: float, why_not: str) -> TargetResult:
     if record is None:
         return TargetResult(line, case_id, None, why_not="it was not run")
     times = record.get("times")
     if not times:
         return TargetResult(line, case_id, None, why_not=f"{record['verdict']} {record['reason']}")
     median = times["median_us"]
+    if why_not := why_not or waited(times):
+        return TargetResult(line, case_id, None, median, why_not)
     measured = times["roofline_percent"] if line.percent is not None else median / floor
     return TargetResult(line, case_id, measured, median, energy=_energy(case_id, times))
 

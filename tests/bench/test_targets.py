@@ -54,6 +54,25 @@ def test_a_case_without_a_time_never_holds():
     assert not small.holds and small.reached == "no time: it was not run"
 
 
+@pytest.mark.parametrize(
+    ("rates", "why"),
+    [([4200.0], "did not come to its end"), ([3150.0, 4200.0], "saw its own copy roofline move from 3,150 to 4,200")],
+)
+def test_a_run_whose_machine_did_not_hold_its_roofline_measured_nothing(rates: list[float], why: str):
+    points = [{"point": point, "gbps": rate, "date": ""} for point, rate in zip(("start", "end"), rates, strict=False)]
+    records = [record(AMAX, percent=96.0), record(SMALL, 6.0, noise=0.0)]
+    found = list(reached(targets(), HEADER | FLOORS | {"roofline": points}, records))
+    assert all(one.reached.startswith(f"no time: the run {why}") and not one.holds for one in found)
+
+
+def test_a_case_whose_gpu_waited_for_the_host_is_not_measured():
+    late = record(AMAX, percent=96.0)
+    late["times"]["exposed"] = late["times"]["rounds"]
+    amax, small = reached(targets(), HEADER | FLOORS, [late, record(SMALL, 6.0, noise=0.0)])
+    assert amax.reached.startswith("no time: the GPU waited for the host in ") and not amax.holds
+    assert small.holds
+
+
 @pytest.mark.parametrize("name", FLOORS["floors_us"])
 def test_a_run_without_a_floor_is_refused(name: str):
     floors = {"floors_us": {key: us for key, us in FLOORS["floors_us"].items() if key != name}}
@@ -96,6 +115,13 @@ class TestCommand:
         code, text = self.run(monkeypatch, tmp_path, record(AMAX, percent=60.0))
         assert code == Exit.SLOWER
         assert "short by 35.0 points: bytes" in text
+
+    def test_a_missed_figure_is_not_hidden_by_a_case_without_a_time(self, monkeypatch, tmp_path):
+        monkeypatch.setattr(roofline, "load", targets)
+        times = tmp_path / "bench.jsonl"
+        write_jsonl(times, HEADER | FLOORS, [record(AMAX, percent=60.0)])
+        words = ["--times", str(times)]
+        assert CliRunner().invoke(roofline.command, words, standalone_mode=False).return_value == Exit.SLOWER
 
     def test_committed_times_give_the_committed_table(self, tmp_path):
         tables = ROOT / "results" / "tables" / "nvidia-h200"
