@@ -23,7 +23,8 @@ from harness.contract.case import Case
 from harness.device.device import Device
 from harness.errors import DeviceUnavailable, LaunchError, StorageError, UsageError
 from harness.files import write_text
-from harness.records.run_folder import BENCH_HEADER, Header, RunFiles, new_header, now, read_run
+from harness.records.run_folder import BENCH_HEADER, EVENTS, Header, RunFiles, new_header, now, read_run
+from harness.records.steady import ONE_HOST_US
 from harness.report import bench_screen, tables
 from harness.seconds import SECONDS
 from harness.verdict import Result
@@ -59,9 +60,9 @@ class BenchRun:
         self.identity = device.identity()
         self.header = self._header(config)
         self.began, self.timed, self._before = time.monotonic(), 0, dict(SECONDS.totals)
-        gbps = self._measure_roofline("start")  # measured first, because an idle GPU needs a while to reach its clock
-        self.header["floors_us"] = roofline.floors_us(self.clock)
-        self._write_header()
+        gbps = roofline.copy_gbps(self.clock)  # first, because an idle GPU needs a while to reach its clock
+        self._measure_floors()
+        self._keep_roofline("start", gbps)
         self.flush_seconds = roofline.flush_seconds(self.clock)
         self.bench = bench(device, self.clock, gbps)
         self.bench.energy = config.option.energy
@@ -120,7 +121,7 @@ class BenchRun:
         """
         self.keep_seconds()
         try:
-            self._measure_roofline("end")
+            self._keep_roofline("end", roofline.copy_gbps(self.clock))
         except LaunchError as error:
             # A kernel broke the CUDA context, so there is no closing value, and the gate will refuse the run.
             self.header["note"] = str(error)
@@ -175,11 +176,23 @@ class BenchRun:
         command = shlex.join(["python", "-m", "pytest", *map(str, config.invocation_params.args)])
         return new_header(command, self.identity, METHOD, self.clock.method)
 
-    def _measure_roofline(self, point: str) -> float:
-        gbps = roofline.copy_gbps(self.clock)
+    def _keep_roofline(self, point: str, gbps: float) -> None:
         self.header["roofline"].append({"point": point, "date": now(), "gbps": round(gbps, 1)})
         self._write_header()
-        return gbps
+
+    def _measure_floors(self) -> None:
+        """Measure the floors. A resumed run keeps its own, and must be on a host where events take as long.
+
+        Raises UsageError on another.
+        """
+        found, before = roofline.floors_us(self.clock), self.header["floors_us"]
+        if EVENTS in before and round(abs(found[EVENTS] - before[EVENTS]), 3) > ONE_HOST_US:
+            raise UsageError(
+                f"{self.run_dir} cannot be resumed here: two events with nothing between them took "
+                f"{before[EVENTS]:.2f} us where it began and take {found[EVENTS]:.2f} here, and every eager time holds "
+                "them; resume it there, or start anew"
+            )
+        self.header["floors_us"] = before or found
 
     def _write_header(self) -> None:
         write_text(self.run_dir / BENCH_HEADER, json.dumps(self.header, indent=2) + "\n")

@@ -338,6 +338,20 @@ def test_a_resumed_bench_goes_on_in_the_same_files(bench: Benches):
     assert (bench.run_dir / "benchmark-2.json").exists()
 
 
+@pytest.mark.parametrize(("events", "ends"), [(0.1, Exit.CLEAN), (1.6, Exit.USAGE)])
+def test_a_bench_is_not_resumed_on_a_host_whose_events_take_otherwise(bench: Benches, events: float, ends: Exit):
+    """One header could not say what both took, and by it the gate compares eager times."""
+    assert bench().ret == Exit.CLEAN
+    path = bench.run_dir / "bench_header.json"
+    path.write_text(json.dumps(began := bench.header() | {"floors_us": {"events": events, "two kernels": 9.0}}))
+    result = bench("--resume")
+    assert result.ret == ends
+    assert bench.header()["floors_us"] == began["floors_us"]
+    if ends:
+        result.stderr.fnmatch_lines(["error: *cannot be resumed here: two events * took 1.60 us where it began and *"])
+        assert bench.header() == began
+
+
 def test_a_bench_does_not_resume_a_run_that_timed_nothing(bench: Benches, pytester: pytest.Pytester):
     pytester.runpytest_inprocess("-p", "harness.plugin", "--run-dir", "out", "--set", "bench", "suites")
     result = bench("--resume")
