@@ -370,8 +370,15 @@ def test_a_wrong_word_is_said(made, words: tuple[str, str]):
 
 @pytest.mark.parametrize("words", [(), ("--list",)])
 @pytest.mark.parametrize(
-    "text", [b"{", b"{}", b"[]", b"\xff\xfe", b'{"state": "a", "commit": 1, "gpu": "", "tables": {"bench": 2}}']
-)
+    "text",
+    [
+        b"{", b"{}", b"[]", b"\xff\xfe",
+        *(
+            b'{"state": "a", "commit": "1", "gpu": "", "tables": {"bench": ' + entry + b"}}"
+            for entry in (b"2", b"[]", b'""', b'[["files", {}]]', b'{"files": []}', b'{"files": {"a": 1}}')
+        ),
+    ],
+)  # fmt: skip
 def test_a_damaged_folder_is_said(made, tmp_path: Path, capsys, text: bytes, words: tuple[str, ...]):
     (tmp_path / "parts").mkdir()
     (tmp_path / "parts" / "tables.json").write_bytes(text)
@@ -478,6 +485,15 @@ def test_a_file_that_is_not_as_it_was_made_keeps_all_from_results(whole, capsys,
             del about["tables"][each]
     (folder / "tables.json").write_text(json.dumps(about))
     assert tables()[0] == Exit.CLEAN and not untouched()
+
+
+def test_no_table_is_cut_out_of_a_run_that_is_not_as_it_was_made(made, tmp_path: Path, capsys):
+    tables, tree, ran = made
+    assert tables("--only", "bench")[0] == Exit.CLEAN
+    path = tmp_path / "parts" / "bench" / "run" / "bench.jsonl"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+    assert tables("--only", "gemm")[0] == Exit.USAGE
+    assert f"gemm: {path} is not what it was when its table was made; make bench again" in capsys.readouterr().err
 
 
 def test_parts_of_before_there_were_digests_are_taken_as_they_are(whole, capsys):

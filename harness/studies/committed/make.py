@@ -21,12 +21,13 @@ from harness.files import PACKAGE, ROOT, in_workdir
 from harness.records.run_folder import BENCH, now, read_bench
 from harness.report.tables import write_jsonl, write_times
 from harness.studies.committed.catalogue import Table, load
-from harness.studies.committed.parts import Making, digest, held
+from harness.studies.committed.parts import Making, digest, held, problem
 from harness.studies.committed.state import state
 from harness.suite.ending import end_with_parent
 
 LEAST = 20.0  # seconds; with less time nothing is started
 LAST = 30.0  # seconds that an interrupted command has to end
+_RUN = f"run/{BENCH}"  # of a table from whose run others are cut
 _GO_ON = {"bench": "journal.jsonl", "verify": "journal.jsonl"}  # commands to --resume if this file exists
 
 
@@ -46,7 +47,7 @@ def _make(making: Making, name: str, seconds: float) -> Exit | None:
     table, began = load()[0][name], time.monotonic()
     out = making.folder / name
     if table.part_of:
-        _cut(making.folder / table.part_of, table, out, name)
+        _cut(making, table, out, name)
     else:
         _put_aside(out, table)
         out.mkdir(parents=True, exist_ok=True)
@@ -57,7 +58,8 @@ def _make(making: Making, name: str, seconds: float) -> Exit | None:
     if state() != making.state:
         raise UsageError(f"the sources changed while {name} was made, so it is of no state; it does not count")
     files = {}
-    for source in table.files_of(making.gpu).values():
+    cut_from = {_RUN} if any(each.part_of == name for each in load()[0].values()) else set()
+    for source in {*table.files_of(making.gpu).values()} | cut_from:
         if not (out / source).is_file():
             raise UsageError(
                 f"{name}: its commands ended and left no {source} in {out}; {out / 'log'} has what they said"
@@ -67,12 +69,16 @@ def _make(making: Making, name: str, seconds: float) -> Exit | None:
     return Exit.CLEAN
 
 
-def _cut(run: Path, table: Table, out: Path, name: str) -> None:
+def _cut(making: Making, table: Table, out: Path, name: str) -> None:
     """Cut the cases of some recipes out of a run, as a table of their own."""
-    header, records = read_bench(run / "run" / BENCH)
+    path = making.folder / table.part_of / _RUN
+    known = making.made[table.part_of].get("files", {}).get(f"{table.part_of}/{_RUN}", "")
+    if why := problem(path, known):
+        raise UsageError(f"{name}: {path} {why}; make {table.part_of} again")
+    header, records = read_bench(path)
     shown_here = [record for record in records if record["recipe"] in table.recipes]
     if not shown_here:
-        raise UsageError(f"{name}: the run in {run} has no time of {', '.join(table.recipes)}")
+        raise UsageError(f"{name}: the run in {path.parent} has no time of {', '.join(table.recipes)}")
     out.mkdir(parents=True, exist_ok=True)
     write_jsonl(out / f"{name}.jsonl", header, shown_here)
     write_times(out, name, header, shown_here)

@@ -108,7 +108,10 @@ def read(folder: Path) -> Making | None:
         about = json.loads(path.read_text(encoding="utf-8"))
         found = Making(folder, about["state"], about["commit"], about["gpu"], about["tables"])
         whole = all(isinstance(each, str) for each in (found.state, found.commit, found.gpu)) and all(
-            isinstance(digest, str) for entry in found.made.values() for digest in dict(entry).get("files", {}).values()
+            isinstance(entry, dict)
+            and isinstance(entry.get("files", {}), dict)
+            and all(isinstance(digest, str) for digest in entry.get("files", {}).values())
+            for entry in found.made.values()
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         whole = False
