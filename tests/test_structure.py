@@ -167,6 +167,7 @@ def test_what_is_imported_is_declared():
         "humming": "humming-kernels",
         "_pytest": "pytest",
         "xdist": "pytest-xdist",
+        "pytest_benchmark": "pytest-benchmark",
         "pydantic_core": "pydantic",
     }
     extras = PROJECT["optional-dependencies"]

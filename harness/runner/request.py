@@ -9,7 +9,8 @@ from pathlib import Path
 
 from harness.errors import UsageError
 from harness.files import is_own, resolved_path
-from harness.runner.selection import Narrowing, Selection, select
+from harness.runner.selection import Meant, Narrowing, Selection, select
+from harness.subjects.card.card import is_card, read_card
 from harness.suite.own_recipes import use_recipe_dir
 
 
@@ -57,7 +58,15 @@ class Request:
 
     def selected(self) -> Request:
         """The request with its selection of cases. Raises UsageError."""
-        return replace(self, selection=select(self.suites, self.set_name, self.ids, self.shard, self.narrowing))
+        chosen = select(self.suites, self.set_name, self.ids, self.shard, self.narrowing, self._meant())
+        return replace(self, selection=chosen)
+
+    def _meant(self) -> Meant | None:
+        """What the subject is for, if it is a card. Raises UsageError if that cannot be read."""
+        if not is_card(self.subject):
+            return None
+        file = read_card(self.subject).file
+        return Meant(file.recipe, file.flags)
 
 
 def named_suites(words: Sequence[str], folder: Path) -> tuple[tuple[Path, ...], dict[Path, frozenset[str]]]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from harness.contract.case import Case
+from harness.contract.case import Case, FlagValue
 from harness.errors import UsageError
 from harness.records.seal import selection_digest
 from harness.suite.schema import nearest
@@ -45,6 +46,33 @@ class Narrowing:
             return matches((case.id.lower(), path.name.lower()))
 
         return keep
+
+
+@dataclass(frozen=True)
+class Meant:
+    """What a subject is for. recipe: its one recipe; flags: the values that it takes, of the flags that it names
+
+    A set spreads its shapes and inputs over all combinations of flags, so that few of its cases, or none, have those of
+    one kernel.
+    """
+
+    recipe: str
+    flags: Mapping[str, Sequence[FlagValue]]
+
+    def cases(self, suite: Suite, set_name: str) -> tuple[Case, ...]:
+        """The cases of a set, each with the subject's flags in place of others, once; without those that none has."""
+        found: dict[str, Case] = {}
+        for case in suite.cases(set_name):
+            with suppress(UsageError):  # the recipe refuses these flags together, or for this shape
+                mine = self._meant(suite, case)
+                found.setdefault(mine.id, mine)
+        return tuple(found.values())
+
+    def _meant(self, suite: Suite, case: Case) -> Case:
+        others = {flag: values[0] for flag, values in self.flags.items() if case.flags.get(flag) not in values}
+        if not others or not others.keys() <= case.flags.keys():  # a card with an unknown flag is refused by its check
+            return case
+        return replace(suite.find(replace(case, flags=case.flags.replace(**others)).id), where=case.where)
 
 
 @dataclass(frozen=True)
@@ -92,9 +120,11 @@ def select(
     ids: Sequence[str] = (),
     shard: str = "1/1",
     narrowing: Narrowing | None = None,
+    meant: Meant | None = None,
 ) -> Selection:
     """Choose a set of the given suites, or exactly `ids`, which need not be in any set.
 
+    meant: what a subject is for; a set's cases of its recipe then take on its flags
     Raises UsageError (SuiteError for a bad suite) if a suite, set, id or shard does not exist.
     """
     suites = load_suites(paths)
@@ -109,6 +139,8 @@ def select(
             names = ", ".join(suite.name for suite in suites)
             raise UsageError(f"there is no set '{set_name}' in {names}{nearest(set_name, known)}")
         chosen = {suite.path: suite.cases(set_name) for suite in holders}
+        if meant:
+            chosen |= {suite.path: meant.cases(suite, set_name) for suite in holders if suite.recipe == meant.recipe}
         excluded = sum((suite.excluded(set_name) for suite in holders), Counter())
     index, count = _parse_shard(shard)
     unsharded = selection_digest(case.id for cases in chosen.values() for case in cases)
@@ -118,7 +150,7 @@ def select(
     total = sum(map(len, chosen.values()))
     paths = tuple(suite.path for suite in suites)
     left = _narrowed(chosen, narrowing or Narrowing())
-    return Selection(paths, left, excluded, total, "" if ids else set_name, unsharded)
+    return Selection(paths, left, excluded, total, "" if ids or meant else set_name, unsharded)
 
 
 def shards(cases: Sequence[Case], count: int) -> list[list[Case]]:

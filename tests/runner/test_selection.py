@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.runner.selection import cost, select, shards
+from harness.runner.selection import Meant, cost, select, shards
 from harness.suite.suite import suite_of
 
 
@@ -43,3 +43,37 @@ def test_the_modes_of_a_case_are_in_one_shard():
     parts = shards(select(sorted(Path("suites").glob("*.yaml")), "bench").by_id.values(), 3)
     homes = [{case.data_id for case in part} for part in parts]
     assert all(homes) and not any(one & other for one, other in itertools.combinations(homes, 2))
+
+
+def test_a_sets_cases_take_on_the_flags_of_a_card_once_each():
+    suite = suite_of("per_tensor")
+    flags = {"outputs": ["rowwise"], "rounding": ["rne"], "stage": ["encode"], "dtype": ["bf16", "fp32"]}
+    found = select([suite.path], "smoke", meant=Meant("per_tensor", flags))
+    theirs = suite.cases("smoke")
+    cases = found.cases[suite.path]
+    assert all(case.flags[flag] in values for case in cases for flag, values in flags.items())
+    assert len({case.id for case in cases}) == len(cases) > 50
+    # No input is lost, and a shape only where the flags do not go together with one of its own.
+    assert {case.input for case in cases} == {case.input for case in theirs}
+    assert {case.flags.dtype for case in cases} == {"bf16", "fp32"}
+    kept = [case for case in theirs if all(case.flags[flag] in values for flag, values in flags.items())]
+    assert {case.id for case in kept} <= {case.id for case in cases}
+    assert found.set_name == "" and not found.is_whole_set  # which a merge would look for
+
+
+def test_only_the_suite_of_a_card_takes_on_its_flags_and_an_unknown_flag_is_left_to_its_check():
+    paths = [suite_of(name).path for name in ("swizzle", "per_tensor")]
+    meant = Meant("swizzle", {"direction": ["columnwise"]})
+    found, whole = select(paths, "smoke", meant=meant), select(paths, "smoke")
+    assert found.cases[paths[1]] == whole.cases[paths[1]]
+    assert {case.flags.direction for case in found.cases[paths[0]]} == {"columnwise"}
+    unknown = select(paths, "smoke", meant=Meant("swizzle", {"way": ["x"]}))
+    assert unknown.cases == whole.cases
+
+
+def test_shards_of_a_card_are_of_one_selection():
+    path, meant = suite_of("swizzle").path, Meant("swizzle", {"direction": ["rowwise"]})
+    whole = select([path], "smoke", meant=meant)
+    parts = [select([path], "smoke", shard=f"{index}/2", meant=meant) for index in (1, 2)]
+    assert {part.unsharded for part in parts} == {whole.unsharded}
+    assert sorted(case_id for part in parts for case_id in part.by_id) == sorted(whole.by_id)
