@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(kThreads) per_tensor_amax_rht(
   for (u32 unit = blockIdx.x * kThreads + threadIdx.x; unit < units; unit += gridDim.x * kThreads) {
     running.add<sign_mask>(input, cols, unit);
   }
-  let_next_launch_begin();
+  let_next_launch_begin();  // not earlier: its loads would compete with these for memory
   u32 bits[2];
   cta_max<kThreads>({amax_of_word<bf16>(running.input), amax_of_word<bf16>(running.rotated)}, bits);
   if (threadIdx.x != 0 || !grid_amax(amax_state, bits)) return;

@@ -9,8 +9,9 @@ struct ResidentSmem {
   float row_amax[TileSync::kLines], col_amax[TileSync::kLines];
 };
 
-// As many as registers allow without spilling; rne needs fewer than sr.
+// What every instantiation reaches; the emulator counts with it, and a GPU's driver is asked.
 constexpr int kResidentBlocksPerSm = 3;
+// As many as registers allow without spilling; rne needs fewer than sr.
 template <Outputs outputs, bool rht, Rounding rounding>
 constexpr int kMostResidentBlocksPerSm =
     __CUDA_ARCH__ != 900 || rounding == Rounding::sr || (rht && outputs == Outputs::columnwise) ? 3 : 4;

@@ -1,9 +1,9 @@
 // A tile of at most 64 rows and 64 columns of A * B^T by a CTA, for few rows, with mma.sync.
 //
-// B, which bounds the kernel, goes from global memory straight to the registers of the lanes that use it; A is decoded
-// already, and read from the L2. Warp w takes stages w, w + 8, w + 16, ... of 128 elements along K, and their sums are
-// added in order of w, so the result depends neither on the number of rows nor on timing. B is the M operand of the mma
-// and A the N operand, so that one row of A is padded to 8 and not to 16.
+// The codes of B, which bound the kernel, go from global memory straight to the registers of the lanes that use them, and
+// its scales through shared memory; A is decoded already, and read from the L2. Warp w takes stages w, w + 8, w + 16, ...
+// of 128 elements along K, and their sums are added in order of w, so the result depends neither on the number of rows
+// nor on timing. B is the M operand of the mma and A the N operand, so that one row of A is padded to 8 and not to 16.
 #pragma once
 
 #include "gemm/decoded_lines.cuh"

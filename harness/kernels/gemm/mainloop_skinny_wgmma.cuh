@@ -90,7 +90,7 @@ struct MainloopSkinnyWgmma {
       for (int i = 0; i < kParts<n8> - 1; ++i) parts.copy(shared.a[group], shared.arrived[group]);
     }
 
-    FragmentM16 m16[2][kHalfStageSteps];
+    FragmentM16 m16[2][kHalfStageSteps];  // two, because one is decoded while wgmmas under way still read the other
     Accumulator sum[1][n8] = {};
     int now_b = 0, now_a = 0;
     u32 parity = 0;

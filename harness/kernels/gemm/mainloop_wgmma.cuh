@@ -2,9 +2,10 @@
 //
 // Every warp loads sixteen packed lines into registers, a stage ahead. Half of the warps decode B from there into a ring
 // of stages in shared memory, once for both warpgroups that multiply. Each of those decodes its 64 lines of A, in the
-// registers from which wgmma takes them, while its wgmmas of the stage before are under way. mbarriers say which stages
-// are decoded and which are read, so that no two warpgroups wait for each other to decode. Steps are those of
-// mainloop.cuh, in its order, so that the sums have its bits.
+// registers from which wgmma takes them, while its wgmmas of the stage before are under way; ptxas (CUDA 13.0) does so
+// for every second stage and decodes the others behind the wait. mbarriers say which stages are decoded and which are
+// read, so that no two warpgroups wait for each other to decode. Steps are those of mainloop.cuh, in its order, so that
+// the sums have its bits.
 #pragma once
 
 #include "gemm/loaded_lines.cuh"

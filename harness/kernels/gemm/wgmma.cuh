@@ -17,7 +17,8 @@ __device__ __forceinline__ u64 smem_descriptor(u32 address, u32 to_next_k, u32 t
 // Orders this thread's register writes before the next wgmma.
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 
-// Makes this thread's writes to shared memory visible to wgmma, and its mbarriers to bulk copies, behind a barrier.
+// Call this after writes to shared memory and before the barrier behind which wgmma reads them, and after mbarrier.init
+// before the first bulk copy: both read shared memory through another proxy.
 __device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 __device__ __forceinline__ void wgmma_commit_group() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }

@@ -168,7 +168,7 @@ __device__ __forceinline__ void row_col_amax(
   }
 
   const LastArrival& last = arrive<outputs>(by_row, by_col);
-  let_next_launch_begin();  // not earlier: its loads would compete with these for memory
+  let_next_launch_begin();  // behind the merge; behind the loads, tensors of one wave took longer (results/NOTES.md)
   if (kByRow && last.by_row) {
     const int count = (work.end - work.first + work.step - 1) / work.step;
     for (int r = threadIdx.x; r < count * Strip::kRows; r += Strip::kThreads) by_row.take(work.row<rht>(work.first, r));

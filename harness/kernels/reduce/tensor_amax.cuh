@@ -9,7 +9,7 @@
 struct TensorAmax {
   static constexpr int kThreads = 256;
   static constexpr int kUnroll = 4;                 // 16-byte loads in flight of a thread
-  static constexpr int kStep = kThreads * kUnroll;  // 16-byte vectors a CTA takes at a time
+  static constexpr int kStep = kThreads * kUnroll;  // 16-byte vectors a CTA takes at a time; of fp32, a tile is two
   static constexpr Launch kLaunch = {1, kStep * 8, kThreads, 8, Schedule::persistent};
 
   // Merges a CTA's vectors from `first` on, as far as `total`, into `running`.

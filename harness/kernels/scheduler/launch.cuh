@@ -14,7 +14,8 @@ struct Launch {
   int tile_rows, tile_cols;  // elements a CTA takes, in all or (persistent) at a time
   int threads;
   int blocks_per_sm;  // CTAs that an SM holds at once, or (patches) gets at least; 0 if irrelevant, or (by_flag) if the
-                      // __launch_bounds__ of each instantiation say it
+                      // __launch_bounds__ of each instantiation say it. With a cooperative launch the emulator counts
+                      // by this; a GPU's driver is asked
   Schedule schedule;
 };
 
