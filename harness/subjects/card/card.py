@@ -91,6 +91,8 @@ class Card:
         for name, multiple in self.file.multiple_of.items():
             if numbers(case).get(name, 0) % multiple:
                 return f"the card is for {name} that are multiples of {multiple}"
+        if self.file.most_elements is not None and case.elements > self.file.most_elements:
+            return f"the card is for at most {self.file.most_elements} elements"
         return ""
 
     def keeping(self, case: Case) -> Keeping:
