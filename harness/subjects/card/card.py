@@ -13,6 +13,7 @@ from pydantic_core import ErrorDetails
 from harness.contract.case import Case, spell
 from harness.errors import SuiteError, UsageError
 from harness.files import resolved_path
+from harness.subjects.card import no_case
 from harness.subjects.card.arguments import arrays_of, expressions_of, extents_of, misfit, tensors_of
 from harness.subjects.card.code import Code, NoSuchKernel, read_code
 from harness.subjects.card.kept import Keeping
@@ -127,10 +128,7 @@ class Card:
         self._check_launches()
         taken = [case for case in cases if not self.refuses(case)]
         if cases and whole and not taken:
-            raise SuiteError(
-                self.document.where("recipe"), f"none of the {len(cases)} selected cases is one of this card: "
-                f"{self.refuses(cases[0])}; name its recipe, as in `harness verify {self.file.recipe}`, or other cases",
-            )  # fmt: skip
+            raise SuiteError(self.document.where("recipe"), no_case.sentence(self, cases))
         smallest: dict[object, Case] = {}
         for case in sorted(taken, key=lambda case: case.work):
             smallest.setdefault((case.flags, case.is_group), case)
