@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -437,6 +438,20 @@ def test_a_draft_has_the_parameters_and_is_refused_until_it_is_filled_in(folder:
         text = text.replace(old, new, 1)
     (folder / "card.yaml").write_text(text)
     assert judged().verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize("place", ["swizzle.ptx", "../swizzle.ptx", "own: kernels/swizzle #1.ptx"])
+def test_a_draft_on_standard_output_has_its_code_from_the_current_folder(folder: Path, place: str, monkeypatch, capsys):
+    (folder / "cards").mkdir()
+    monkeypatch.chdir(folder / "cards")
+    Path(place).parent.mkdir(exist_ok=True)
+    if not Path(place).exists():
+        shutil.copy(folder / "swizzle.ptx", place)
+    with pytest.raises(SystemExit):
+        main(["card", "--from", place, "--recipe", "swizzle"])
+    Path("draft.yaml").write_text(capsys.readouterr().out.replace("y: FILL_IN", "y: scale_inv").replace("FILL_IN", "1"))
+    card = read_card("draft.yaml")
+    assert card.file.code == place and card.code.program.entries
 
 
 def test_a_draft_has_the_shapes_of_a_case_with_elements(folder: Path, capsys):
