@@ -275,7 +275,9 @@ def test_the_same_difference_undeclared_is_a_mismatch(conventions, declared):
 
 
 def test_nothing_written_is_no_convention(conventions):
-    assert judged(lambda *_: None, conventions=frozenset({"odd"})).offence == "skips_work"
+    result = judged(lambda *_: None, conventions=frozenset({"odd"}))
+    assert result.offence == "skips_work"
+    assert " are never written, the first at [0, 0]" in result.reason
 
 
 SPECIALS = "per_tensor/default/48x80/specials_nan/eager"

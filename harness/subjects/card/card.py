@@ -128,7 +128,7 @@ class Card:
         self._check_launches()
         taken = [case for case in cases if not self.refuses(case)]
         if cases and whole and not taken:
-            raise SuiteError(self.document.where("recipe"), no_case.sentence(self, cases))
+            raise SuiteError(self.document.where("recipe"), no_case.sentence(self.file, self.refuses, cases))
         smallest: dict[object, Case] = {}
         for case in sorted(taken, key=lambda case: case.work):
             smallest.setdefault((case.flags, case.is_group), case)
