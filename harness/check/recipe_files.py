@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from harness.check.kernel_parameters import binding_errors, kernel_errors
+from harness.check.oracle_names import defined
 from harness.check.processes import each_alone
 from harness.errors import HarnessError, SuiteError, UsageError
 from harness.files import KERNELS, PACKAGE, RECIPE_DIRS, SUITES, recipe_dir
@@ -112,8 +113,9 @@ def _oracle_errors(suite: Suite, path: Path) -> Iterator[str]:
     except SyntaxError as error:
         yield f"{short(path)}{not_python(error)}"
         return
-    names = {node.name for node in body if isinstance(node, ast.FunctionDef)}
-    names |= {name.asname or name.name for node in body if isinstance(node, ast.ImportFrom) for name in node.names}
+    names = defined(body)
     needed = (*FUNCTIONS, "inputs_of") if is_grouped(suite.file) else FUNCTIONS
-    for function in (function for function in needed if function not in names):
+    for function in needed if names is not None else ():
+        if function in names:
+            continue
         yield f"{short(path)}:1: there is no function '{function}'; this oracle needs {', '.join(needed)}"

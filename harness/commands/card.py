@@ -33,8 +33,7 @@ def command(source: Path, recipe: str | None, kernel: str, out: Path | None) -> 
     if source.suffix not in (".ptx", ".cu"):
         raise UsageError(f"{source} is neither a .ptx nor a .cu; machine code does not say what its parameters are")
     names = _names(recipe) if recipe else {}
-    name = source.name if out is None or out.resolve().parent == source.resolve().parent else str(source.resolve())
-    text = draft(read_code(source, name, (), ARCH, ()), recipe or "", kernel, names)
+    text = draft(read_code(source, _code_of(source, out), (), ARCH, ()), recipe or "", kernel, names)
     if out is None:
         click.echo(text, nl=False)
         return
@@ -44,6 +43,13 @@ def command(source: Path, recipe: str | None, kernel: str, out: Path | None) -> 
     click.echo(out)
     named = f"{recipe or 'RECIPE'}{recipe_dir_option(recipe or '')}"
     click.echo(f"next: fill in what is open, then harness verify {named} --subject {shlex.quote(str(out))}")
+
+
+def _code_of(source: Path, out: Path | None) -> str:
+    """The path from the card's folder to its code; a card on standard output belongs into the current folder."""
+    if out is None:
+        return str(source)
+    return source.name if out.resolve().parent == source.resolve().parent else str(source.resolve())
 
 
 def _names(recipe: str) -> dict[str, str]:

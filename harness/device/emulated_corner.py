@@ -49,18 +49,18 @@ class CornerProgram(EmulatedProgram):
         """
         arrays: dict[str, Buffer] = {}
         for name, value in self.inputs.items():
-            memory = _sparse(self.around[name].nbytes)
+            memory = sparse(self.around[name].nbytes)
             field = self.around[name]
-            corner(memory, field, value.shape)[...] = value.view(field.dtype).reshape(_sides(value.shape, field))
+            corner(memory, field, value.shape)[...] = value.view(field.dtype).reshape(sides(value.shape, field))
             arrays[name] = Buffer(name, memory, writable=False)
         seen = {}
         for name, field in self.larger_fields.items():
-            memory = _sparse(field.nbytes)
+            memory = sparse(field.nbytes)
             seen[name] = corner(memory, field, self.fields[name].shape)
             seen[name].view(np.uint8)[...] = poison
             arrays[name] = Buffer(name, memory)
         for sizes in own_memory(self.steps):
-            arrays |= {name: Buffer(name, _sparse(size)) for name, size in sizes.items()}
+            arrays |= {name: Buffer(name, sparse(size)) for name, size in sizes.items()}
         for step, compiled in zip(self.steps, self.kernels, strict=True):
             own = replace(step, stage=replace(step.stage, case=self.own))
             grids, small = (
@@ -90,20 +90,26 @@ def _both_ends(count: int, taken: int, more: int = 0) -> list[int]:
 
 def corner(memory: np.ndarray, field: Field, shape: tuple[int, ...]) -> np.ndarray:
     """The last entries of a field along every axis, in the extents `shape`; swizzled scales in whole tiles."""
-    array, parts = memory.view(field.dtype).reshape(_sides(field.shape, field)), _sides(shape, field)
+    array, parts = memory.view(field.dtype).reshape(sides(field.shape, field)), sides(shape, field)
     return array[tuple(slice(whole - part, None) for whole, part in zip(array.shape, parts, strict=True))]
 
 
-def _sides(shape: tuple[int, ...], field: Field) -> tuple[int, ...]:
+def sides(shape: tuple[int, ...], field: Field) -> tuple[int, ...]:
     """The shape itself, or for swizzled scales the shape of their tiles, (down, across, bytes)."""
     lines, scales, size = _TILE
     return (shape[0] // lines, shape[1] // scales, size) if field.swizzled else shape
 
 
-def _sparse(size: int) -> np.ndarray:
+def sparse(size: int) -> np.ndarray:
     """Allocate (size,) uint8 of zeros, of any size, in pages that take no memory until they are touched."""
     if not size:
         return np.zeros(0, np.uint8)
     pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
     pages.madvise(mmap.MADV_NOHUGEPAGE)  # with huge pages, touching one byte would take two megabytes
     return np.frombuffer(pages, np.uint8)
+
+
+def clear(memory: np.ndarray) -> None:
+    """Set memory that `sparse` made to zero, by giving its pages back."""
+    if memory.size:
+        memory.base.obj.madvise(mmap.MADV_DONTNEED)

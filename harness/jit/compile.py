@@ -21,7 +21,7 @@ from harness.jit import cache, cuda_headers
 from harness.jit.dynamic_shared import require_static
 from harness.jit.geometry import Launch, read_launch
 from harness.jit.machine_code import code_digest
-from harness.jit.nvrtc import Built, build, nvrtc_build
+from harness.jit.nvrtc import UNNAMED, Built, build, nvrtc_build
 from harness.jit.signature import Signature, source_text
 from harness.seconds import COMPILE, SECONDS
 
@@ -33,6 +33,7 @@ LINES = "-lineinfo"
 ARCHES = ("sm_80", "sm_90a", "sm_100a")
 ON_REQUEST = ("sm_103a", "sm_120a", "sm_121a")  # these also compile and run, but CI does not test them
 
+_NAMESPACE = re.compile(r"\bnamespace\b[^;()]*\{")
 _PTX, _CUBIN = "ptx.gz", "cubin"
 _INCLUDE = re.compile(r"^\s*#\s*include\s*(?P<target>.*)$", re.MULTILINE)
 _ANGLED = re.compile(r"<([\w/]+(?:\.\w+)?)>\s*(//.*)?")
@@ -270,10 +271,25 @@ def _build(
     try:
         built = build(main, sources, [*signatures, *launches], options)
     except CompileError as error:
-        raise CompileError(f"{main}: NVRTC refused {', '.join(signatures)} for {arch}:\n{error}") from None
+        told = _hidden(str(error), signatures, sources) or cuda_headers.of_the_host(str(error), sources)
+        raise CompileError(told or f"{main}: NVRTC refused {', '.join(signatures)} for {arch}:\n{error}") from None
     for expression, signature in signatures.items():
         require_static(built.ptx, built.symbols[expression], sources, signature.where)
     return built
+
+
+def _hidden(log: str, signatures: Mapping[str, Signature], sources: Mapping[str, str]) -> str:
+    """A sentence on a kernel, or its Launch, that the source has and NVRTC does not find at file scope; else empty."""
+    undefined = {expression for reason, expression in UNNAMED.findall(log) if reason.endswith(" is undefined")}
+    for expression, signature in signatures.items():
+        text = sources[signature.path.name]
+        why = "in a namespace" if _NAMESPACE.search(text) else "left out by an `#if`, or in a class"
+        if expression in undefined and f'"{signature.name}" is undefined' in log:
+            return f"{signature.where}: {signature.name} is {why}; a kernel of a recipe stands at file scope"
+        launch = f"{signature.name}_launch"
+        if _launch(signature) in undefined and re.search(rf"\b{launch}\b", text):
+            return f"{signature.path.name}: {launch} is {why}; the Launch of a recipe stands at file scope"
+    return ""
 
 
 def _launch(signature: Signature) -> str:

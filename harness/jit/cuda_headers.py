@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,6 +15,9 @@ from pathlib import Path
 _CCCL = "cccl"
 _OF_CCCL = ("cuda/", "cub/", "nv/", "thrust/")
 _VERSIONS = (("cuda.h", "CUDA_VERSION"), ("cuda/std/__cccl/version.h", "CCCL_VERSION"))
+_FAILED = re.compile(r'^(?P<header>.+)\(\d+\): .*error: cannot open source file ".+"', re.MULTILINE)
+_INCLUDE = re.compile(r"""\s*#\s*include\s*([<"]([^>"]+)[>"])""")
+_A_MAP = "of a tensor map declare `struct alignas(64) CUtensorMap { char bytes[128]; };`"
 _OF_C = ("assert", "ctype", "errno", "float", "inttypes", "limits", "math", "stdarg", "stdbool", "stddef", "stdint",
          "stdio", "stdlib", "string", "time")  # fmt: skip
 
@@ -51,6 +55,38 @@ def remedy(header: str) -> str:
     own = f"cuda/std/{'c' if suffix else ''}{name}"
     there_is = folder_with(own) or not folder_with("cuda/std/cstdint")
     return "NVRTC has no standard headers; " + (f"use <{own}>" if there_is else "CUDA's own are <cuda/std/...>")
+
+
+def of_the_host(log: str, sources: Mapping[str, str], beside: Sequence[Path] = ()) -> str:
+    """A sentence on the include of a user's file by which NVRTC came to a header that is for the host; else empty.
+
+    log: NVRTC's; sources: the user's files; beside: folders that their includes are looked for in before the toolkit's
+    """
+    failed = _FAILED.search(log)
+    header = Path(failed["header"]) if failed else Path()
+    if not failed or not any(header.is_relative_to(folder) for folder in candidates()):
+        return ""
+    for name, text in sources.items():
+        for number, line in enumerate(text.splitlines(), 1):
+            found = _INCLUDE.match(line)
+            if found and _leads_to(found[2], header, (*beside, *candidates()), set()):
+                via = "" if found[2] == header.name else f" includes <{header.name}>, which"
+                what = f"{_A_MAP}, or compile" if header.name == "cuda.h" else "compile"
+                told = f"{found[1]}{via} is for the host, and NVRTC does not take it; {what} with `nvcc -ptx`"
+                return f"{name}:{number}: {told}"
+    return ""
+
+
+def _leads_to(name: str, header: Path, folders: Sequence[Path], seen: set[Path]) -> bool:
+    """Whether an included file is a header or includes it, directly or not."""
+    path = next((folder / name for folder in folders if (folder / name).is_file()), None)
+    if path is None or path in seen:
+        return False
+    seen.add(path)
+    if path.resolve() == header.resolve():
+        return True
+    lines = map(_INCLUDE.match, path.read_text(errors="replace").splitlines())
+    return any(_leads_to(line[2], header, (path.parent, *folders), seen) for line in lines if line)
 
 
 @cache

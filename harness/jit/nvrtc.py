@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
 from harness.errors import CompileError
+
+# NVRTC compiles the name of each kernel as a separate line, in a file of this name, after the whole source.
+UNNAMED = re.compile(r"__nv_name_map\(\d+\): error: (.+)\n\s*#pragma nv_mangled_name (.+)")
 
 
 @dataclass(frozen=True)

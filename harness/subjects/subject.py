@@ -10,6 +10,7 @@ import hashlib
 import importlib
 import importlib.machinery
 import inspect
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
@@ -63,6 +64,9 @@ def load(name: str) -> Subject:
     Raises UsageError, with the nearest name, if there is none.
     """
     stem, _, function = name.partition(":")
+    wrong = _misspelled(stem, function)
+    if wrong:
+        raise UsageError(wrong)
     if not function and (stem not in names() or ":" in name):
         raise UsageError(
             f"there is no subject {name!r}, and one of your own is spelled module:function{nearest(name, names())}"
@@ -137,6 +141,22 @@ def source_of(name: str) -> str | None:
 def names() -> list[str]:
     here = sorted(Path(__file__).parent.glob("*.py"))
     return [path.stem for path in here if "\ndef quantize(" in path.read_text(encoding="utf-8")]
+
+
+def _misspelled(stem: str, function: str) -> str:
+    """A sentence on a module that is spelled as a file or not at all, with the right spelling; empty if it is right."""
+    if not stem and function:
+        return (
+            f"':{function}' names no module; a function of your own is spelled module:function, as in mine:{function}"
+        )
+    path = Path(os.path.relpath(stem or "."))
+    is_python = path.suffix == ".py" and not path.with_suffix("").is_dir()
+    if not is_python and not {"/", os.sep} & set(stem):
+        return ""
+    parts = path.with_suffix("").parts if path.suffix == ".py" else path.parts
+    if not all(part.isidentifier() for part in parts):
+        return f"{stem!r} is no module that can be imported from here; in its folder, write module:function"
+    return f"{stem!r} is spelled as a file; write {'.'.join(parts)}:{function or 'function'}"
 
 
 def _import(stem: str) -> ModuleType:

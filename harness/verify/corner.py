@@ -7,6 +7,7 @@ case's; for a group, the last tensor is, behind one that is far larger.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import astuple, replace
 
@@ -24,7 +25,8 @@ from harness.verdict import Verdict
 from harness.verify.expected import Expected, fields_of, make_inputs
 
 CAUSE = "index of 32 bits"
-_POISONS = (0xA5, 0x5A)
+POISONS = (0xA5, 0x5A)
+_CONTROL = 1 << 26  # elements of a tensor of `control`, more or less
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -38,22 +40,55 @@ def wrong_corner(case: Case, device: Device, target: str, expected: Expected) ->
         return None
     for problem in suite_of(case.recipe).corners(case):
         larger = replace(case, problem=problem, seed_of=case.seed_name)
-        inputs, around = _inputs_around(case, larger, expected.inputs)
+        inputs, around = inputs_around(case, larger, expected.inputs)
         program = CornerProgram(device, case, larger, target, inputs, around, expected.fields, fields_of(larger))
-        for repeat, poison in enumerate(_POISONS):
+        for repeat, poison in enumerate(POISONS):
             try:
                 found = program.written(poison, repeat)
             except AccessError as error:
-                sentence = f"{str(error).removeprefix(f'{error.where}: ')}, as the end of {larger.shape}"
-                raise AccessError(error.kind, error.where, sentence) from None
+                raise at_the_end(error, larger) from None
             wrong = [name for name, value in expected.values.items() if not device.accepts(found[name], value)]
             if wrong:
                 reason = f"{target}: bytes differ in {', '.join(wrong)}, as the end of {larger.shape}"
-                return Verdict.MISMATCH, reason, _story(case, reason)
+                return Verdict.MISMATCH, reason, story(case, reason)
     return None
 
 
-def _story(case: Case, reason: str) -> str:
+def at_the_end(error: AccessError, larger: Case) -> AccessError:
+    """The error, and that it is one at the end of a larger tensor."""
+    sentence = f"{str(error).removeprefix(f'{error.where}: ')}, as the end of {larger.shape}"
+    return AccessError(error.kind, error.where, sentence)
+
+
+def control(case: Case, larger: Case) -> Case:
+    """The same end of a tensor that is larger than the case's, but in which an index of 32 bits reaches every byte."""
+    if case.is_group:
+        first, *others = larger.problem.tensors
+        unit, axis = case.problem.tensors[-1], _growing_axis(case, larger)
+        times = min(first[axis] // unit[axis], _times(case))
+        return _with_tensors(case, larger, [_grown(first, axis, unit[axis] * times), *others])
+    extents = [
+        own * min(whole // own, _times(case)) if own else whole
+        for own, whole in zip(astuple(case.problem), astuple(larger.problem), strict=True)
+    ]
+    return replace(larger, problem=type(case.problem)(*extents))
+
+
+def _times(case: Case) -> int:
+    """How often a tensor that `control` makes has the case's extent: an odd number, as in the suites' corners."""
+    return _CONTROL // math.prod(case.problem.grid_extents[-1]) + 1
+
+
+def _growing_axis(case: Case, larger: Case) -> int:
+    return int(larger.problem.tensors[0][0] == case.problem.tensors[-1][0])
+
+
+def _grown(tensor: tuple[int, int], axis: int, extent: int) -> tuple[int, int]:
+    return (extent, tensor[1]) if axis == 0 else (tensor[0], extent)
+
+
+def story(case: Case, reason: str) -> str:
+    """The screen of a case whose bytes are wrong at the end of a larger tensor."""
     return "\n".join(
         (
             f"{Verdict.MISMATCH}  {case.id}",
@@ -64,7 +99,7 @@ def _story(case: Case, reason: str) -> str:
     )
 
 
-def _inputs_around(case: Case, larger: Case, inputs: Arrays) -> tuple[dict[str, np.ndarray], dict[str, Field]]:
+def inputs_around(case: Case, larger: Case, inputs: Arrays) -> tuple[dict[str, np.ndarray], dict[str, Field]]:
     """The inputs, including the larger group's extents, and the shape of the array that each input is the end of.
 
     The sides of arrays and the extents of a group are affine functions of the growing extent, so two small cases
@@ -88,11 +123,9 @@ def _growing(case: Case, larger: Case, inputs: Arrays) -> Iterator[tuple[int, Ar
     """For each growing extent: the number of steps, and the inputs before the first step and after it."""
     if case.is_group:
         first, *others = larger.problem.tensors
-        own = case.problem.tensors[-1]
-        axis = int(first[0] == own[0])
-        unit = own[axis]
-        sizes = [[(unit * n if axis == 0 else first[0], first[1] if axis == 0 else unit * n)] for n in (1, 2)]
-        cases = [_with_tensors(case, larger, size + others) for size in sizes]
+        axis = _growing_axis(case, larger)
+        unit = case.problem.tensors[-1][axis]
+        cases = [_with_tensors(case, larger, [_grown(first, axis, unit * n), *others]) for n in (1, 2)]
         yield first[axis] // unit - 1, make_inputs(cases[0]), make_inputs(cases[1])
         return
     extents = astuple(case.problem)

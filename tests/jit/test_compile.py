@@ -206,6 +206,36 @@ def test_a_wrong_kernel_shows_the_compiler_s_log_with_its_line(kernels):
         compile_kernel(read_signatures("swizzle", kernels)["swizzle"], FLAGS_OF_SWIZZLE, "sm_90a")
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "sentence"),
+    [
+        ("namespace my {", "}", "swizzle.cu:{}: swizzle is in a namespace; a kernel of a recipe stands at file scope"),
+        ("#if 0", "#endif", "swizzle.cu:{}: swizzle is left out by an `#if`, or in a class; a kernel of a recipe "),
+    ],
+)
+def test_a_kernel_that_is_not_at_file_scope_is_told(kernels, before: str, after: str, sentence: str):
+    source = kernels / "swizzle.cu"
+    text = source.read_text()
+    place = text.index("template <Outputs direction>")
+    source.write_text(f"{text[:place]}{before}\n{text[place:]}\n{after}\n")
+    signature = read_signatures("swizzle", kernels)["swizzle"]
+    with pytest.raises(CompileError) as refused:
+        compile_kernel(signature, FLAGS_OF_SWIZZLE, "compute_90a")
+    assert str(refused.value).startswith(sentence.format(signature.line))
+
+
+def test_a_launch_that_is_not_at_file_scope_is_told(kernels):
+    source = kernels / "swizzle.cu"
+    text, head = source.read_text(), "__constant__ Launch swizzle_launch"
+    assert text.count(head) == 1
+    source.write_text(re.sub(rf"{head}[^;]*;", r"namespace my { \g<0> }", text))
+    with pytest.raises(CompileError) as refused:
+        compile_kernel(read_signatures("swizzle", kernels)["swizzle"], FLAGS_OF_SWIZZLE, "compute_90a")
+    assert str(refused.value) == (
+        "swizzle.cu: swizzle_launch is in a namespace; the Launch of a recipe stands at file scope"
+    )
+
+
 HEAD = "// extern __shared__ u8 raw[];\n/* extern __shared__ u8 raw[];\n*/"
 READS = "if (rows == 7 && raw[threadIdx.x] == 3) return;\n"
 DYNAMIC = (

@@ -76,3 +76,27 @@ def test_a_header_that_is_missing_has_its_remedy(include: Path, header: str, rem
 def test_without_libraries_a_standard_header_is_named_all_the_same(include: Path):
     (include / "cccl").rename(include / "elsewhere")
     assert cuda_headers.remedy("cstdint") == "NVRTC has no standard headers; use <cuda/std/cstdint>"
+
+
+OF_A_MAP = "of a tensor map declare `struct alignas(64) CUtensorMap { char bytes[128]; };`, or compile with `nvcc -ptx`"
+FOR_THE_HOST = "is for the host, and NVRTC does not take it; "
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("// <cuda.h>\n#include <cuda.h>\n", f"own.cu:2: <cuda.h> {FOR_THE_HOST}{OF_A_MAP}"),
+        ("#include <typedefs.h>\n", f"own.cu:1: <typedefs.h> includes <cuda.h>, which {FOR_THE_HOST}{OF_A_MAP}"),
+        ('\n# include "own.h"\n', f'own.cu:2: "own.h" includes <cuda.h>, which {FOR_THE_HOST}{OF_A_MAP}'),
+        ("#include <blas.h>\n", f"own.cu:1: <blas.h> {FOR_THE_HOST}compile with `nvcc -ptx`"),
+    ],
+)
+def test_a_header_for_the_host_is_told_at_the_line_that_includes_it(include: Path, text: str, sentence: str, tmp_path):
+    (include / "cuda.h").write_text("#include <typedefs.h>\n#include <stdlib.h>\n")
+    (include / "typedefs.h").write_text("#pragma once\n#include <cuda.h>\n")
+    (include / "blas.h").write_text("#include <nosuch.h>\n")
+    (tmp_path / "own.h").write_text("#include <typedefs.h>\n")
+    (tmp_path / "own.cu").write_text(text)
+    with pytest.raises(UsageError) as refused:
+        read_code(tmp_path / "own.cu", "own.cu", [], "sm_90a", ())
+    assert str(refused.value) == sentence

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -228,9 +229,36 @@ def test_a_mistake_in_a_card_is_one_sentence(folder: Path, old: str, new: str, s
     assert "\n" not in str(caught.value)
 
 
-def test_no_case_of_the_card_is_selected(folder: Path):
-    with pytest.raises(UsageError, match="none of the 1 selected cases is one of this card: the card is for to=swizzl"):
-        read_card("card.yaml").check([find_case(COMPACT)])
+NONE = "card.yaml:2: none of the 1 selected cases "
+
+
+@pytest.mark.parametrize(
+    ("case", "more", "sentence"),
+    [
+        (PER_TENSOR, "", "is of swizzle; name the recipe of the card, as in `harness verify swizzle`"),
+        (COMPACT, "", "has to=swizzled; 5 of `--set smoke` "),
+        (COMPACT, "multiple_of: {cols: 112}", "has cols that are a multiple of 112; `--case 'swizzle/default/128x896/"),
+        (CASE, "most_elements: 100", "has at most 100 elements, and none that was tried has: swizzle/default/128x128"),
+        (CASE, "multiple_of: {rows: 144}", "has rows that are a multiple of 144; 1 of `--set smoke` has, as `--case "),
+    ],
+)
+def test_no_case_of_the_card_is_selected(folder: Path, case: str, more: str, sentence: str):
+    (folder / "card.yaml").write_text(CARD.replace("launches:", f"{more}\nlaunches:"))
+    with pytest.raises(UsageError) as caught:
+        read_card("card.yaml").check([find_case(case)])
+    assert str(caught.value).startswith(NONE + sentence)
+
+
+def test_the_case_that_a_card_names_is_one_of_it(folder: Path):
+    flags = "{outputs: rowwise, stage: encode, block: block_1x16, rht: false}"
+    (folder / "card.yaml").write_text(CARD.replace("{direction: rowwise, to: swizzled}", flags).replace(
+        "recipe: swizzle", "recipe: per_tensor\nmultiple_of: {cols: 48}"
+    ))  # fmt: skip
+    card = read_card("card.yaml")
+    with pytest.raises(UsageError, match="has outputs=rowwise, stage=encode together|has stage=encode") as caught:
+        card.check(suite_of("per_tensor").cases("smoke"))
+    named = re.search("--case '(.+?)'", str(caught.value))
+    assert named and card.refuses(find_case(named[1])) == ""
 
 
 def test_a_shard_without_a_case_of_the_card_is_merged_with_the_others(folder: Path):
@@ -410,6 +438,20 @@ def test_a_draft_has_the_parameters_and_is_refused_until_it_is_filled_in(folder:
         text = text.replace(old, new, 1)
     (folder / "card.yaml").write_text(text)
     assert judged().verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize("place", ["swizzle.ptx", "../swizzle.ptx", "own: kernels/swizzle #1.ptx"])
+def test_a_draft_on_standard_output_has_its_code_from_the_current_folder(folder: Path, place: str, monkeypatch, capsys):
+    (folder / "cards").mkdir()
+    monkeypatch.chdir(folder / "cards")
+    Path(place).parent.mkdir(exist_ok=True)
+    if not Path(place).exists():
+        shutil.copy(folder / "swizzle.ptx", place)
+    with pytest.raises(SystemExit):
+        main(["card", "--from", place, "--recipe", "swizzle"])
+    Path("draft.yaml").write_text(capsys.readouterr().out.replace("y: FILL_IN", "y: scale_inv").replace("FILL_IN", "1"))
+    card = read_card("draft.yaml")
+    assert card.file.code == place and card.code.program.entries
 
 
 def test_a_draft_has_the_shapes_of_a_case_with_elements(folder: Path, capsys):

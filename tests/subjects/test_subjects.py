@@ -92,6 +92,15 @@ def test_a_function_of_the_working_directory(folder: Path):
     assert found.absent() == ""
 
 
+@pytest.mark.parametrize("module", ["pkg.py", "a-b"])
+def test_a_module_whose_name_looks_like_a_file_or_has_a_hyphen(folder: Path, module: str):
+    (folder / "pkg").mkdir()
+    (folder / "pkg/__init__.py").touch()
+    for name in ("pkg/py.py", "a-b.py"):
+        (folder / name).write_text(MINE)
+    assert load(f"{module}:swizzle").name == f"{module}:swizzle"
+
+
 def test_a_change_of_its_source_is_another_version(folder: Path, monkeypatch: pytest.MonkeyPatch):
     before = load("mine:swizzle").version
     (folder / "mine.py").write_text(MINE + "\n# edited\n")
@@ -103,6 +112,16 @@ def test_a_change_of_its_source_is_another_version(folder: Path, monkeypatch: py
     [
         ("nosuch", "there is no subject 'nosuch'"),
         ("mine:", "there is no subject 'mine:'"),
+        ("mine.py:swizzle", "'mine.py' is spelled as a file; write mine:swizzle"),
+        ("./mine.py:swizzle", "'./mine.py' is spelled as a file; write mine:swizzle"),
+        ("pkg/sub.py:f", "'pkg/sub.py' is spelled as a file; write pkg.sub:f"),
+        ("pkg/sub:f", "'pkg/sub' is spelled as a file; write pkg.sub:f"),
+        ("mine.py", "'mine.py' is spelled as a file; write mine:function"),
+        ("../mine.py:f", "'../mine.py' is no module that can be imported from here; in its folder, write module:func"),
+        (
+            ":swizzle",
+            "':swizzle' names no module; a function of your own is spelled module:function, as in mine:swizzle",
+        ),
         ("nosuch:quantize", "there is no module 'nosuch' to import from "),
         ("mine:swizle", "mine has no function 'swizle'; did you mean 'swizzle'?"),
         ("minebroken:quantize", "minebroken cannot be imported: ZeroDivisionError: division by zero"),
@@ -256,7 +275,9 @@ def test_the_same_difference_undeclared_is_a_mismatch(conventions, declared):
 
 
 def test_nothing_written_is_no_convention(conventions):
-    assert judged(lambda *_: None, conventions=frozenset({"odd"})).offence == "skips_work"
+    result = judged(lambda *_: None, conventions=frozenset({"odd"}))
+    assert result.offence == "skips_work"
+    assert " are never written, the first at [0, 0]" in result.reason
 
 
 SPECIALS = "per_tensor/default/48x80/specials_nan/eager"

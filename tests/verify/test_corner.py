@@ -109,9 +109,11 @@ def test_the_corner_of_swizzled_scales_is_their_last_tiles():
 
 
 def test_memory_that_nobody_touches_does_not_exist():
-    memory = emulated_corner._sparse(1 << 36)
+    memory = emulated_corner.sparse(1 << 36)
     memory[-1] = 7
     assert memory[0] == 0 and memory[-1] == 7
+    emulated_corner.clear(memory)
+    assert memory[-1] == 0
 
 
 @pytest.mark.parametrize(

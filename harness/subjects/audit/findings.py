@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from harness.subjects.audit.first_unwritten import place
 from harness.subjects.audit.observations import Observation, same, settle
 from harness.subjects.audit.violations import Finding, Violation
 from harness.subjects.program import SubjectProgram
+from harness.verify.expected import fields_of
 
 # Poisons for calls that are only made to name the offence, in an order that follows neither call counters nor the
 # poison.
@@ -87,7 +89,7 @@ def _probe(program: SubjectProgram, calls: Sequence[Observation], right: Right) 
     ok = [right(seen) for seen in observations]
     count = len(observations)
     if not any(ok):
-        return _never_written(observations) or _by_poison(observations)
+        return _never_written(program, observations) or _by_poison(observations)
     if ok[0] and not any(ok[1:]):
         twin = program.twin()
         if right(Observation("call", _PROBES[0], twin.run(_PROBES[0], 0))):
@@ -124,13 +126,15 @@ def _beside(program: SubjectProgram, right: Right) -> bool:
     return True
 
 
-def _never_written(observations: Sequence[Observation]) -> Finding | None:
+def _never_written(program: SubjectProgram, observations: Sequence[Observation]) -> Finding | None:
     for field, array in observations[0].outcome.outputs.items():
         mask = array == observations[0].poison
         for seen in observations[1:]:
             mask &= seen.outcome.outputs[field] == seen.poison
         if bool(mask.any()):
-            return Finding(Violation.SKIPS_WORK, f"{int(mask.sum())} of {mask.size} bytes of {field} are never written")
+            where = place(program.case, fields_of(program.case)[field], int(mask.argmax()))
+            told = f"{int(mask.sum())} of {mask.size} bytes of {field} are never written, the first at {where}"
+            return Finding(Violation.SKIPS_WORK, told)
     return None
 
 

@@ -16,10 +16,12 @@ from harness.subjects.audit.observations import Observation, observe, same
 from harness.subjects.audit.violations import Finding, ViolationError
 from harness.subjects.convention import Convention
 from harness.subjects.device import SubjectDevice
+from harness.suite.suite import suite_of
 from harness.verdict import Result, Verdict
 from harness.verify.diagnosis.mismatch import render
 from harness.verify.digest import of_each_field
 from harness.verify.expected import NUMPY_LARGEST, Expected, expect, expect_on, fields_of, forget, make_inputs
+from harness.verify.not_run import keep_note
 from harness.verify.verify import POISONS, attempt, blank, explained, failed, on_host
 
 
@@ -110,6 +112,7 @@ def _audit(case: Case, device: SubjectDevice, empty: Result, numpy_largest: int)
     found = _wrong(case, device, observations, judge)
     if found:
         return replace(failed(empty, *found), oracles=expected.oracles)
+    _note_larger_tensors(case, device)
     lines = next((judge(seen).lines for seen in observations if judge(seen).lines), ())
     return replace(
         empty,
@@ -118,6 +121,13 @@ def _audit(case: Case, device: SubjectDevice, empty: Result, numpy_largest: int)
         bytes_compared=len(observations) * sum(field.nbytes for field in fields.values()),
         oracles=expected.oracles,
     )
+
+
+def _note_larger_tensors(case: Case, device: SubjectDevice) -> None:
+    """Keep a note for the end of the run on each larger tensor that a kernel of ours would be judged at the end of."""
+    if device.name != "cuda":
+        for problem in suite_of(case.recipe).corners(case):
+            keep_note(case.id, str(problem), "only our kernels and cards run there, a function does not")
 
 
 def accused(blank: Result, finding: Finding) -> Result:

@@ -13,6 +13,7 @@ from pydantic_core import ErrorDetails
 from harness.contract.case import Case, spell
 from harness.errors import SuiteError, UsageError
 from harness.files import resolved_path
+from harness.subjects.card import no_case
 from harness.subjects.card.arguments import arrays_of, expressions_of, extents_of, misfit, tensors_of
 from harness.subjects.card.code import Code, NoSuchKernel, read_code
 from harness.subjects.card.kept import Keeping
@@ -91,6 +92,8 @@ class Card:
         for name, multiple in self.file.multiple_of.items():
             if numbers(case).get(name, 0) % multiple:
                 return f"the card is for {name} that are multiples of {multiple}"
+        if self.file.most_elements is not None and case.elements > self.file.most_elements:
+            return f"the card is for at most {self.file.most_elements} elements"
         return ""
 
     def keeping(self, case: Case) -> Keeping:
@@ -125,10 +128,7 @@ class Card:
         self._check_launches()
         taken = [case for case in cases if not self.refuses(case)]
         if cases and whole and not taken:
-            raise SuiteError(
-                self.document.where("recipe"), f"none of the {len(cases)} selected cases is one of this card: "
-                f"{self.refuses(cases[0])}; name its recipe, as in `harness verify {self.file.recipe}`, or other cases",
-            )  # fmt: skip
+            raise SuiteError(self.document.where("recipe"), no_case.sentence(self.file, self.refuses, cases))
         smallest: dict[object, Case] = {}
         for case in sorted(taken, key=lambda case: case.work):
             smallest.setdefault((case.flags, case.is_group), case)

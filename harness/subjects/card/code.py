@@ -16,13 +16,11 @@ from harness.errors import CompileError, UsageError
 from harness.files import KERNELS, is_file
 from harness.jit import cuda_headers
 from harness.jit.compile import FLAGS, LINES
-from harness.jit.nvrtc import build
+from harness.jit.nvrtc import UNNAMED, build
 from harness.jit.signature import ATTRIBUTES
 from harness.suite.schema import nearest
 
 _KIND = re.compile(r"\.(pred|[busf]\d+|bf16|f16x2|bf16x2)\b")
-# NVRTC compiles each kernel's name as a separate line, in a file of this name, after the whole source.
-_UNNAMED = re.compile(r"__nv_name_map\(\d+\): error: (.+)\n\s*#pragma nv_mangled_name (.+)")
 _MISSING = re.compile(r'cannot open source file "(.+)"')
 _GLOBAL = re.compile(rf"\b__global__\s+{ATTRIBUTES}void\s+{ATTRIBUTES}((?!__)\w+)\s*\(")
 _EXTENTS = r"\.{}\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?"
@@ -160,9 +158,11 @@ def _compiled(path: Path, name: str, text: str, kernels: Sequence[str], arch: st
         names = [kernel for kernel in dict.fromkeys(kernels) if not kernel.startswith("_Z")]  # the name is not mangled
         built = build(path.name, {path.name: text}, names, words)
     except CompileError as error:
-        unnamed = _UNNAMED.search(str(error))
+        unnamed = UNNAMED.search(str(error))
         if unnamed and unnamed[2] in names:
             raise NoSuchKernel(unnamed[2], _without_kernel(name, unnamed[2], unnamed[1], text)) from None
+        if of_the_host := cuda_headers.of_the_host(str(error), {name: text}, (path.parent,)):
+            raise UsageError(of_the_host) from None
         raise UsageError(f"{name}: NVRTC refused it for {arch}: {_first_error(str(error))}") from None
     return Code(name, built.ptx, b"", built.symbols)
 

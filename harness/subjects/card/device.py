@@ -194,6 +194,8 @@ class EmulatedCard:
                 "dynamic_shared": size_of(each.shared, self.numbers), "schedule": schedule, "count_traffic": False,
                 "memory": list(memory.buffers.values()), "cluster": extents(each.cluster) if each.cluster else None,
             }  # fmt: skip
+            if only := self._only(each, entry):
+                options |= {"only": only, "sanitize": False}
             place = self.module, entry, extents(each.grid), extents(each.block), arguments
             if stream:
                 return stream.launch(*place, early=each.early, **options)
@@ -202,6 +204,10 @@ class EmulatedCard:
             raise self._access_error(error) from None
         except (LaunchRefused, NotEmulated, LaunchError) as error:
             raise LaunchError(f"{where}: {self._by_line(str(error))}") from None
+
+    def _only(self, each: Launch, entry: str) -> tuple[int, ...]:
+        """The numbers of the clusters that a launch runs; none for all."""
+        return ()
 
     def _access_error(self, error: Fault) -> AccessError:
         """Turn a fault into an AccessError with the card's kernel names in place of mangled ones."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
 
 from harness.errors import UsageError
@@ -10,6 +12,7 @@ from harness.subjects.card.code import Code, Parameter, block_of
 from harness.suite.schema import nearest
 
 UNKNOWN = "FILL_IN"
+_PLAIN = re.compile(r"[\w./+][\w./+-]*")  # text that YAML reads as it stands
 _SCALARS = {"s": "i", "b": "u", "u": "u", "f": "f"}
 
 
@@ -24,7 +27,10 @@ def draft(code: Code, recipe: str = "", kernel: str = "", names: Mapping[str, st
         raise UsageError(f"{code.name} has no entry '{kernel}'{nearest(kernel, entries)}")
     if not entries:
         raise UsageError(f"{code.name} has no entry; a kernel is a `.entry` of PTX")
-    lines = [f"code: {code.name}", f"recipe: {recipe or UNKNOWN}"]
+    lines = [
+        f"code: {code.name if _PLAIN.fullmatch(code.name) else json.dumps(code.name)}",
+        f"recipe: {recipe or UNKNOWN}",
+    ]
     if names:
         lines += ["# Its arrays and numbers:", *(f"#   {name}: {what}" for name, what in names.items())]
     lines += ["# flags: {flag: value}  # which of its cases the kernels are for; any, if absent", "launches:"]

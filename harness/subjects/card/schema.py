@@ -203,6 +203,9 @@ class CardFile(Part):
     """Flag → the values, or value, that the kernels are for; cases with others are excluded. Any, if absent."""
     multiple_of: dict[Literal["rows", "cols", "M", "K", "N"], Annotated[int, Field(ge=1)]] = {}
     """Extents of which the kernels take only multiples; other cases are excluded."""
+    most_elements: Annotated[int, Field(ge=1)] | None = None
+    """The largest tensor that the kernels take, such as 2147483647 if they have an index of 32 bits; larger cases are
+    excluded. Any, if absent."""
     given: list[str] = []
     """Outputs of the recipe that the kernels read; the oracle's are put there, and a PASS becomes a CONVENTION."""
     conventions: list[Convention] = []

@@ -8,6 +8,7 @@ import numpy as np
 
 from harness.contract.case import Case
 from harness.subjects.audit import conventions
+from harness.subjects.card.corner import wrong_corner
 from harness.subjects.card.device import CardDevice
 from harness.subjects.card.promised import Promised
 from harness.verdict import Result, Verdict
@@ -38,6 +39,7 @@ def _verify(case: Case, device: CardDevice, empty: Result, numpy_largest: int) -
             written = on_host(device, outcomes[:1], expected)[0]
             why = explained(case, device, ours, keeping.written(ours, written))
             lines, found = ([*lines, *why], None) if why else (lines, found)
+        found = found or wrong_corner(case, device, ours, outcomes[0].outputs)
         if found:
             verdict, reason, story = found
             return replace(failed(empty, verdict, reason, story), oracles=ours.oracles)
