@@ -16,14 +16,14 @@ from harness.contract.field import Field
 from harness.contract.interval import Demand, Interval, inside
 from harness.device.device import Outcome
 from harness.emulator.counters import Counters
-from harness.emulator.errors import Fault, NotEmulated
+from harness.emulator.errors import Fault, NotEmulated, NotOnTarget
 from harness.emulator.errors import LaunchError as LaunchRefused
 from harness.emulator.launch import Module, launch
 from harness.emulator.machine.watch import Watch
 from harness.emulator.memory import Buffer
 from harness.emulator.schedule import ASCENDING, DESCENDING, Schedule
 from harness.emulator.stream import Stream
-from harness.errors import AccessError, LaunchError, NotCapable
+from harness.errors import AccessError, CompileError, LaunchError, NotCapable
 from harness.files import KERNELS
 from harness.jit.cache import cache_folder
 from harness.jit.compile import Compiled, compile_kernel, ptx_of
@@ -178,6 +178,8 @@ class EmulatedProgram:
             )  # fmt: skip
         except Fault as error:
             raise self._access_error(error) from None
+        except NotOnTarget as error:
+            raise CompileError(str(error)) from None
         except LaunchRefused as error:
             raise LaunchError(str(error)) from None
         except NotEmulated as error:

@@ -52,6 +52,7 @@ from harness.emulator.machine.basic_blocks import (
     Trap,
 )
 from harness.emulator.machine.launch_state import Hazard, Resources
+from harness.emulator.ptx import targets
 from harness.emulator.ptx.limits import UNREADABLE
 from harness.emulator.ptx.syntax import Immediate, Instruction, Kernel, Name, Variable, Vector
 from harness.emulator.stored import pack, unpack
@@ -216,6 +217,7 @@ def decode(kernel: Kernel, variables: dict[str, Variable], addresses: dict[str, 
         fragments=fragments,
         hazards=emitter.hazards,
         asynchronous=asynchronous,
+        lacking=targets.lacking(kernel, architecture),
     )
     constants = np.array([int(value.item()) for value in emitter.constants], np.uint64)
     hazards = _hazards(emitter.hazards, fragments)

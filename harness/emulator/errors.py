@@ -7,6 +7,10 @@ class LaunchError(Exception):
     """CUDA would refuse the launch, or the kernel trapped."""
 
 
+class NotOnTarget(LaunchError):
+    """ptxas would refuse the PTX: its target lacks an instruction."""
+
+
 class NotEmulated(Exception):
     """The PTX has an instruction or a construct that the emulator lacks."""
 

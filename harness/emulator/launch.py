@@ -14,7 +14,7 @@ import numpy as np
 
 from harness.emulator.counters import Counters, Traffic
 from harness.emulator.decode import decode
-from harness.emulator.errors import LaunchError, NotEmulated
+from harness.emulator.errors import LaunchError, NotEmulated, NotOnTarget
 from harness.emulator.machine.basic_blocks import Code
 from harness.emulator.machine.batch import Batch
 from harness.emulator.machine.fast_path import EarlyPath, FastPath, NumpyPath, buffer_table
@@ -141,10 +141,12 @@ def launch(
         values to shared memory in one instruction; global memory that several threads of a block read and one of them
         then writes; and a copy whose mbarrier was initialised with no fence before
 
-    Raises Fault, NotEmulated or LaunchError.
+    Raises Fault, NotEmulated or LaunchError, which is NotOnTarget if the module's target lacks an instruction.
     """
     code = module.code(kernel)
     resources = code.resources
+    if resources.lacking:
+        raise NotOnTarget(resources.lacking)
     _check_extents(resources.kernel, grid, block)
     cluster = _cluster(resources.kernel, grid, cluster)
     schedule = replace(schedule, only=_only(only, math.prod(grid) // math.prod(cluster))) if only else schedule

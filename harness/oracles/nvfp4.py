@@ -117,18 +117,25 @@ def global_encode_scale(global_amax: np.ndarray, e4m3_max: int = E4M3_MAX) -> np
     return np.where((global_amax == 0) | (s == 0), ONE, s)
 
 
+def _magnitudes(v: np.ndarray) -> np.ndarray:
+    """|v|, with 0 for NaN, as no amax is below 0. NumPy's `fmax` drops a signalling NaN in some of its loops alone."""
+    a = np.abs(v)
+    a[np.isnan(a)] = 0
+    return a
+
+
 def amax(v: np.ndarray, axis: int | None = None) -> np.ndarray:
     """2.2  max |v| over `axis`, or over all as (1,); NaN is dropped, 0 if nothing is left, inf stays."""
-    largest = np.fmax.reduce(np.abs(v), axis=axis, initial=np.float32(0))
+    largest = np.maximum.reduce(_magnitudes(v), axis=axis, initial=np.float32(0))
     return np.reshape(largest, 1) if axis is None else largest
 
 
 def block_amax(v: np.ndarray) -> np.ndarray:
     """2.2  (lines, length) → (lines, length/16): amax of every 1x16 block."""
-    a = np.abs(v).reshape(len(v), -1, BLOCK)
+    a = _magnitudes(v).reshape(len(v), -1, BLOCK)
     largest = np.zeros(a.shape[:2], np.float32)
     for i in range(BLOCK):  # sixteen long passes; a reduction over an axis of 16 takes three times as long
-        np.fmax(largest, a[..., i], out=largest)
+        np.maximum(largest, a[..., i], out=largest)
     return largest
 
 

@@ -137,3 +137,13 @@ def test_a_declaration_that_says_two_things_is_refused(declaration: str):
     except NotEmulated:
         return
     raise StillGreenError("accepted")
+
+
+def test_what_the_target_lacks_is_refused():
+    """An instruction of sm_100a in PTX for sm_90a, as where a kernel has no `#if __CUDA_ARCH__ >= 1000`."""
+    line = " .reg .b8 %b0; mov.u32 %r2, 1; cvt.rn.satfinite.e2m1x2.f32 %b0, 0f3F800000, 0f3F800000;"
+    try:
+        ran(line)
+    except LaunchError:
+        return
+    raise StillGreenError("ran")

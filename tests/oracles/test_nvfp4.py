@@ -363,3 +363,12 @@ class TestHadamard:
         v = np.random.default_rng(6).standard_normal((16, 32)).astype(F32)
         expected = (nvfp4.hadamard(v, 0xACE1) * F32(0.25)).astype(ml_dtypes.bfloat16).astype(F32)
         np.testing.assert_array_equal(nvfp4.rht(v, 0xACE1), expected)
+
+
+@pytest.mark.parametrize("lines, length", [(1, 16), (2, 32), (5, 272), (16, 16)])
+def test_a_signalling_nan_hides_no_larger_value_before_it(lines: int, length: int):
+    v = np.ones((lines, length), np.float32)
+    v[:, ::16] = 5
+    v.view(np.uint32)[:, 1::16] = 0x7F810000
+    assert (nvfp4.block_amax(v) == 5).all()
+    assert (nvfp4.amax(v, axis=1) == 5).all() and nvfp4.amax(v) == 5

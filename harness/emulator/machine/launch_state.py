@@ -59,6 +59,7 @@ class Resources:
     asynchronous: whether it uses mbarriers, bulk copies or clusters
     fragments: slots of the registers that `wgmma` uses asynchronously, in order; empty in kernels without
     hazards: uses of these registers by other instructions
+    lacking: a sentence on what the kernel has and its target lacks, for which no launch runs; empty if there is nothing
     """
 
     kernel: Kernel
@@ -78,6 +79,7 @@ class Resources:
     fragments: tuple[int, ...]
     hazards: list[Hazard]
     asynchronous: bool = False
+    lacking: str = ""
 
 
 @dataclass

@@ -60,9 +60,20 @@ def _masks(steps: Steps, case: Case) -> list[dict[str, object]]:
 
 
 def _rotations(steps: Steps, case: Case) -> list[dict[str, object]]:
+    if steps.rotation is not None or not steps.direction:  # the kernels rotate columns alone
+        return []
     given = case.flags.get("sign_mask", OWN)
     masks = _DEFAULT_MASKS if given == OWN else (int(given),)
-    return [{"rotation": mask} for mask in masks] if steps.rotation is None else []
+    return [{"rotation": mask} for mask in masks]
+
+
+def _flushed(steps: Steps, case: Case) -> list[dict[str, object]]:
+    return [{"encode_flushed": True}, {"encode_flushed": True, "encode_of_inf": 0.0}]
+
+
+def _nans(steps: Steps, case: Case) -> list[dict[str, object]]:
+    both = {"amax_of": "nan_kept", "block_nans": "kept"}
+    return [{"amax_of": "nan_kept"}, {"block_nans": "kept"}, {"block_nans": "kept_alone"}, both]
 
 
 def _granularities(steps: Steps, case: Case) -> list[dict[str, object]]:
@@ -90,6 +101,7 @@ CHANGES = (
     Change("S_enc without its clamp", "S_enc is inf, and not FLT_MAX, for these amaxes",
            _with("encode_clamped", False)),
     Change("S_enc of an infinite amax", "S_enc is 0, and not 1, for an amax that is inf", _with("encode_of_inf", 0.0)),
+    Change("S_enc of a huge amax", "the division gave 0 for an amax above 2^126, as __fdividef does", _flushed),
     Change("sr and rne mixed up", "the other rounding gives these codes", _with("rounding", "rne", "sr")),
     Change("sr bits of the other direction", "the third Philox counter word belongs to the other output",
            lambda steps, case: [{"random_direction": 1 - steps.direction}]),
@@ -117,7 +129,7 @@ CHANGES = (
            _with("rotation_rounded", True, when=_is_rotated)),
     Change("amax without abs", "negative values were left out of an amax", _with("amax_of", "values")),
     Change("amax of a part", "the amax is that of some elements and not of all", _with("amax_of", "even")),
-    Change("NaN kept in the amax", "an amax drops NaN and this one did not", _with("amax_of", "nan_kept")),
+    Change("NaN kept in the amax", "an amax drops NaN and this one did not", _nans),
     Change("amax of the wrong granule", "S_enc came from an amax per row or window, or from one for the tensor",
            _granularities),
     Change(*OTHER_GRANULE,
@@ -137,8 +149,8 @@ CHANGES = (
 )  # fmt: skip
 
 
-def hypotheses(exactly: bool) -> list[Hypothesis]:
-    """A hypothesis for each change; `exactly` as in `Evidence.explained_by`."""
+def hypotheses(exactly: bool, subtle: bool = True) -> list[Hypothesis]:
+    """A hypothesis for each change, or for each that is not subtle; `exactly` as in `Evidence.explained_by`."""
 
     def holds(change: Change) -> Callable[[Evidence], bool]:
         def explains(e: Evidence) -> bool:
@@ -146,8 +158,9 @@ def hypotheses(exactly: bool) -> list[Hypothesis]:
                 return False
             candidates = (replace(e.steps, **choice) for choice in change.choices(e.steps, e.case))
             strictly = exactly or change.subtle
-            return any(other != e.steps and e.explained_by(other, strictly) for other in candidates)
+            others = (other for other in candidates if other != e.steps and e.explained_by(other, strictly))
+            return any(not e.overflowed_by(other) for other in others)
 
         return explains
 
-    return [Hypothesis(c.name, c.explanation, holds(c)) for c in CHANGES if not (exactly and c.subtle)]
+    return [Hypothesis(c.name, c.explanation, holds(c)) for c in CHANGES if subtle or not c.subtle]

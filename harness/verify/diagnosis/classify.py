@@ -26,7 +26,20 @@ def cause_of(evidence: Evidence) -> Cause | None:
         return None
     if not evidence.comparable:
         return Cause("wrong dtype, shape or strides", "the array is not what the field says, so no entry was compared")
-    return next((each.cause for each in HYPOTHESES if each.holds(evidence.by_line)), UNKNOWN)
+    found = next((each.cause for each in HYPOTHESES if each.holds(evidence.by_line)), UNKNOWN)
+    return _hedged(found, evidence.by_line)
+
+
+def _hedged(cause: Cause, e: Evidence) -> Cause:
+    """The cause with the names of all others that explain the wrong entries as well, if these are few."""
+    count = sum(difference.count for difference in e.differences.values())
+    if count >= FEW or cause.name not in {each.name for each in _RIVALS}:
+        return cause
+    others = dict.fromkeys(each.name for each in _RIVALS if each.name != cause.name and each.holds(e))
+    if not others:
+        return cause
+    fits = "1 wrong entry also fits" if count == 1 else f"{count} wrong entries also fit"
+    return cause._replace(explanation=f"perhaps, as {fits} {', '.join(others)}; {cause.explanation}")
 
 
 def _unwritten(e: Evidence) -> bool:
@@ -196,18 +209,21 @@ def _same(one: np.ndarray, other: np.ndarray) -> bool:
     return one.shape == other.shape and np.array_equal(_bits(one), _bits(other))
 
 
+_TIES = Hypothesis("tie direction", "every wrong code is of a product exactly between two e2m1 values", _tie_direction)
+# Of these, several may give the same few bytes.
+_RIVALS = (*hypotheses(exactly=True), _TIES)
 HYPOTHESES = (
     Hypothesis("unwritten or stale", "every wrong byte still holds the pattern from before the run", _unwritten),
     Hypothesis("differs between runs", "a race, or state that a run left behind", _runs_differ),
     Hypothesis("padding not zeroed", "every value is right; bytes that belong to no block are not 0",
                lambda e: not (e.wrong & e.valued).any()),
-    *hypotheses(exactly=True),
+    *hypotheses(exactly=True, subtle=False),
     Hypothesis("nibble swap", "the two codes of a byte changed places", _nibble_swap),
     Hypothesis("row/column mix", "the bytes are those of the other direction", _row_column_mix),
     Hypothesis("compact and swizzled mixed up", "the scale bytes lie in the other layout", _layout_mix),
     Hypothesis("swizzled twice", "the permutation was applied to bytes already in tiles", _swizzled_twice),
     Hypothesis("swizzled backwards", "the inverse of the permutation was applied", _transposed_tiles),
-    Hypothesis("tie direction", "every wrong code is of a product exactly between two e2m1 values", _tie_direction),
+    _TIES,
     Hypothesis("sign of zero dropped", "-0.0 was written as +0.0", _zero_sign),
     Hypothesis("NaN lost", "every wrong value is a number where a NaN belongs", _nan_lost),
     Hypothesis("NaN code", "every wrong code belongs to a NaN product, which must give 0x7", _nan_code),

@@ -208,6 +208,20 @@ class Evidence:
                 return False
         return True
 
+    def overflowed_by(self, steps: Steps | DecodeSteps) -> bool:
+        """Whether other steps overflow wherever the root is wrong, though the contract's steps do not.
+
+        Anything that makes an amax inf gives the same bytes, so these say nothing for the steps.
+        """
+        if not isinstance(steps, Steps) or self.kind not in _DATAFLOW:
+            return False
+        if self.kind == "amax":
+            right, other, wrong = ~np.isinf(self._amax(self.steps)), ~np.isinf(self._amax(steps)), self.wrong
+        else:
+            right, other = _finite_blocks(self.baseline), _finite_blocks(self._encode(steps))
+            wrong = self._sampled(self.root, self.wrong).reshape(*right.shape, -1).any(axis=2)
+        return right.shape == other.shape == wrong.shape and bool((right & ~other)[wrong].all())
+
     def _replay(self, steps: Steps | DecodeSteps) -> dict[str, np.ndarray]:
         if isinstance(steps, DecodeSteps):
             return {"output": steps.decode(self.tensors, self.lines).output}
@@ -235,6 +249,12 @@ class Evidence:
             return array
         valid = self.fields[name].valid
         return array[self.lines] if valid is None else array[self.lines, : valid[1]]
+
+
+def _finite_blocks(encoded: Encoded) -> np.ndarray:
+    """(n, blocks) bool: whether a block's values are finite and its amax is not inf."""
+    values = np.isfinite(encoded.values).reshape(*encoded.block_amax.shape, BLOCK).all(axis=2)
+    return values & ~np.isinf(encoded.block_amax)
 
 
 class Hypothesis(NamedTuple):

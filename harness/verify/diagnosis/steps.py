@@ -71,7 +71,10 @@ class Steps:
     rotation_rounded: whether the rotated values are rounded to bf16
     amax_of: `magnitudes`, `values` (no abs), `even` (elements), `rotated_fp32` (before the rounding to bf16) or
         `nan_kept`
+    block_nans: whether a block's amax is NaN: `dropped` (never), `kept` (if any of its values is NaN) or `kept_alone`
+        (if all are)
     encode_clamped: whether S_enc is FLT_MAX at most; encode_of_inf: S_enc of an infinite amax
+    encode_flushed: whether S_enc of an amax above 2^126 is that of an infinite one
     scale_form: `multiply` or `divide`
     multiplier: `reciprocal`, `direct` or `fast`
     multiplier_of: what it is made of, the `scale_inv` that is stored or the `scale` before its cast
@@ -97,8 +100,10 @@ class Steps:
     rotation_norm: float = 0.25
     rotation_rounded: bool = True
     amax_of: str = "magnitudes"
+    block_nans: str = "dropped"
     encode_clamped: bool = True
     encode_of_inf: float = 1.0
+    encode_flushed: bool = False
     scale_form: str = "multiply"
     multiplier: str = "reciprocal"
     multiplier_of: str = "scale_inv"
@@ -144,10 +149,11 @@ class Steps:
         width = WINDOW if self.granularity == "window" else length
         read = self._rotated if self.amax_of == "rotated_fp32" else self.lines
         parts = [read(x, slice(first, first + step)) for first in range(0, count, step)]
-        found = np.concatenate([self._largest(part.reshape(len(part), -1, width)) for part in parts])
+        nans = "kept" if self.amax_of == "nan_kept" else "dropped"
+        found = np.concatenate([self._largest(part.reshape(len(part), -1, width), nans) for part in parts])
         if self.granularity == "window":
             return found
-        return self._largest(found.reshape(1, -1)) if self.granularity == "tensor" else found[:, 0]
+        return self._largest(found.reshape(1, -1), nans) if self.granularity == "tensor" else found[:, 0]
 
     @np.errstate(all="ignore")
     def encode(self, values: np.ndarray, numbers: np.ndarray, amax: np.ndarray) -> Encoded:
@@ -161,7 +167,7 @@ class Steps:
         encode_scale = self._encode_scale(amax, numbers)
         decode_scale = np.float32(1) / encode_scale
         grouped = values.reshape(n, blocks, BLOCK)
-        block_amax = np.fmax.reduce(self._magnitudes(grouped), axis=2, initial=np.float32(0))
+        block_amax = self._largest(grouped, self.block_nans)
         if self.square:
             block_amax = np.repeat(block_amax.reshape(-1, BLOCK, blocks).max(axis=1), BLOCK, axis=0)
         scale = self._scale(block_amax, encode_scale)
@@ -197,9 +203,15 @@ class Steps:
         return casts.rotate(values, self.rotation, strides, self.rotation_turned) * norm
 
     @np.errstate(all="ignore")
-    def _largest(self, values: np.ndarray) -> np.ndarray:
-        reduce = np.maximum.reduce if self.amax_of == "nan_kept" else np.fmax.reduce
-        return reduce(self._magnitudes(values), axis=-1, initial=np.float32(0))
+    def _largest(self, values: np.ndarray, nans: str = "dropped") -> np.ndarray:
+        magnitudes = self._magnitudes(values)
+        # NaNs are dropped by value: NumPy's `fmax` gives a NaN for a signalling one, in some loops and not in others.
+        is_nan = np.isnan(magnitudes)
+        largest = np.where(is_nan, np.float32(0), magnitudes).max(axis=-1, initial=np.float32(0))
+        if nans == "dropped":
+            return largest
+        kept = is_nan.any(axis=-1) if nans == "kept" else is_nan.all(axis=-1)
+        return np.where(kept, np.float32(np.nan), largest)
 
     def _magnitudes(self, values: np.ndarray) -> np.ndarray:
         if self.amax_of == "even":
@@ -216,6 +228,8 @@ class Steps:
     def _encode_of(self, granules: np.ndarray) -> np.ndarray:
         granules = np.fmax(granules, np.float32(self.amax_floor))
         scale = np.float32(self.e4m3_max * 6) / granules
+        if self.encode_flushed:
+            scale = np.where(granules > np.float32(2**126), np.float32(0), scale)
         if self.encode_clamped:
             scale = np.fmin(scale, _FLT_MAX)
         return np.where(granules == 0, np.float32(1), np.where(scale == 0, np.float32(self.encode_of_inf), scale))

@@ -473,6 +473,70 @@ def test_nan_in_an_amax():
     assert cause(per_tensor, case, tensors, {"rowwise_amax": nan, "columnwise_amax": nan}) == "NaN kept in the amax"
 
 
+@pytest.mark.parametrize("case", ["all of a block", "some of a block"])
+def test_nan_in_the_amax_of_a_block(case):
+    """Signalling NaNs, for which NumPy's `fmax` is a NaN in some of its loops."""
+    x = tensor()
+    x.view(np.uint16)[3, 16 : 32 if case.startswith("all") else 19] = 0x7F81
+    case = per_tensor_case(stage="encode", outputs="rowwise")
+    tensors = per_tensor.inputs(case, x)
+    assert cause(per_tensor, case, tensors, scales_changed(case, tensors, edit((3, 1), 0x7E))) == "NaN kept in the amax"
+
+
+def test_a_rowwise_output_is_never_called_rotated():
+    """The rotated values are inf, so every scale is 448: as with any other mistake that makes an amax inf."""
+    case = per_tensor_case(16, 16, stage="encode", outputs="rowwise")
+    tensors = per_tensor.inputs(case, huge())
+    assert cause(per_tensor, case, tensors, saturated(case, tensors, "rowwise")) != "rht where none belongs"
+
+
+def test_an_amax_that_became_inf_is_no_rotation():
+    case = per_tensor_case(16, 16, stage="encode", outputs="columnwise")
+    tensors = per_tensor.inputs(case, huge())
+    assert cause(per_tensor, case, tensors, saturated(case, tensors, "columnwise")) != "rht where none belongs"
+
+
+@pytest.mark.parametrize("s_enc", [0, 1])
+def test_a_division_that_gives_0_for_a_huge_amax(monkeypatch, s_enc):
+    case = per_tensor_case(32, 32, stage="encode", outputs="both")
+    tensors = per_tensor.inputs(case, np.tile(huge(), (2, 2)) * BF16.type(0.5) ** np.arange(32).astype(BF16))
+    monkeypatch.setattr(nvfp4, "global_encode_scale", lambda amax, *_: np.full_like(amax, s_enc))
+    with np.errstate(all="ignore"):
+        actual = per_tensor.numpy_oracle(case, tensors)
+    monkeypatch.undo()
+    assert cause(per_tensor, case, tensors, actual) == "S_enc of a huge amax"
+
+
+def huge() -> np.ndarray:
+    rng = np.random.default_rng(1)
+    return (rng.uniform(2e38, 3e38, (16, 16)) * rng.choice([1, -1], (16, 16))).astype(BF16)
+
+
+def saturated(case: Case, tensors: Arrays, side: str) -> Arrays:
+    """What the rotation gives: scales of 448, and the codes of products with its multiplier."""
+    other = replace(Steps.of(case, side), rotation=0xD7E8)
+    numbers = np.arange(16)
+    encoded = other.encode(other.lines(tensors["input"], numbers), numbers, tensors[f"{side}_amax"])
+    assert not np.isfinite(encoded.values).all(axis=1).any()
+    scale_inv = per_tensor.numpy_oracle(case, tensors)[f"{side}_scale_inv"]
+    scale_inv[:16, :1] = encoded.scale_inv
+    return {f"{side}_scale_inv": scale_inv, f"{side}_data": encoded.data}
+
+
+def test_a_cause_that_one_byte_suggests_names_the_others():
+    case = per_tensor_case(16, 16, outputs="rowwise", stage="encode")
+    x = np.full((16, 16), 0.5, np.float32)
+    x[:, 0], x[3, 5] = 6, 2.5
+    tensors = {**per_tensor.inputs(case, x.astype(BF16)), "rowwise_amax": np.array([2688], np.float32)}
+    right = per_tensor.numpy_oracle(case, tensors)
+    data = nvfp4.pack(np.where(x == 2.5, np.uint8(5), nvfp4.unpack(right["rowwise_data"])))
+    evidence = Evidence(case, tensors, per_tensor.outputs(case), right, ({**right, "rowwise_data": data},))
+    assert str(cause_of(evidence)) == (
+        "sr and rne mixed up: perhaps, as 1 wrong entry also fits 1-ulp multiplier, tie direction; "
+        "the other rounding gives these codes"
+    )
+
+
 def test_amax_of_the_wrong_granule():
     case = per_tensor_case(outputs="rowwise")
     tensors = per_tensor.inputs(case, tensor())
