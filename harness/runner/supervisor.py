@@ -31,6 +31,10 @@ _UNREADABLE = 4
 GO_ON = 71  # exit code of a process that can run no other case; the run continues in a new process
 SUPERVISOR = "HARNESS_SUPERVISOR"  # environment variable: process id of the supervisor
 _SIGNALS = (*ENDING, signal.SIGCHLD)
+_CHILD = Path(__file__).with_name("pytest_child.py")
+_FROM_TERMINAL = 0x80  # si_code of a signal that the kernel sent, SI_KERNEL, as it does for Ctrl-C
+# With these an interrupted child has ended in its own way; other codes, as pytest has for a failed plugin, hide it.
+_IN_ITS_OWN_WAY = (Exit.CLEAN, Exit.USAGE, _NO_DEVICE_BELOW, _UNREADABLE)
 _EXPLAINED = (Exit.USAGE, Exit.INTERRUPTED, Exit.NO_DEVICE)  # pytest's process has printed why it ended early
 
 
@@ -101,17 +105,18 @@ class _Child:
         self.words, self.folder = words, folder
 
     def __enter__(self) -> _Child:
-        # Blocked before the start, so that no signal is lost.
+        # Blocked before the start, so that no signal is lost. In the child they stay blocked until it unblocks them:
+        # before the exec a signal would reach Python's handler of this process, which the exec forgets.
         self.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         own = os.getpid()
 
         def prepare() -> None:
-            signal.pthread_sigmask(signal.SIG_SETMASK, self.mask)
+            signal.pthread_sigmask(signal.SIG_SETMASK, self.mask | set(ENDING))
             end_with_parent(own)
 
         sys.stdout.flush()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "pytest", *self.words],
+            [sys.executable, "-P", str(_CHILD), *self.words],
             cwd=self.folder,
             env={**os.environ, SUPERVISOR: str(os.getpid())},
             preexec_fn=prepare,
@@ -124,13 +129,15 @@ class _Child:
         while (code := self.process.poll()) is None:
             received = signal.sigwaitinfo(_SIGNALS)
             interrupted |= received.si_signo in ENDING
-            # A signal from the terminal reaches both processes and has no sender, so it is not forwarded.
-            if received.si_signo == signal.SIGCHLD or (received.si_signo == signal.SIGINT and not received.si_pid):
+            # Ctrl-C in a terminal reaches both processes, so it is not forwarded.
+            typed = received.si_signo == signal.SIGINT and received.si_code == _FROM_TERMINAL
+            if received.si_signo == signal.SIGCHLD or typed:
                 continue
             self.process.send_signal(signal.SIGKILL if told else received.si_signo)
             told = received.si_signo != signal.SIGINT
-        # An interrupted run may leave a file open or a finalizer undone, which pytest reports as an error.
-        return Exit.INTERRUPTED if interrupted and code == Exit.BYTES_DIFFER else code
+        while signal.sigtimedwait(ENDING, 0):  # one that came when the child had ended, or just before
+            interrupted = True
+        return Exit.INTERRUPTED if interrupted and code >= 0 and code not in _IN_ITS_OWN_WAY else code
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None):
         if self.process.poll() is None:
