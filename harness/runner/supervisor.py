@@ -176,7 +176,20 @@ def _judged(request: Request, run_dir: Path, sealed: seal.Seal, code: int) -> Ex
     if why:
         print(f"error: {why}", file=sys.stderr, flush=True)
     ended = worst([_known(code), judged])
-    print(f"{last_line(selection.by_id, results)}{_exit(ended, judged)}", flush=True)
+    return _say_last(f"{last_line(selection.by_id, results)}{_exit(ended, judged)}", ended)
+
+
+def _say_last(line: str, ended: Exit) -> Exit:
+    """Print the last line of the output. USAGE if it cannot be written, such as on a full disk."""
+    try:
+        print(line, flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        if ended is not Exit.USAGE:  # then the child has said why
+            print(f"error: the output: {error.strerror}", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what flushes at exit
+        return Exit.USAGE
     return ended
 
 

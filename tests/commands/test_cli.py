@@ -232,9 +232,10 @@ def test_a_closed_output_is_closed_for_the_processes_below_too():
     assert done.stderr == "0\n"
 
 
-def test_a_reader_that_has_read_enough_ends_the_command_by_sigpipe():
-    """It must not be 0, which would claim a green run, nor click's 1, which here means that a byte differs."""
-    command = [sys.executable, "-m", "harness", "list"]
+@pytest.mark.parametrize("words", ["list", "--help", "list --help", "--version", "recipes", "coverage", "doctor"])
+def test_a_reader_that_has_read_enough_ends_the_command_by_sigpipe(words: str):
+    """It must not be 0, which would claim a green run, nor click's and rich's 1, by which a byte differs."""
+    command = [sys.executable, "-m", "harness", *words.split()]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         process.stdout.close()
         assert process.stderr.read() == ""
@@ -355,6 +356,19 @@ def test_the_module_is_not_harmed_by_a_file_with_the_name_of_another(tmp_path: P
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == Exit.CLEAN, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("cause", "ends"), [(KeyboardInterrupt(), SystemExit), (ValueError(), RuntimeError)])
+def test_an_interrupt_that_python_wraps_is_one(monkeypatch: pytest.MonkeyPatch, cause: BaseException, ends: type):
+    """Python 3.11 raises a RuntimeError from what is raised in `__set_name__`."""
+
+    def list_commands(self, context):
+        raise RuntimeError("Error calling __set_name__") from cause
+
+    monkeypatch.setattr(cli.Commands, "list_commands", list_commands)
+    with pytest.raises(ends) as caught:
+        cli.main(["list"])
+    assert getattr(caught.value, "code", Exit.INTERRUPTED) == Exit.INTERRUPTED
 
 
 def test_a_python_that_lacks_a_package_is_told(tmp_path: Path):

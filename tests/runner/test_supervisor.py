@@ -131,3 +131,17 @@ def test_a_plugin_of_the_current_folder_is_found(run: Runs):
     Path("loads.py").write_text(LOADS.format(0))
     assert run("suites", "-p", "loads", fork=True).ret == Exit.CLEAN
     assert Path("reached").exists()
+
+
+def test_a_full_disk_behind_the_output_is_one_sentence(run: Runs):
+    with Path("/dev/full").open("w") as full:
+        words = [sys.executable, "-c", SUPERVISE.format("")]
+        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (Exit.USAGE, "error: the output: No space left on device\n")
+
+
+def test_a_disk_that_is_full_at_the_last_line_is_told():
+    program = "from harness.runner import supervisor as s; s.leave(s._say_last('line', s.Exit.CLEAN))"
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([sys.executable, "-c", program], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (Exit.USAGE, "error: the output: No space left on device\n")
