@@ -8,6 +8,7 @@ disk which of them have a record.
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from typing import NoReturn
 from harness.errors import Exit, HarnessError, UsageError, exit_of
 from harness.records import journal, seal
 from harness.records.run_folder import new_folder, read_run
+from harness.runner.again import TYPED, this_python
 from harness.runner.outcome import last_line, outcome, worst
 from harness.runner.request import Request
 from harness.suite.ending import ENDING, end_with_parent
@@ -38,10 +40,11 @@ _IN_ITS_OWN_WAY = (Exit.CLEAN, Exit.USAGE, _NO_DEVICE_BELOW, _UNREADABLE)
 _EXPLAINED = (Exit.USAGE, Exit.INTERRUPTED, Exit.NO_DEVICE)  # pytest's process has printed why it ended early
 
 
-def supervise(words: Sequence[str], folder: Path, rootdir: Path, runs: Path) -> Exit:
+def supervise(words: Sequence[str], folder: Path, rootdir: Path, runs: Path, typed: Sequence[str] = ()) -> Exit:
     """Run `python -m pytest` with these words; the exit code of the table.
 
     folder: where the words were typed; rootdir: pytest's; runs: where a run without --run-dir gets its folder
+    typed: the command line that stands for them, if it was not pytest's
     """
     try:
         if sys.flags.optimize:
@@ -53,9 +56,9 @@ def supervise(words: Sequence[str], folder: Path, rootdir: Path, runs: Path) -> 
     except HarnessError as error:
         print(f"error: {error}", file=sys.stderr)
         return Exit(error.exit_code)
-    sealed = seal.seal()
+    sealed, typed = seal.seal(), [*(typed or [this_python(folder), "-m", "pytest", *words])]
     words = [*words, *([] if request.run_dir else ["--run-dir", str(run_dir)])]
-    with _Child(words, folder) as child:
+    with _Child(words, folder, typed) as child:
         # In parallel to the child, because reading suites takes a second. The child reports errors in them.
         with suppress(HarnessError):
             request = request.selected()
@@ -63,7 +66,7 @@ def supervise(words: Sequence[str], folder: Path, rootdir: Path, runs: Path) -> 
         code = child.wait()
     while code == GO_ON:
         size = _size(run_dir)
-        with _Child([*words, *([] if request.resume else ["--resume"])], folder) as child:
+        with _Child([*words, *([] if request.resume else ["--resume"])], folder, typed) as child:
             code = child.wait()
         if code == GO_ON and _size(run_dir) == size:
             code = Exit.BYTES_DIFFER  # no progress: restarting would never end
@@ -101,8 +104,8 @@ def leave(code: Exit) -> NoReturn:
 class _Child:
     """pytest in a child process that dies with this one and gets its signals forwarded."""
 
-    def __init__(self, words: Sequence[str], folder: Path):
-        self.words, self.folder = words, folder
+    def __init__(self, words: Sequence[str], folder: Path, typed: Sequence[str]):
+        self.words, self.folder, self.typed = words, folder, typed
 
     def __enter__(self) -> _Child:
         # Blocked before the start, so that no signal is lost. In the child they stay blocked until it unblocks them:
@@ -118,7 +121,7 @@ class _Child:
         self.process = subprocess.Popen(
             [sys.executable, "-P", str(_CHILD), *self.words],
             cwd=self.folder,
-            env={**os.environ, SUPERVISOR: str(os.getpid())},
+            env={**os.environ, SUPERVISOR: str(os.getpid()), TYPED: shlex.join(self.typed)},
             preexec_fn=prepare,
         )
         return self
