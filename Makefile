@@ -18,7 +18,8 @@ unexport PYTHONDONTWRITEBYTECODE
 
 ENV    := $(if $(strip $(VENV)),$(VENV)/.made)
 PY     := $(if $(strip $(VENV)),$(VENV)/bin/python,$(PYTHON))
-CLANG  := $(if $(strip $(VENV)),$(VENV)/bin/)clang-format
+# The one beside Python, if it is there, in an environment that is used as it is, too.
+CLANG  := $(if $(strip $(VENV)),$(VENV)/bin/clang-format,$(or $(wildcard $(dir $(PYTHON))clang-format),clang-format))
 STYLE  := {BasedOnStyle: Google, ColumnLimit: 120, AlignAfterOpenBracket: AlwaysBreak, ReflowComments: Never}
 CUDA   := $(wildcard $(addprefix harness/,bench/*.cu kernels/*.cu kernels/*/*.cuh studies/museum/exhibits/*.cu studies/museum/exhibits/*.cuh studies/matrix_sums/*.cu studies/museum/rings/*.cu studies/sanitizer/*.cu subjects/*.cu vectors/*.cpp))
 SUITES := $(if $(R),$(R:%=suites/%.yaml),suites)

@@ -68,5 +68,5 @@ def __getattr__(name: str) -> object:
     return found
 
 
-def __dir__() -> list[str]:
+def __dir__() -> "list[str]":  # quoted for Pythons that are too old, which `__main__` tells so
     return sorted({*globals(), *__all__})

@@ -1,12 +1,25 @@
-"""Run the console script `harness` as `python -m harness`."""
+"""Run the console script `harness` as `python -m harness`.
 
-import signal
+Older Pythons must be able to read this file and `harness/__init__.py`, to be told that they are too old.
+"""
+
 import sys
+
+if sys.version_info < (3, 11):  # noqa: UP036
+    found = ".".join(map(str, sys.version_info[:2]))
+    print(f"error: the harness needs Python 3.11 or newer, and {sys.executable} is {found}", file=sys.stderr)
+    sys.exit(64)  # `Exit.USAGE`, which such a Python cannot import
+
+import os
+import signal
 
 # Nothing needs to be cleaned up while modules load, so Ctrl-C ends the process without a traceback of imports.
 _INTERRUPT = signal.getsignal(signal.SIGINT)
 if _INTERRUPT is signal.default_int_handler:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+# `-m` puts the current folder first; last, a file there such as `random.py` hides no module of that name.
+if __name__ == "__main__" and sys.path and sys.path[0] == os.getcwd():  # noqa: PTH109 - pathlib would be loaded from there
+    sys.path.append(sys.path.pop(0))
 
 from harness.errors import Exit  # noqa: E402
 

@@ -15,8 +15,8 @@ import pkgutil
 import re
 import signal
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -60,17 +60,15 @@ class Commands(click.Group):
             return None
         return importlib.import_module(f"harness.commands.{name}").command
 
-    def invoke(self, context: click.Context) -> Any:
-        """Run the command. Where its reader, such as `head`, has read enough, end as other programs do, by SIGPIPE.
+    def make_context(self, *words: Any, **options: Any) -> click.Context:
+        """Read the words, and print the help if they ask for it."""
+        with _ended_by_sigpipe():
+            return super().make_context(*words, **options)
 
-        click would end with 1, by which a byte differs.
-        """
-        try:
+    def invoke(self, context: click.Context) -> Any:
+        """Run the command."""
+        with _ended_by_sigpipe():
             return super().invoke(context)
-        except BrokenPipeError:
-            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-            os.kill(os.getpid(), signal.SIGPIPE)
-            raise
 
     def resolve_command(
         self, context: click.Context, args: list[str]
@@ -115,6 +113,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         code = Exit.USAGE
     except (click.Abort, KeyboardInterrupt):
         code = Exit.INTERRUPTED
+    except RuntimeError as error:
+        if not isinstance(error.__cause__, KeyboardInterrupt):  # Python 3.11 wraps one that comes in `__set_name__`
+            raise
+        code = Exit.INTERRUPTED
     except MemoryError:
         _tell("error: this machine has not enough memory for that; choose less at a time")
         code = Exit.USAGE
@@ -127,6 +129,22 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             _close_output()
         _tell(f"error: {printable(str(text))}")
     sys.exit(int(code) if isinstance(code, int) else 0)
+
+
+@contextmanager
+def _ended_by_sigpipe() -> Iterator[None]:
+    """Where the reader, such as `head`, has read enough, end as other programs do, by SIGPIPE.
+
+    click would end with 1, by which a byte differs, and so would rich, which makes a SystemExit of the error.
+    """
+    try:
+        yield
+    except (BrokenPipeError, SystemExit) as error:
+        if not isinstance(error, BrokenPipeError) and not isinstance(error.__context__, BrokenPipeError):
+            raise
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGPIPE)
+        raise
 
 
 def _tell(text: str) -> None:

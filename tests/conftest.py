@@ -36,6 +36,8 @@ def not_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     monkeypatch.setenv("HARNESS_SUPERVISOR", "")
+    monkeypatch.delenv("HARNESS_TYPED", raising=False)
+    monkeypatch.delenv("MAKEFLAGS", raising=False)  # `make test VENV=` sets it, and shown commands would repeat that
     monkeypatch.setattr(harness.plugin, "named_suites", lambda words, folder: ((), {}), raising=False)
 
 

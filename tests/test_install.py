@@ -113,3 +113,15 @@ def test_the_index_is_asked_without_this_machines_settings_of_pip(tmp_path: Path
     assert done.returncode == 9
     assert MADE_UP not in done.stderr and "PIP_CONFIG_FILE=/dev/null" in done.stderr.splitlines()
     assert "'.[torch,plot,cluster,triton,dev,gpu,docs]'" in (ROOT / ".ci" / "resolve").read_text()
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_check_takes_the_clang_format_beside_python(tmp_path: Path, there: bool):
+    """An environment that is used as it is need not be on PATH."""
+    beside = tmp_path / "clang-format"
+    if there:
+        beside.touch()
+    words = ["make", "--dry-run", "check", "VENV=", f"PYTHON={tmp_path / 'python'}"]
+    said = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    (line,) = [line for line in said.splitlines() if "clang-format" in line]
+    assert line.startswith(f"{beside if there else 'clang-format'} --style=")

@@ -146,12 +146,12 @@ def test_no_check_vanishes_under_python_o_and_no_comparison_has_a_tolerance():
     assert tolerances == []
 
 
-ENVIRONMENT = {"HARNESS_CACHE", "HARNESS_DEBUG", "CUDA_VISIBLE_DEVICES"}
+ENVIRONMENT = {"HARNESS_CACHE", "HARNESS_DEBUG", "CUDA_VISIBLE_DEVICES", "MAKEFLAGS"}
 VARIABLE = re.compile(r"""(?:environ(?:\.get)?[(\[]|getenv\()\s*["'](\w+)""")
 
 
 def test_the_environment_chooses_no_numerics():
-    """Variables may choose verbosity, a cache folder or which GPUs there are, and these are they."""
+    """Variables may choose verbosity, a cache folder, which GPUs there are or a shown command, and these are they."""
     read = {path: set(VARIABLE.findall(path.read_text())) for path in PYTHON}
     assert {relative(path): names for path, names in read.items() if names - ENVIRONMENT} == {}
     assert ENVIRONMENT - {"CUDA_VISIBLE_DEVICES"} <= set().union(*read.values())  # the pattern finds what there is

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from harness.contract.field import Field
+from harness.device.cupy_there import has_cupy
 from harness.errors import UsageError
 from harness.inputs.dtypes import DTYPES
 from harness.verify.torch_calls import from_torch, to_torch
@@ -225,7 +226,7 @@ def _exchanged(name: str, array: Any) -> Any:
     try:
         if kind in _CPU:
             return _from_host(array)
-        if kind in _CUDA and _has_cupy():
+        if kind in _CUDA and has_cupy():
             import cupy
 
             return cupy.from_dlpack(array)
@@ -239,11 +240,3 @@ def _from_host(array: Any) -> np.ndarray:
         return np.from_dlpack(array)
     except (BufferError, RuntimeError, TypeError):
         return np.asarray(array)  # NumPy's DLPack lacks bf16, but `__array__` may support it
-
-
-def _has_cupy() -> bool:
-    try:
-        import cupy  # noqa: F401
-    except ImportError:
-        return False
-    return True

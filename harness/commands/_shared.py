@@ -15,7 +15,8 @@ from click.core import ParameterSource
 
 from harness.device.select import NAMES
 from harness.errors import UsageError
-from harness.files import INSTALLED, require_place
+from harness.files import INSTALLED, RECIPE_DIRS, require_place
+from harness.suite.command_lines import recipe_dir_option
 from harness.suite.own_recipes import use_recipe_dir
 
 
@@ -101,6 +102,9 @@ def made_by(*left_out: str) -> str:
     for parameter in context.command.params:
         given = context.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE
         if not given or parameter.name in left_out:
+            continue
+        if parameter.name == "recipe_dir":  # its callback has used the folders, and no command gets them
+            words += shlex.split("".join(dict.fromkeys(map(recipe_dir_option, RECIPE_DIRS))))
             continue
         value = context.params[parameter.name]
         values = value if isinstance(value, tuple) else (value,)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
+import sys
 from collections.abc import Callable, Sequence
 from itertools import pairwise, takewhile
 from pathlib import Path
@@ -12,9 +14,11 @@ from typing import NoReturn
 import click
 
 from harness.check import recipe_files
+from harness.commands._shared import made_by
 from harness.errors import UsageError
 from harness.files import INSTALLED, RECIPE_DIRS, RESULTS, SUITES, WORKDIR
 from harness.records.run_folder import shown
+from harness.runner.again import this_python
 from harness.runner.supervisor import leave, supervise
 from harness.suite.command_lines import recipe_dir_options
 from harness.suite.suite_file import suite_path
@@ -62,7 +66,14 @@ def run(
     settings = (*_SETTINGS, "-p", "harness.plugin") if INSTALLED or RECIPE_DIRS else ()
     # Cases run side by side; threads of their own would only get in each other's way.
     os.environ.update({name: os.environ.get(name, "1") for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")})
-    leave(supervise([*suites, *settings, *ours, *words[len(recipes) :]], Path.cwd(), WORKDIR, RESULTS / "runs"))
+    below = [*suites, *settings, *ours, *words[len(recipes) :]]
+    leave(supervise(below, Path.cwd(), WORKDIR, RESULTS / "runs", _typed()))
+
+
+def _typed() -> list[str]:
+    """The running command as it may be typed again, started as this process was."""
+    typed, is_module = shlex.split(made_by()), Path(sys.argv[0]).name == "__main__.py"
+    return [this_python(Path.cwd()), "-m", *typed] if is_module else typed
 
 
 def suites_of(words: Sequence[str]) -> list[str]:

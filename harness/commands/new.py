@@ -3,6 +3,7 @@ from __future__ import annotations
 import keyword
 import re
 import shlex
+import sys
 from pathlib import Path
 
 import click
@@ -14,6 +15,14 @@ from harness.suite.own_recipes import is_ours
 
 _TEMPLATES = PACKAGE / "commands" / "templates"
 _SUFFIXES = (".cu", ".py", ".yaml")
+# What the harness imports: in the folder where recipes are written, a file or folder of such a name could hide it.
+IMPORTED = {
+    *sys.stdlib_module_names,
+    "click", "cuda", "cupy", "distributed", "elftools", "filelock", "harness", "humming", "jinja2", "junitparser",
+    "matplotlib", "mkdocs", "ml_dtypes", "numba", "numpy", "pandas", "platformdirs", "pydantic", "pydantic_core",
+    "pynvml", "pytest", "pytest_benchmark", "rich", "ruamel", "safetensors", "scipy", "torch", "torchao", "triton",
+    "xdist",
+}  # fmt: skip
 
 
 @click.command()
@@ -28,6 +37,8 @@ def command(name: str, into: Path | None) -> None:
         raise UsageError(f"'{name}' is no name of a recipe; one is made of a-z, 0-9 and _, as in my_recipe")
     if is_ours(name):
         raise UsageError(f"there is a recipe '{name}' in the harness; choose another name")
+    if name in IMPORTED:
+        raise UsageError(f"'{name}' is the name of a Python module that the harness imports; choose another name")
     folder = into or Path(name)
     paths = [folder / f"{name}{suffix}" for suffix in _SUFFIXES]
     for path in paths:

@@ -10,6 +10,7 @@ from harness.device.select import select
 from harness.errors import Exit, UsageError
 from harness.files import KERNELS
 from harness.records.run_folder import new_folder
+from harness.runner.again import this_python
 from harness.shrink.failure import describe
 from harness.shrink.reproducer import write
 from harness.shrink.search import Budget
@@ -49,5 +50,6 @@ def command(case_id: str, into: Path | None, device_name: str, kernels: Path | N
     )
     click.echo(f"search    {shrunk.tries} tries in {shrunk.seconds} s; {shrunk.stopped}\n")
     click.echo(describe(shrunk.result, shrunk.cause))
-    click.echo(f"\nreproduce cd {shlex.quote(str(test.parent))} && python -m pytest {test.name}")
+    words = shlex.join([this_python(test.parent.absolute()), "-m", "pytest", test.name])
+    click.echo(f"\nreproduce cd {shlex.quote(str(test.parent))} && {words}")
     return Exit.BYTES_DIFFER

@@ -14,6 +14,7 @@ from harness.contract.field import Field
 from harness.contract.interval import Demand, Interval, inside
 from harness.device.capability import CONTEXT, needed
 from harness.device.cuda_program import CudaProgram, native_target
+from harness.device.cupy_there import require_cupy
 from harness.device.equal_bytes import equal_bytes
 from harness.device.gpu_lock import gpu_lock
 from harness.device.kept_copies import KEPT
@@ -44,6 +45,7 @@ class CudaDevice:
     def __init__(self, index: int = 0, kernels: Path = KERNELS, suites: Path | None = None):
         self.kernels, self.suites = kernels, suites
         try:
+            require_cupy()
             import cupy
             import torch
         except ImportError as error:

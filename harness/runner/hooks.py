@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import gc
 import json
+import shlex
 import sys
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -152,6 +153,14 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
             # worthless.
             item.session.shouldstop = report.ends_run
     return report
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config, specs: Sequence[Any]) -> None:
+    """Start workers as the supervisor starts this process: files of the current folder hide no module of theirs."""
+    for spec in specs:
+        if PROCESS in config.stash and sys.flags.safe_path and spec.popen and not spec.python:
+            spec.python = f"{shlex.quote(sys.executable)} -P"
 
 
 @pytest.hookimpl(optionalhook=True)

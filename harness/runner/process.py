@@ -16,6 +16,7 @@ import pytest
 from harness.bench import ahead
 from harness.bench.bench import Bench
 from harness.contract.case import Case
+from harness.device.cupy_there import has_cupy
 from harness.device.device import Device
 from harness.device.kept_copies import KEPT
 from harness.device.select import select as select_device
@@ -217,10 +218,10 @@ def under_test(config: pytest.Config) -> UnderTest:
 
 def gpu_count() -> int:
     """How many GPUs CUDA sees; 0 without CuPy."""
-    try:
-        import cupy
-    except ImportError:
+    if not has_cupy():
         return 0
+    import cupy
+
     try:
         return cupy.cuda.runtime.getDeviceCount()
     except cupy.cuda.runtime.CUDARuntimeError:

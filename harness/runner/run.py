@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import shutil
 import sys
 import time
@@ -24,7 +23,7 @@ from harness.records.journal import Journal
 from harness.records.records import Record
 from harness.records.run_folder import new_folder, shown
 from harness.report import tables
-from harness.runner import isolation, summary
+from harness.runner import again, isolation, summary
 from harness.runner.outcome import outcome, worst
 from harness.runner.selection import Selection
 from harness.runner.supervisor import GO_ON, leave
@@ -56,8 +55,7 @@ class Run:
         self.cases = selection.by_id
         self.journal = Journal(run_dir, header, option.resume)
         isolation.forget(run_dir)
-        words = [str(word) for word in config.invocation_params.args if word != "--resume"]
-        self.words = [*words, *([] if option.run_dir else ["--run-dir", str(run_dir)]), "--resume"]
+        self.going_on = again.going_on([str(word) for word in config.invocation_params.args], run_dir)
         self.resumed = {record["case_id"]: record for record in self.journal.records}
         self.errors: list[Exit] = []
         self.interrupted = False
@@ -165,7 +163,9 @@ class Run:
         seconds = time.monotonic() - self.began
         width = shutil.get_terminal_size((120, 24)).columns
         terminalreporter.section("verdicts")
-        terminalreporter.write_line(summary.render(self.results, self.selection.excluded, seconds, width))
+        listing = again.listing_refused(self.selection)
+        told = summary.render(self.results, self.selection.excluded, seconds, width, listing)
+        terminalreporter.write_line(told)
         _list_no_case_again(terminalreporter)
         if self.journal.records:
             written = tables.write_verify(self.journal.path.parent, self.journal.records)
@@ -176,8 +176,7 @@ class Run:
             terminalreporter.write_line(shown(self.journal.path))
         if self.interrupted or self.stopped:
             done = f"{len(self.journal.records)} of {len(self.selection)} cases are done"
-            command = shlex.join(["python", "-m", "pytest", *self.words])
-            terminalreporter.write_line(f"interrupted: {done}; go on with\n  {command}")
+            terminalreporter.write_line(f"interrupted: {done}; go on with\n  {self.going_on}")
 
     def stop(self, code: int, sentence: str) -> None:
         """End the run; `sentence` says why."""

@@ -15,22 +15,30 @@ AROUND = 4  # lines for the section's head, the page's path, and the last words 
 _CONVENTIONS = "convention that explains each byte that is not ours"
 
 
-def render(results: Sequence[Result], refused: Counter[str], seconds: float, width: int) -> str:
+def render(
+    results: Sequence[Result],
+    refused: Counter[str],
+    seconds: float,
+    width: int,
+    listing: str = "harness list --refused",
+) -> str:
     """What was compared, what is wrong, a subject's declared differences, and what was not compared and why.
 
     It fits on one screen, even a narrow one; further rows are in verify.md.
 
     refused: combinations that the recipes refuse, reason → count; no cases exist for them
-    seconds: wall time of the run
+    seconds: wall time of the run; listing: the command that lists the refused combinations
     """
     for rows in (3, 2, 1):
-        told = _render(results, refused, seconds, width, rows)
+        told = _render(results, refused, seconds, width, rows, listing)
         if sum(-(-len(line) // width) for line in told) + AROUND <= MOST_LINES:
             break
     return "\n".join(told)
 
 
-def _render(results: Sequence[Result], refused: Counter[str], seconds: float, width: int, rows: int) -> list[str]:
+def _render(
+    results: Sequence[Result], refused: Counter[str], seconds: float, width: int, rows: int, listing: str
+) -> list[str]:
     """The lines.
 
     rows: how many rows for reasons, conventions and wrong cases, including the row that counts the rest
@@ -70,7 +78,7 @@ def _render(results: Sequence[Result], refused: Counter[str], seconds: float, wi
     with console.capture() as capture:
         console.print(compared)
     if refused:
-        reasons = f"for {len(refused)} reason{'s' * (len(refused) > 1)}: harness list --refused"
+        reasons = f"for {len(refused)} reason{'s' * (len(refused) > 1)}: {listing}"
         lists += (f"{refused.total():,} combinations are refused, {reasons}",)
     return [*capture.get().rstrip().splitlines(), *lists]
 

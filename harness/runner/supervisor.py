@@ -8,6 +8,7 @@ disk which of them have a record.
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from typing import NoReturn
 from harness.errors import Exit, HarnessError, UsageError, exit_of
 from harness.records import journal, seal
 from harness.records.run_folder import new_folder, read_run
+from harness.runner.again import TYPED, this_python
 from harness.runner.outcome import last_line, outcome, worst
 from harness.runner.request import Request
 from harness.suite.ending import ENDING, end_with_parent
@@ -31,13 +33,18 @@ _UNREADABLE = 4
 GO_ON = 71  # exit code of a process that can run no other case; the run continues in a new process
 SUPERVISOR = "HARNESS_SUPERVISOR"  # environment variable: process id of the supervisor
 _SIGNALS = (*ENDING, signal.SIGCHLD)
+_CHILD = Path(__file__).with_name("pytest_child.py")
+_FROM_TERMINAL = 0x80  # si_code of a signal that the kernel sent, SI_KERNEL, as it does for Ctrl-C
+# With these an interrupted child has ended in its own way; other codes, as pytest has for a failed plugin, hide it.
+_IN_ITS_OWN_WAY = (Exit.CLEAN, Exit.USAGE, _NO_DEVICE_BELOW, _UNREADABLE)
 _EXPLAINED = (Exit.USAGE, Exit.INTERRUPTED, Exit.NO_DEVICE)  # pytest's process has printed why it ended early
 
 
-def supervise(words: Sequence[str], folder: Path, rootdir: Path, runs: Path) -> Exit:
+def supervise(words: Sequence[str], folder: Path, rootdir: Path, runs: Path, typed: Sequence[str] = ()) -> Exit:
     """Run `python -m pytest` with these words; the exit code of the table.
 
     folder: where the words were typed; rootdir: pytest's; runs: where a run without --run-dir gets its folder
+    typed: the command line that stands for them, if it was not pytest's
     """
     try:
         if sys.flags.optimize:
@@ -49,9 +56,9 @@ def supervise(words: Sequence[str], folder: Path, rootdir: Path, runs: Path) -> 
     except HarnessError as error:
         print(f"error: {error}", file=sys.stderr)
         return Exit(error.exit_code)
-    sealed = seal.seal()
+    sealed, typed = seal.seal(), [*(typed or [this_python(folder), "-m", "pytest", *words])]
     words = [*words, *([] if request.run_dir else ["--run-dir", str(run_dir)])]
-    with _Child(words, folder) as child:
+    with _Child(words, folder, typed) as child:
         # In parallel to the child, because reading suites takes a second. The child reports errors in them.
         with suppress(HarnessError):
             request = request.selected()
@@ -59,7 +66,7 @@ def supervise(words: Sequence[str], folder: Path, rootdir: Path, runs: Path) -> 
         code = child.wait()
     while code == GO_ON:
         size = _size(run_dir)
-        with _Child([*words, *([] if request.resume else ["--resume"])], folder) as child:
+        with _Child([*words, *([] if request.resume else ["--resume"])], folder, typed) as child:
             code = child.wait()
         if code == GO_ON and _size(run_dir) == size:
             code = Exit.BYTES_DIFFER  # no progress: restarting would never end
@@ -97,23 +104,24 @@ def leave(code: Exit) -> NoReturn:
 class _Child:
     """pytest in a child process that dies with this one and gets its signals forwarded."""
 
-    def __init__(self, words: Sequence[str], folder: Path):
-        self.words, self.folder = words, folder
+    def __init__(self, words: Sequence[str], folder: Path, typed: Sequence[str]):
+        self.words, self.folder, self.typed = words, folder, typed
 
     def __enter__(self) -> _Child:
-        # Blocked before the start, so that no signal is lost.
+        # Blocked before the start, so that no signal is lost. In the child they stay blocked until it unblocks them:
+        # before the exec a signal would reach Python's handler of this process, which the exec forgets.
         self.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         own = os.getpid()
 
         def prepare() -> None:
-            signal.pthread_sigmask(signal.SIG_SETMASK, self.mask)
+            signal.pthread_sigmask(signal.SIG_SETMASK, self.mask | set(ENDING))
             end_with_parent(own)
 
         sys.stdout.flush()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "pytest", *self.words],
+            [sys.executable, "-P", str(_CHILD), *self.words],
             cwd=self.folder,
-            env={**os.environ, SUPERVISOR: str(os.getpid())},
+            env={**os.environ, SUPERVISOR: str(os.getpid()), TYPED: shlex.join(self.typed)},
             preexec_fn=prepare,
         )
         return self
@@ -124,13 +132,15 @@ class _Child:
         while (code := self.process.poll()) is None:
             received = signal.sigwaitinfo(_SIGNALS)
             interrupted |= received.si_signo in ENDING
-            # A signal from the terminal reaches both processes and has no sender, so it is not forwarded.
-            if received.si_signo == signal.SIGCHLD or (received.si_signo == signal.SIGINT and not received.si_pid):
+            # Ctrl-C in a terminal reaches both processes, so it is not forwarded.
+            typed = received.si_signo == signal.SIGINT and received.si_code == _FROM_TERMINAL
+            if received.si_signo == signal.SIGCHLD or typed:
                 continue
             self.process.send_signal(signal.SIGKILL if told else received.si_signo)
             told = received.si_signo != signal.SIGINT
-        # An interrupted run may leave a file open or a finalizer undone, which pytest reports as an error.
-        return Exit.INTERRUPTED if interrupted and code == Exit.BYTES_DIFFER else code
+        while signal.sigtimedwait(ENDING, 0):  # one that came when the child had ended, or just before
+            interrupted = True
+        return Exit.INTERRUPTED if interrupted and code >= 0 and code not in _IN_ITS_OWN_WAY else code
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None):
         if self.process.poll() is None:
@@ -169,7 +179,20 @@ def _judged(request: Request, run_dir: Path, sealed: seal.Seal, code: int) -> Ex
     if why:
         print(f"error: {why}", file=sys.stderr, flush=True)
     ended = worst([_known(code), judged])
-    print(f"{last_line(selection.by_id, results)}{_exit(ended, judged)}", flush=True)
+    return _say_last(f"{last_line(selection.by_id, results)}{_exit(ended, judged)}", ended)
+
+
+def _say_last(line: str, ended: Exit) -> Exit:
+    """Print the last line of the output. USAGE if it cannot be written, such as on a full disk."""
+    try:
+        print(line, flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        if ended is not Exit.USAGE:  # then the child has said why
+            print(f"error: the output: {error.strerror}", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what flushes at exit
+        return Exit.USAGE
     return ended
 
 

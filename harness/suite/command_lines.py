@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 from harness import files
 from harness.inputs import tensor_file
 
+_CHOOSE = ("VENV", "PYTHON")  # variables of the Makefile that choose the environment
 _PLAIN = re.compile(r"[\w/=,+*.:#@-]*", re.ASCII)  # text that make passes to a shell unchanged
 
 
@@ -48,7 +50,15 @@ def verify_command(case_id: str, verb: str = "verify", subject: str = "", device
         chosen = f" --device {device}" if device else ""
         return f"harness {verb}{recipe}{own}{named}{chosen} --case {quoted(case_id)}"
     named = f" ARGS='--subject {subject}'" if subject else ""
-    return f"make {verb} CASE='{case_id}'{named}{f' DEVICE={device}' if device else ''}"
+    return f"make {verb} CASE='{case_id}'{named}{f' DEVICE={device}' if device else ''}{_environment_of_make()}"
+
+
+def _environment_of_make() -> str:
+    """The words VENV= and PYTHON= that make was called with, which choose the environment, as it hands them on."""
+    words = re.findall(r"(?:\\.|\S)+", os.environ.get("MAKEFLAGS", ""))  # make puts a backslash before a space
+    words = [re.sub(r"\\(.)", r"\1", word) for word in words]
+    given = (word.partition("=") for word in (words[words.index("--") + 1 :] if "--" in words else ()))
+    return "".join(f" {name}={shlex.quote(value) if value else ''}" for name, _, value in given if name in _CHOOSE)
 
 
 def without_commands(story: str, commands: str = "trace|reproduce") -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import os
 import shlex
@@ -15,7 +16,7 @@ import pytest
 from harness import cli
 from harness.commands import _shared
 from harness.errors import DeviceUnavailable, Exit, StorageError
-from harness.files import ROOT, SUITES
+from harness.files import PACKAGE, ROOT, SUITES
 from harness.jit.cache import cache_folder
 from harness.suite.suite import suite_of
 
@@ -231,9 +232,10 @@ def test_a_closed_output_is_closed_for_the_processes_below_too():
     assert done.stderr == "0\n"
 
 
-def test_a_reader_that_has_read_enough_ends_the_command_by_sigpipe():
-    """It must not be 0, which would claim a green run, nor click's 1, which here means that a byte differs."""
-    command = [sys.executable, "-m", "harness", "list"]
+@pytest.mark.parametrize("words", ["list", "--help", "list --help", "--version", "recipes", "coverage", "doctor"])
+def test_a_reader_that_has_read_enough_ends_the_command_by_sigpipe(words: str):
+    """It must not be 0, which would claim a green run, nor click's and rich's 1, by which a byte differs."""
+    command = [sys.executable, "-m", "harness", *words.split()]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         process.stdout.close()
         assert process.stderr.read() == ""
@@ -321,6 +323,52 @@ def test_a_command_says_itself_as_it_may_be_typed_again(words: tuple[str, ...]):
     assert said[:2] == ["harness", words[0]]
     with command.make_context(words[0], said[2:]) as again, command.make_context(words[0], list(words[1:])) as first:
         assert again.params == first.params
+
+
+_VERSIONS = Path.home() / ".pyenv" / "versions"
+OLD = [str(path / "bin" / "python") for part in ("3.[6-9].*", "3.10.*") for path in sorted(_VERSIONS.glob(part))]
+
+
+@pytest.mark.parametrize("python", [sys.executable, *OLD])
+def test_a_python_that_is_too_old_is_told_so(python: str):
+    """Before anything else, which such a Python may not even be able to read."""
+    claimed = "" if python in OLD else "sys.version_info = (3, 10, 1); "
+    program = f"import runpy, sys; {claimed}runpy.run_module('harness', run_name='__main__')"
+    done = subprocess.run([python, "-c", program], capture_output=True, text=True, cwd=ROOT)
+    assert (done.returncode, done.stderr.count("\n")) == (Exit.USAGE, 1), done.stderr
+    assert done.stderr.startswith("error: the harness needs Python 3.11 or newer, and ")
+
+
+@pytest.mark.parametrize("name", ["__init__.py", "__main__.py"])
+def test_an_old_python_can_read_what_tells_it_so(name: str):
+    """It evaluates annotations, among which `list[str]` is an error of Python 3.8."""
+    tree = ast.parse((PACKAGE / name).read_text(), feature_version=(3, 7))
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    annotations = [each for node in functions for each in (node.returns, *(arg.annotation for arg in node.args.args))]
+    assert not any(isinstance(each, ast.Subscript) for each in annotations)
+
+
+@pytest.mark.parametrize("words", [("list", "swizzle"), ("verify", "swizzle", "-k", "48x80", "--run-dir", "out")])
+def test_the_module_is_not_harmed_by_a_file_with_the_name_of_another(tmp_path: Path, words: tuple[str, ...]):
+    for name in ("random", "click", "numpy"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('the wrong one')\n")
+    command = [sys.executable, "-m", "harness", *words]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == Exit.CLEAN, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("cause", "ends"), [(KeyboardInterrupt(), SystemExit), (ValueError(), RuntimeError)])
+def test_an_interrupt_that_python_wraps_is_one(monkeypatch: pytest.MonkeyPatch, cause: BaseException, ends: type):
+    """Python 3.11 raises a RuntimeError from what is raised in `__set_name__`."""
+
+    def list_commands(self, context):
+        raise RuntimeError("Error calling __set_name__") from cause
+
+    monkeypatch.setattr(cli.Commands, "list_commands", list_commands)
+    with pytest.raises(ends) as caught:
+        cli.main(["list"])
+    assert getattr(caught.value, "code", Exit.INTERRUPTED) == Exit.INTERRUPTED
 
 
 def test_a_python_that_lacks_a_package_is_told(tmp_path: Path):

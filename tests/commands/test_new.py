@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import shutil
 import subprocess
 import sys
@@ -13,8 +14,9 @@ from own_recipe import NAME, change, in_use, written
 import harness
 from harness import cli
 from harness.check import recipe_files
+from harness.commands.new import IMPORTED
 from harness.errors import Exit, OracleError, UsageError
-from harness.files import ROOT
+from harness.files import PACKAGE, ROOT
 
 CASE = f"{NAME}/default/48x80/normal/eager"
 
@@ -342,6 +344,8 @@ def test_a_kernel_may_have_clusters(folder):
         (["class"], "'class' is no name of a recipe"),
         (["per_tensor"], "there is a recipe 'per_tensor' in the harness; choose another name"),
         (["nvfp4"], "there is a recipe 'nvfp4' in the harness"),
+        (["cupy"], "'cupy' is the name of a Python module that the harness imports; choose another name"),
+        (["random"], "'random' is the name of a Python module that the harness imports"),
         ([], "Missing argument 'NAME'"),
     ],
 )
@@ -351,6 +355,13 @@ def test_a_name_that_cannot_be_is_refused(words, says, capsys, tmp_path, monkeyp
         cli.main(["new", *words])
     assert caught.value.code == Exit.USAGE and says in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_all_that_the_harness_imports_is_refused():
+    nodes = [node for path in PACKAGE.rglob("*.py") for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+    modules = {each.name for node in nodes if isinstance(node, ast.Import) for each in node.names}
+    modules |= {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
+    assert {name.partition(".")[0] for name in modules} - IMPORTED == {"_pytest"}  # which no recipe can be called
 
 
 def test_nothing_is_overwritten(folder, capsys):

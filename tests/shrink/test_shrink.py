@@ -23,6 +23,7 @@ from harness.device.emulator import EmulatorDevice
 from harness.errors import InputError, SuiteError, UsageError
 from harness.files import KERNELS, ROOT
 from harness.oracles import nvfp4
+from harness.runner.again import this_python
 from harness.shrink import reproducer, shrinker
 from harness.shrink.candidate import COLS, ROWS, Candidate, N
 from harness.shrink.failure import Failure
@@ -236,7 +237,7 @@ def folder(tmp_path_factory) -> Path:
     assert f"whole     {case}: MISMATCH in rowwise_data" in done.output
     assert "left      16x16, default: 1 of 256 values are not zero" in done.output
     assert "cause     nibble swap: the two codes of a byte changed places" in done.output
-    assert f"reproduce cd {top / 'left'} && python -m pytest test_per_tensor_" in done.output
+    assert f"reproduce cd {top / 'left'} && {this_python(top / 'left')} -m pytest test_per_tensor_" in done.output
     return top / "left"
 
 

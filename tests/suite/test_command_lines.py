@@ -58,6 +58,22 @@ def test_make_is_printed_where_make_runs_and_nowhere_else(tmp_path, monkeypatch)
     assert verify_command(ID, "bench", "mine:f") == f"harness bench --subject mine:f --case '{ID}'"
 
 
+@pytest.mark.parametrize(
+    ("flags", "repeated"),
+    [
+        ("", ""),
+        ("s -j2 --jobserver-auth=3,4", ""),
+        (" -- VENV= CASE=it's ARGS=-k\\ 'a", " VENV="),
+        ("s -- PYTHON=/a\\ b/python VENV=", " PYTHON='/a b/python' VENV="),
+    ],
+)
+def test_the_environment_that_make_was_given_is_repeated(monkeypatch, flags: str, repeated: str):
+    monkeypatch.setattr(files, "INSTALLED", False)
+    monkeypatch.chdir(files.ROOT)
+    monkeypatch.setenv("MAKEFLAGS", flags)
+    assert verify_command(ID) == f"make verify CASE='{ID}'{repeated}"
+
+
 @pytest.mark.parametrize("gpu", [True, False])
 def test_what_the_emulator_found_is_asked_of_the_emulator(tmp_path, monkeypatch, gpu):
     monkeypatch.chdir(tmp_path)

@@ -1,0 +1,147 @@
+"""Ctrl-C in a terminal at any moment of a run's start ends it with 130, and files beside the user change nothing."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from toy_runs import Runs, toy_runs
+
+from harness.errors import Exit
+from harness.files import ROOT
+from harness.runner import pytest_child
+from harness.suite import ending
+
+CTRL_C = b"\x03"
+SUPERVISE = """
+import os, sys, time
+from pathlib import Path
+from harness.runner import supervisor
+{}
+sys.exit(supervisor.supervise(["-p", "harness.plugin", "suites", *sys.argv[1:]], Path.cwd(), Path.cwd(), Path("runs")))
+"""
+# Between fork and exec: tells that it is there and waits for a key to be typed.
+FORKED = """
+begin = supervisor.end_with_parent
+def wait_for_a_key(parent):
+    begin(parent)
+    Path("reached").touch()
+    while not Path("typed").exists(): time.sleep(0.01)
+supervisor.end_with_parent = wait_for_a_key
+"""
+LOADS = "import time, pathlib\npathlib.Path('reached').touch()\ntime.sleep({})\n"
+CONFIGURES = """
+import os, pytest, signal
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config):
+    import harness.runner.process as process
+    begin = process.interrupt_by_signals
+    def interrupted():
+        begin()
+        os.killpg(0, signal.SIGINT)
+    process.interrupt_by_signals = interrupted
+"""
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, suite_text: str) -> Runs:
+    return toy_runs(pytester, monkeypatch, suite_text)
+
+
+def typed(program: str, *words: str) -> tuple[int, str]:
+    """Run a program in a terminal of its own and type Ctrl-C when it says that it is there; its code and output."""
+    process, terminal = pty.fork()
+    if process == 0:
+        os.execv(sys.executable, [sys.executable, "-c", program, *words])
+    deadline = time.monotonic() + 30
+    while not Path("reached").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.write(terminal, CTRL_C)
+    Path("typed").touch()
+    printed = b""
+    while True:
+        try:
+            more = os.read(terminal, 4096)
+        except OSError:  # Linux's answer when the program has ended
+            break
+        printed += more
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), printed.decode()
+
+
+def test_ctrl_c_between_fork_and_exec_is_not_lost(run: Runs):
+    code, printed = typed(SUPERVISE.format(FORKED))
+    assert code == Exit.INTERRUPTED, printed
+    assert run.verified() == []
+
+
+def test_ctrl_c_while_the_child_loads_modules_prints_no_traceback(run: Runs):
+    Path("loads.py").write_text(LOADS.format(60))
+    code, printed = typed(SUPERVISE.format(""), "-p", "loads")
+    assert code == Exit.INTERRUPTED, printed
+    assert "Traceback" not in printed and len(printed.splitlines()) < 5, printed
+
+
+def test_ctrl_c_before_there_is_a_run_is_no_wrong_kernel(run: Runs):
+    Path("configures.py").write_text(CONFIGURES)
+    words = [sys.executable, "-c", SUPERVISE.format(""), "-p", "configures"]
+    done = subprocess.run(words, capture_output=True, text=True, start_new_session=True)
+    assert done.returncode == Exit.INTERRUPTED, done.stdout + done.stderr
+
+
+def test_ctrl_c_when_the_child_has_ended_is_one(run: Runs):
+    """It failed for whatever reason; nobody waits for a signal any more, so the pending ones are looked at."""
+    Path("fails.py").write_text("raise RuntimeError\n")
+    ended = """
+import signal
+poll = supervisor.subprocess.Popen.poll
+def interrupted(process):
+    process.wait()
+    supervisor.subprocess.Popen.poll = poll
+    os.kill(os.getpid(), signal.SIGINT)
+    return poll(process)
+supervisor.subprocess.Popen.poll = interrupted
+"""
+    words = [sys.executable, "-c", SUPERVISE.format(ended), "-p", "fails"]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == Exit.INTERRUPTED, done.stdout + done.stderr
+
+
+def test_the_child_lets_through_all_that_ends_a_process():
+    assert set(ending.ENDING) == set(pytest_child.ENDING)
+
+
+@pytest.mark.parametrize("processes", ["0", "1"])
+def test_a_file_with_the_name_of_a_module_does_no_harm(tmp_path: Path, processes: str):
+    for name in ("random", "numpy", "rich", "queue"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('the wrong one')\n")
+    program = "from harness.cli import main; main()"
+    words = ["verify", "swizzle", "-k", "48x80", "-n", processes, "--run-dir", "out"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-P", "-c", program, *words]  # the folder of a console script is not the current one
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == Exit.CLEAN, done.stdout + done.stderr
+
+
+def test_a_plugin_of_the_current_folder_is_found(run: Runs):
+    Path("loads.py").write_text(LOADS.format(0))
+    assert run("suites", "-p", "loads", fork=True).ret == Exit.CLEAN
+    assert Path("reached").exists()
+
+
+def test_a_full_disk_behind_the_output_is_one_sentence(run: Runs):
+    with Path("/dev/full").open("w") as full:
+        words = [sys.executable, "-c", SUPERVISE.format("")]
+        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (Exit.USAGE, "error: the output: No space left on device\n")
+
+
+def test_a_disk_that_is_full_at_the_last_line_is_told():
+    program = "from harness.runner import supervisor as s; s.leave(s._say_last('line', s.Exit.CLEAN))"
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([sys.executable, "-c", program], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (Exit.USAGE, "error: the output: No space left on device\n")
