@@ -166,6 +166,7 @@ def test_what_is_imported_is_declared():
         "cupy": "cupy-cuda13x",
         "humming": "humming-kernels",
         "_pytest": "pytest",
+        "pytest_benchmark": "pytest-benchmark",
         "xdist": "pytest-xdist",
         "pytest_benchmark": "pytest-benchmark",
         "pydantic_core": "pydantic",
