@@ -168,7 +168,6 @@ def test_what_is_imported_is_declared():
         "_pytest": "pytest",
         "pytest_benchmark": "pytest-benchmark",
         "xdist": "pytest-xdist",
-        "pytest_benchmark": "pytest-benchmark",
         "pydantic_core": "pydantic",
     }
     extras = PROJECT["optional-dependencies"]
