@@ -34,7 +34,13 @@ def gate(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     def header(**changes: Any) -> dict[str, Any]:
         return HEADER | {"sources": sources()[:16], "commit": commit(), "machine": GPU} | changes
 
-    def gate(*options: str, times: list[float] = FAST, base: list[float] = THEN, then: str = "2025", **changes: Any):
+    def gate(
+        *options: str,
+        times: list[float] = FAST,
+        base: list[float] = THEN,
+        then: str = "2025-01-01T00:00:00Z",
+        **changes: Any,
+    ):
         baseline = tmp_path / "bench.jsonl"
         baseline.write_text(
             "".join(json.dumps(line) + "\n" for line in (header() | {"date": then}, passed(CASE, base)))

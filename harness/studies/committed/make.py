@@ -58,8 +58,8 @@ def _make(making: Making, name: str, seconds: float) -> Exit | None:
     if state() != making.state:
         raise UsageError(f"the sources changed while {name} was made, so it is of no state; it does not count")
     files = {}
-    cut_from = {_RUN} if any(each.part_of == name for each in load()[0].values()) else set()
-    for source in {*table.files_of(making.gpu).values()} | cut_from:
+    cut_from = [_RUN] if any(each.part_of == name for each in load()[0].values()) else []
+    for source in [*table.files_of(making.gpu).values(), *cut_from]:
         if not (out / source).is_file():
             raise UsageError(
                 f"{name}: its commands ended and left no {source} in {out}; {out / 'log'} has what they said"
