@@ -28,7 +28,7 @@ from harness.records.run_folder import (
     read_bench_or_gate,
     read_run,
     shown,
-)  # fmt: skip
+)
 from harness.runner.process import gpu_count
 from harness.suite.schema import nearest
 from harness.verdict import failures_of

@@ -107,8 +107,8 @@ def _judge(case_id: str, new: Record | None, stored: Record | None, runs: Beside
     if now["samples_us"] == then["samples_us"]:
         why = "these are the baseline's own times; time the suites again"
         return Judgement(case_id, Performance.INVALID, why, *medians)
-    why = runs.refused or (waited(then) and f"in the baseline {waited(then)}")
-    if why:
+    late = waited(then)
+    if why := runs.refused or (late and f"in the baseline {late}"):
         return Judgement(case_id, Performance.INVALID, why, *medians)
     if why := waited(now):
         return Judgement(case_id, Performance.INVALID, f"in this run {why}", *medians, again=True)

@@ -20,6 +20,7 @@ from harness.files import RECIPE_DIRS, RESULTS, SUITES, write_text
 from harness.gate.comparable import differing, measured_by
 from harness.records.lines import times_lines
 from harness.records.parts import part_of, run_of
+from harness.records.possible import of_the_user
 from harness.records.records import Record
 from harness.records.run_folder import BENCH, EVENTS, Header, RunFiles, gpu_folder, now, now_here, read_bench, shown
 from harness.records.steady import unsteady, waited
@@ -56,13 +57,10 @@ def known(stored: Sequence[Record], header: Header, run: RunFiles) -> list[Recor
     if {record["case_id"] for record in stored} <= timed:
         return list(stored)
 
-    def of_a_user(record: Record) -> bool:
-        return "--recipe-dir" in (run_of(record["times"], header) or {}).get("command", "") and not has_suite(record)
+    def not_in_use(record: Record) -> bool:
+        return record["recipe"] not in RECIPE_DIRS and of_the_user(record, run_of(record["times"], header) or {}, {})
 
-    def has_suite(record: Record) -> bool:
-        return record["recipe"] in RECIPE_DIRS or (SUITES / f"{record['recipe']}.yaml").exists()
-
-    return [each for each in stored if each["case_id"] in timed | wanted() or of_a_user(each)]
+    return [each for each in stored if each["case_id"] in timed | wanted() or not_in_use(each)]
 
 
 def not_to_keep(run: RunFiles) -> dict[str, str]:

@@ -52,15 +52,16 @@ def require_possible_here(
 
     def here(record: Record) -> bool:
         part = parts.get(part_of(record.get("times") or {}), header)
-        return (about or part).get("sources") in (now, now[:16]) and not _of_the_user(record, part, about or {})
+        return (about or part).get("sources") in (now, now[:16]) and not of_the_user(record, part, about or {})
 
     require_possible(where, filter(here, records), bool(header), header.get("machine"))
 
 
-def _of_the_user(record: Record, part: Mapping[str, Any], about: Mapping[str, Any]) -> bool:
+def of_the_user(record: Record, part: Mapping[str, Any], about: Mapping[str, Any]) -> bool:
     """Whether a record's recipe is not in the suites and its run used recipes from another folder.
 
-    part: the run's entry in the header of times, or the header of a file of one run
+    part: the run's entry in the header of times, or the header of a file of one run; about: the first line of its
+        journal, empty without one
     """
     recipe = record["recipe"]
     if is_file(SUITES / f"{recipe}.yaml"):

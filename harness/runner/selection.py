@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -60,12 +59,21 @@ class Meant:
     flags: Mapping[str, Sequence[FlagValue]]
 
     def cases(self, suite: Suite, set_name: str) -> tuple[Case, ...]:
-        """The cases of a set, each with the subject's flags in place of others, once; without those that none has."""
+        """The cases of a set, each once and with the subject's flags in place of others.
+
+        Left out are cases whose other flags, or whose shape, the recipe refuses with these. Raises UsageError, with the
+        reason for one, if it refuses all.
+        """
         found: dict[str, Case] = {}
+        refused = None
         for case in suite.cases(set_name):
-            with suppress(UsageError):  # the recipe refuses these flags together, or for this shape
+            try:
                 mine = self._meant(suite, case)
                 found.setdefault(mine.id, mine)
+            except UsageError as error:
+                refused = error
+        if refused and not found:
+            raise refused
         return tuple(found.values())
 
     def _meant(self, suite: Suite, case: Case) -> Case:

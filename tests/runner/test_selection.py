@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.errors import UsageError
 from harness.runner.selection import Meant, cost, select, shards
 from harness.suite.suite import suite_of
 
@@ -77,3 +78,9 @@ def test_shards_of_a_card_are_of_one_selection():
     parts = [select([path], "smoke", shard=f"{index}/2", meant=meant) for index in (1, 2)]
     assert {part.unsharded for part in parts} == {whole.unsharded}
     assert sorted(case_id for part in parts for case_id in part.by_id) == sorted(whole.by_id)
+
+
+def test_flags_that_a_recipe_refuses_together_are_refused_with_its_reason():
+    flags = {"outputs": ["rowwise"], "rht": [True]}
+    with pytest.raises(UsageError, match="per_tensor excludes this combination: "):
+        select([suite_of("per_tensor").path], "smoke", meant=Meant("per_tensor", flags))

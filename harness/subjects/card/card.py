@@ -13,7 +13,6 @@ from pydantic_core import ErrorDetails
 from harness.contract.case import Case, spell
 from harness.errors import SuiteError, UsageError
 from harness.files import resolved_path
-from harness.subjects.card import no_case
 from harness.subjects.card.arguments import arrays_of, expressions_of, extents_of, misfit, tensors_of
 from harness.subjects.card.code import Code, NoSuchKernel, read_code
 from harness.subjects.card.kept import Keeping
@@ -128,12 +127,23 @@ class Card:
         self._check_launches()
         taken = [case for case in cases if not self.refuses(case)]
         if cases and whole and not taken:
-            raise SuiteError(self.document.where("recipe"), no_case.sentence(self.file, self.refuses, cases))
+            raise SuiteError(self.document.where("recipe"), self._none_of(cases))
         smallest: dict[object, Case] = {}
         for case in sorted(taken, key=lambda case: case.work):
             smallest.setdefault((case.flags, case.is_group), case)
         for case in smallest.values():
             self._check_names(case)
+
+    def _none_of(self, cases: Sequence[Case]) -> str:
+        """A sentence on cases of which the card takes none, and what to select in place of them."""
+        none, recipe = f"none of the {len(cases)} selected cases", self.file.recipe
+        why = next((self.refuses(case) for case in cases if case.recipe == recipe), "")
+        if not why:
+            return f"{none} is of {recipe}; name the recipe of the card, as in `harness verify {recipe}`"
+        return (
+            f"{none} is one of this card: {why}; without --case and -k the cases of a set take on the card's flags, "
+            "and `--set full` has the most shapes"
+        )
 
     def _check_flags(self) -> None:
         try:

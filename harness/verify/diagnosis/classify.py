@@ -210,7 +210,7 @@ def _same(one: np.ndarray, other: np.ndarray) -> bool:
 
 
 _TIES = Hypothesis("tie direction", "every wrong code is of a product exactly between two e2m1 values", _tie_direction)
-# Of these, several may give the same few bytes.
+# The causes that may explain the same few bytes.
 _RIVALS = (*hypotheses(exactly=True), _TIES)
 HYPOTHESES = (
     Hypothesis("unwritten or stale", "every wrong byte still holds the pattern from before the run", _unwritten),
