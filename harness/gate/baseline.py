@@ -19,8 +19,7 @@ from harness.errors import UsageError
 from harness.files import RECIPE_DIRS, RESULTS, SUITES, write_text
 from harness.gate.comparable import differing, measured_by
 from harness.records.lines import times_lines
-from harness.records.parts import part_of, run_of
-from harness.records.possible import of_the_user
+from harness.records.parts import of_the_user, part_of, run_of
 from harness.records.records import Record
 from harness.records.run_folder import BENCH, EVENTS, Header, RunFiles, gpu_folder, now, now_here, read_bench, shown
 from harness.records.steady import unsteady, waited

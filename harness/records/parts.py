@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
+
+from harness.files import SUITES, is_file
 
 Key = tuple[str | None, str | None]
 
@@ -24,3 +27,18 @@ def run_of(times: Mapping[str, Any], header: Mapping[str, Any]) -> dict[str, Any
     if part in parts:
         return {**header, **parts[part]}
     return None if parts or part not in ((None, None), part_of(header)) else dict(header)
+
+
+def of_the_user(record: Mapping[str, Any], part: Mapping[str, Any], about: Mapping[str, Any]) -> bool:
+    """Whether a record's recipe is not in the suites and its run used recipes from another folder.
+
+    part: the run's entry in the header of times, or the header of a file of one run; about: the first line of its
+        journal, empty without one
+    """
+    recipe = record["recipe"]
+    if is_file(SUITES / f"{recipe}.yaml"):
+        return False
+    sealed = {Path(name).name for name in about.get("sealed", ()) if not name.startswith(("harness/", "suites/"))}
+    words = {word.partition("=")[0] for word in part.get("command", "").split()}
+    of_recipe = {f"{recipe}.yaml", f"{recipe}.py"}  # a pipeline has the first alone
+    return bool(of_recipe & sealed) or "--recipe-dir" in words

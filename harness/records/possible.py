@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from harness.contract.case import Case
 from harness.device.capability import CONTEXT, incapable, needed
 from harness.device.emulator import EmulatorDevice
 from harness.errors import HarnessError, UsageError
-from harness.files import SUITES, is_file
 from harness.jit.compile import instantiation
-from harness.records.parts import part_of, parts_of
+from harness.records.parts import of_the_user, part_of, parts_of
 from harness.records.possible_times import problems_of_times
 from harness.records.records import Record
 from harness.records.seal import sources_digest
@@ -55,21 +53,6 @@ def require_possible_here(
         return (about or part).get("sources") in (now, now[:16]) and not of_the_user(record, part, about or {})
 
     require_possible(where, filter(here, records), bool(header), header.get("machine"))
-
-
-def of_the_user(record: Record, part: Mapping[str, Any], about: Mapping[str, Any]) -> bool:
-    """Whether a record's recipe is not in the suites and its run used recipes from another folder.
-
-    part: the run's entry in the header of times, or the header of a file of one run; about: the first line of its
-        journal, empty without one
-    """
-    recipe = record["recipe"]
-    if is_file(SUITES / f"{recipe}.yaml"):
-        return False
-    sealed = {Path(name).name for name in about.get("sealed", ()) if not name.startswith(("harness/", "suites/"))}
-    words = {word.partition("=")[0] for word in part.get("command", "").split()}
-    of_recipe = {f"{recipe}.yaml", f"{recipe}.py"}  # a pipeline has the first alone
-    return bool(of_recipe & sealed) or "--recipe-dir" in words
 
 
 def require_whole_set(where: object, records: Iterable[Record], set_name: str) -> None:
