@@ -104,21 +104,14 @@ def pytest_help() -> str:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
 
-@pytest.mark.parametrize("words", calls("-m pytest"), ids=" ".join)
-def test_an_option_of_pytest_exists(words: tuple[str, ...]):
-    assert words[0] == "suites"
-    for option in (word for word in words if word.startswith("-")):
-        is_of_pytest(option)
-
-
-@pytest.mark.parametrize("program", ["make", "-m harness", "-m pytest"])
+@pytest.mark.parametrize("program", ["make", "-m harness"])
 def test_there_are_calls(program: str):
     assert calls(program)
 
 
 def test_scripts_exist_and_can_be_run():
     found = {word for file in FILES for line in lines(file) for word in line.split() if word.startswith(".ci/")}
-    assert found == {".ci/oldest", ".ci/resolve", ".ci/warn"}
+    assert found == {".ci/oldest", ".ci/resolve", ".ci/once_more"}
     assert all(os.access(ROOT / script, os.X_OK) for script in found)
 
 
@@ -160,8 +153,9 @@ def test_on_a_gpu_one_job_runs_at_a_time_and_only_what_cannot_be_told_is_forgive
     assert set(found) == ON_A_GPU
     for name, job in found.items():
         assert job["resource_group"] == "gpu", name
-        assert job["allow_failure"] == {"exit_codes": [3, 4]}, name
+        assert job["allow_failure"] == {"exit_codes": [3]}, name
         assert job["retry"] == {"max": 1, "exit_codes": [3]}, name
+        assert job["rules"][0] == {"if": '$HARNESS_GPU != "true"', "when": "never"}, name
     # There a runner takes one at a time by itself.
     assert {name for name, job in jobs(FILES[1]).items() if job["runs-on"] == ["self-hosted", "gpu"]} <= ON_A_GPU
 
@@ -233,14 +227,60 @@ def test_github_shows_the_cases_that_gitlab_shows():
 
 
 @pytest.mark.parametrize(
-    ("codes", "ends", "asked"), [([0], 0, 1), ([1], 1, 1), ([2], 2, 1), ([4], 0, 1), ([3, 3], 0, 2), ([3, 2], 2, 2)]
+    ("codes", "ends", "asked"),
+    [
+        ([0], 0, 1),
+        ([1], 1, 1),
+        ([2], 2, 1),
+        ([4], 4, 1),
+        ([3, 3], 3, 2),
+        ([3, 2], 2, 2),
+        ([3, 0], 0, 2),
+        ([3, 4], 4, 2),
+    ],
 )
-def test_a_warning_forgives_3_and_4_and_asks_again_only_after_3(tmp_path: Path, codes: list, ends: int, asked: int):
+def test_only_what_was_too_noisy_runs_once_more_and_nothing_is_forgiven(
+    tmp_path: Path, codes: list, ends: int, asked: int
+):
     script = f'echo >> log; n=$(wc -l < log); set -- {" ".join(map(str, codes))}; shift $((n - 1)); exit "$1"'
-    done = subprocess.run([ROOT / ".ci/warn", "sh", "-c", script], cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run([ROOT / ".ci/once_more", "sh", "-c", script], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == ends
     assert len((tmp_path / "log").read_text().splitlines()) == asked
-    assert ("::warning::" in done.stdout) == (codes[-1] in (3, 4))
+    assert ("::error::" in done.stdout) == (codes[-1] in (3, 4))
+
+
+@pytest.mark.parametrize("file", [FILES[1], ACTION])
+def test_actions_of_others_are_pinned_by_the_digest_of_a_commit(file: str):
+    used = re.findall(r"uses: (\S+)(.*)", (ROOT / file).read_text())
+    others = [(name, comment) for name, comment in used if not name.startswith("./")]
+    assert others
+    for name, comment in others:
+        assert re.fullmatch(r"[\w.-]+/[\w.-]+@[0-9a-f]{40}", name), name
+        assert re.fullmatch(r" # v\d+\.\d+\.\d+", comment), name
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_what_decides_a_job_is_harness_verify_and_no_pytest_that_loads_plugins(file: str):
+    assert not [line for line in lines(file) if "pytest" in line]
+    verified = [line for line in lines(file) if "-m harness verify" in line]
+    assert len(verified) == 3
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_no_job_turns_what_could_not_be_told_into_green(file: str):
+    for name, job in jobs(file).items():
+        assert "continue-on-error" not in str(job), name
+        assert job.get("allow_failure", {"exit_codes": [3]}) == {"exit_codes": [3]}, name
+    assert not [line for line in lines(file) if "||" in line or "set +e" in line]
+
+
+def test_each_gate_keeps_its_tables():
+    for file in FILES:
+        for name in ("gate", "gate-baseline"):
+            job = jobs(file)[name]
+            assert "results/runs/" in str(job.get("artifacts", job.get("steps"))), (file, name)
+            if "steps" in job:
+                assert any(step.get("uses", "").startswith("actions/upload-artifact@") for step in job["steps"]), name
 
 
 def test_the_reports_that_are_collected_are_those_that_are_written(tmp_path: Path):
