@@ -91,6 +91,12 @@ def pytest_configure(config: pytest.Config) -> None:
         raise Refusal(error) from None
 
 
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """Say where the cases of a cluster run."""
+    process = config.stash.get(PROCESS, None)
+    return f"cluster {process.cluster}" if process is not None and process.cluster is not None else None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Spread the largest cases over the workers."""
     if is_worker(config) and PROCESS in config.stash:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,11 +23,12 @@ from harness.errors import DeviceUnavailable, Exit, InputError, SuiteError, Usag
 from harness.files import ROOT
 from harness.runner import isolation
 from harness.runner.cluster import connection, worker
-from harness.runner.cluster.connection import Cluster
+from harness.runner.cluster.connection import Cluster, closed
 from harness.runner.cluster.work import Answer, Died, Ready, Work, sealed_here, state_of
 from harness.suite.suite import load_suite
 
 distributed = pytest.importorskip("distributed")
+dask = pytest.importorskip("dask")
 
 WORKERS = 4
 SERVE = f"""
@@ -113,6 +115,7 @@ def test_a_cluster_whose_workers_are_killed_tells_what_a_plain_run_tells(address
     here = verify(tmp_path / "here", *chosen, "--jobs", "0")
     assert len({*killed}) == 2
     assert (there.returncode, here.returncode) == (Exit.CLEAN, Exit.CLEAN), there.stdout + there.stderr
+    assert f"cluster {address}, " in there.stdout
     assert told(tmp_path / "there") == told(tmp_path / "here")
     assert there.stdout.splitlines()[-1] == here.stdout.splitlines()[-1]
     header = json.loads((tmp_path / "there" / "journal.jsonl").read_text().splitlines()[0])
@@ -165,6 +168,83 @@ def test_an_address_where_nobody_is(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(connection, "CONNECTING", 1.0)
     with pytest.raises(DeviceUnavailable, match="no Dask scheduler answers at tcp://127.0.0.1:1 "):
         Cluster("tcp://127.0.0.1:1", work(), sealed_here(SUITES))
+
+
+@pytest.mark.parametrize("address", ["tcp://head:8786", "tcp://10.0.0.7:8786", "10.0.0.7:8786", "head:8786",
+                                     "ws://head:8786", "tcp://0.0.0.0:8786", "tcp://[2001:db8::1]:8786"])  # fmt: skip
+def test_a_scheduler_of_another_machine_without_tls_is_not_asked(address: str):
+    assert not closed(address)
+    with pytest.raises(UsageError, match="has no TLS.* --host 127.0.0.1 .*--tls-ca-file"):
+        Cluster(address, work(), sealed_here(SUITES))
+
+
+@pytest.mark.parametrize("address", ["tcp://127.0.0.1:8786", "127.0.0.1:8786", "localhost:1", "tcp://[::1]:8786",
+                                     "tls://head:8786", "tls://10.0.0.7:8786"])  # fmt: skip
+def test_what_is_closed(address: str):
+    assert closed(address)
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Callable[..., str]]:
+    """Start `dask scheduler` with some words; what it listens at."""
+    started = []
+
+    def serve(*words: str) -> str:
+        file = tmp_path / "scheduler.json"
+        command = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--port", "0", "--no-dashboard", *words]
+        started.append(subprocess.Popen(
+            [*command, "--scheduler-file", str(file)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ))  # fmt: skip
+        for _ in range(1200):
+            if file.exists() and file.read_text():
+                return json.loads(file.read_text())["address"]
+            assert started[-1].poll() is None
+            time.sleep(0.05)
+        raise TimeoutError
+
+    yield serve
+    for each in started:
+        each.kill()
+        each.wait()
+
+
+def test_a_scheduler_that_serves_every_network_is_refused_by_whatever_address(served: Callable[..., str]):
+    port = served().rpartition(":")[2]
+    with pytest.raises(UsageError, match=r"the scheduler serves tcp://.*, where anyone may run code on it"):
+        Cluster(f"tcp://127.0.0.1:{port}", work(), sealed_here(SUITES))
+
+
+def test_a_scheduler_of_this_machine_alone_is_asked(served: Callable[..., str]):
+    with pytest.raises(DeviceUnavailable, match="no worker has joined"):
+        Cluster(served("--host", "127.0.0.1"), work(), sealed_here(SUITES))
+
+
+def certificate(folder: Path) -> list[str]:
+    """An authority that signed itself, in the words of Dask's command line."""
+    cert, key = folder / "cert.pem", folder / "key.pem"
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=harness"]
+    subprocess.run([*made, "-keyout", key, "-out", cert], check=True, capture_output=True)
+    return ["--tls-ca-file", str(cert), "--tls-cert", str(cert), "--tls-key", str(key)]
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
+def test_a_scheduler_with_tls_asks_for_a_certificate(served: Callable[..., str], tmp_path: Path):
+    words = certificate(tmp_path)
+    address = served(*words)
+    assert address.startswith("tls://")
+    with pytest.raises(UsageError, match="asks for a certificate, .* DASK_DISTRIBUTED__COMM__TLS__CA_FILE"):
+        Cluster(address, work(), sealed_here(SUITES))
+    (tmp_path / "other").mkdir()
+    other = certificate(tmp_path / "other")
+    for named, error, sentence in (
+        (words, DeviceUnavailable, "no worker has joined"),
+        (other, DeviceUnavailable, "no Dask scheduler answers"),
+        ([*words[:3], "absent.pem", *words[4:]], UsageError, "certificate .* cannot be used"),
+    ):
+        files = {"ca-file": named[1], "client.cert": named[3], "client.key": named[5]}
+        configured = dask.config.set({f"distributed.comm.tls.{key}": file for key, file in files.items()})
+        with configured, pytest.raises(error, match=sentence):
+            Cluster(address, work(), sealed_here(SUITES))
 
 
 def test_workers_with_other_sources_are_refused_by_name(address: str):

@@ -7,6 +7,7 @@ it once, because only the first answer is taken.
 from __future__ import annotations
 
 import argparse
+import ipaddress
 import queue
 import re
 import time
@@ -44,13 +45,15 @@ class Cluster:
     def __init__(self, address: str, work: Work, sealed: Seal):
         """Connect, and inspect each worker. sealed: the run's seal, without tensor files
 
-        Raises UsageError if a worker differs from this machine or from another worker, DeviceUnavailable if nothing
-        answers at the address or no worker has the device.
+        Raises UsageError if a worker differs from this machine or from another worker, or if the scheduler or a worker
+        serves other machines without TLS, DeviceUnavailable if nothing answers at the address or no worker has the
+        device.
         """
         self.address, self.work = address, work
         self._client = _connect(address)
         self._answers: dict[str, Answer | Died] = {}
         try:
+            self._refuse_open_doors()
             ready = self._ready(sealed)
         except BaseException:
             self.close()
@@ -88,6 +91,25 @@ class Cluster:
 
     def close(self) -> None:
         self._client.close()
+
+    def __str__(self) -> str:
+        """The address, and how many workers there are."""
+        return f"{self.address}, {len(self._client.scheduler_info(n_workers=-1)['workers'])} workers"
+
+    def _refuse_open_doors(self) -> None:
+        """Raise UsageError if anyone beyond this machine could reach the scheduler or a worker unauthenticated.
+
+        A scheduler that was started without --host serves every network, whatever address this run reached it by.
+        """
+
+        def listening(dask_scheduler: Any) -> list[str]:  # pickled by value, so that a scheduler needs no harness
+            return [each.listen_address for each in dask_scheduler.listeners]
+
+        served = {address: "the scheduler" for address in self._client.run_on_scheduler(listening)}
+        workers = self._client.scheduler_info(n_workers=-1)["workers"]
+        for address, whose in {**served, **dict.fromkeys(workers, "a worker")}.items():
+            if not closed(address):
+                raise UsageError(f"{whose} serves {address}, where anyone may run code on it: {_BY_TLS}")
 
     def _next(self, done: queue.Queue[Future]) -> Future:
         alone = time.monotonic()
@@ -153,6 +175,30 @@ def connect(option: argparse.Namespace, selection: Selection) -> Cluster:
     return Cluster(option.cluster, work, sealed)
 
 
+_BY_TLS = (
+    "start scheduler and workers with --host 127.0.0.1 on one machine, or with --tls-ca-file, --tls-cert and "
+    "--tls-key, and name the address as tls://HOST:PORT"
+)
+
+
+_CONFIGURED = (
+    "set DASK_DISTRIBUTED__COMM__TLS__CA_FILE, DASK_DISTRIBUTED__COMM__TLS__CLIENT__CERT and "
+    "DASK_DISTRIBUTED__COMM__TLS__CLIENT__KEY to its files"
+)
+
+
+def closed(address: str) -> bool:
+    """Whether only this machine, or who has a certificate of the cluster's authority, gets an answer at an address."""
+    protocol, _, place = address.rpartition("://")
+    host = place.rpartition(":")[0].strip("[]")
+    if protocol in ("tls", "inproc") or host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 class _Gpu(DescribedGpu):
     """GPUs of other machines. identity: the facts that they share; memory: the smallest GPU's, in bytes"""
 
@@ -184,13 +230,24 @@ def _stand_in(ready: Sequence[Ready]) -> Device:
 
 def _connect(address: str) -> Client:
     try:
-        from distributed import Client
+        from distributed import Client, Security
     except ImportError:
         raise UsageError("--cluster needs the package distributed; `pip install 'nvfp4-harness[cluster]'`") from None
     if not re.search(r":\d{1,5}$", address, re.ASCII):  # else Client fails, and again when deleted
         raise UsageError(f"--cluster '{address}' is no address; one has a port, as in tcp://127.0.0.1:8786")
+    if not closed(address):
+        raise UsageError(f"--cluster {address} has no TLS, so that nobody there is authenticated: {_BY_TLS}")
+    security = Security()  # from Dask's configuration, as workers have theirs
     try:
-        return Client(address, timeout=CONNECTING, set_as_default=False, name="nvfp4-harness")
+        certified = security.get_connection_args("client").get("ssl_context") is not None
+    except OSError as error:
+        raise UsageError(f"the certificate that Dask's configuration names cannot be used: {error}") from None
+    if address.startswith("tls://") and not certified:
+        raise UsageError(
+            f"--cluster {address} asks for a certificate, and Dask's configuration names none: {_CONFIGURED}"
+        )
+    try:
+        return Client(address, timeout=CONNECTING, set_as_default=False, name="nvfp4-harness", security=security)
     except (OSError, ValueError) as error:
         raise DeviceUnavailable(
             f"no Dask scheduler answers at {address} ({error}); `dask scheduler` starts one and prints its address"
