@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ruamel.yaml import YAML
 from timed_runs import HEADER, gate_run
 
 from harness.cli import Commands
@@ -23,6 +22,7 @@ from harness.files import ROOT
 from harness.gate.against_baseline import judge
 from harness.gate.report import from_run, write_gate
 from harness.report import tables
+from harness.suite.yaml_lines import read
 
 FILES = (".gitlab-ci.yml", ".github/workflows/ci.yml")
 ACTION = ".github/actions/environment/action.yml"
@@ -33,7 +33,7 @@ SUPPORTED = ["3.11", "3.12", "3.13"]
 
 @cache
 def parsed(file: str) -> dict[str, Any]:
-    return YAML(typ="safe", pure=True).load((ROOT / file).read_text())
+    return read(ROOT / file, file).data
 
 
 def jobs(file: str) -> dict[str, dict[str, Any]]:
