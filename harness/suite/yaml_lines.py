@@ -30,7 +30,6 @@ _PARSER = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 _UNREADABLE = re.compile("[^\t\n -~\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
 _SURROGATE = re.compile("[\ud800-\udfff]")  # libyaml refuses its escape, and PyYAML's own parser does not
 _NAME = re.compile(r"[&*][^\s,\[\]{}]+")
-_TAG = re.compile(r"(&\S+\s+)?!")
 
 
 @dataclass(frozen=True)
@@ -172,7 +171,7 @@ class _Reader:
                 raise self._error(line, f"this says YAML {'.'.join(map(str, event.version))}, and 1.2 is read")
 
     def _check(self, event: yaml.NodeEvent, line: int) -> None:
-        if event.tag is not None or _TAG.match(self.text, event.start_mark.index):
+        if event.tag is not None:
             raise self._error(line, "this has a tag, and tags are not read; a number in quotes is text")
         if event.anchor is None or self.alias:
             return
