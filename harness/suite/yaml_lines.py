@@ -26,7 +26,7 @@ MOST_NODES = 20_000  # a limit, because aliases of aliases grow exponentially
 
 # libyaml takes a tenth of the time; PyYAML's wheels have it, and a PyYAML built elsewhere may not.
 _PARSER = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
-# Neither reader takes control characters, and both end a line at U+0085, U+2028 and U+2029, as YAML 1.1 did.
+# Neither parser takes control characters, and both end a line at U+0085, U+2028 and U+2029, as YAML 1.1 did.
 _UNREADABLE = re.compile("[^\t\n -~\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
 _SURROGATE = re.compile("[\ud800-\udfff]")  # libyaml refuses its escape, and PyYAML's own parser does not
 _NAME = re.compile(r"[&*][^\s,\[\]{}]+")
