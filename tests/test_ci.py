@@ -275,6 +275,18 @@ def test_what_is_exposed_has_a_name_of_its_own_and_a_plain_path():
         assert re.fullmatch(r"[A-Za-z0-9 _-]+", artifacts["expose_as"])
 
 
+def test_the_readme_names_where_ci_leaves_the_tables():
+    (paragraph,) = [each for each in (ROOT / "README.md").read_text().split("\n\n") if each.startswith("CI does ")]
+    gitlab, github = (re.findall(r"\*(.+?)\*", " ".join(part.split())) for part in paragraph.partition("GitHub")[::2])
+    exposed = {job["artifacts"].get("expose_as") for job in jobs(FILES[0]).values() if "artifacts" in job}
+    kept = {
+        step["with"]["name"] for job in jobs(FILES[1]).values() for step in job["steps"]
+        if step.get("uses", "").startswith("actions/upload-artifact@")
+    }  # fmt: skip
+    assert len(gitlab) == len(github) == 3
+    assert set(gitlab) <= exposed and set(github) <= kept
+
+
 @pytest.mark.parametrize("file", (*FILES, ACTION, ".ci/oldest", ".ci/resolve"))
 def test_no_host_and_no_path_of_a_machine_is_named(file: str):
     assert not re.search(
