@@ -34,7 +34,7 @@ help: ## List the targets and variables.
 	@echo "  PYTHON=...    3.11 or newer         VENV=        use PYTHON as it is         TORCH_INDEX=URL  of torch"
 
 .PHONY: verify
-verify: $(ENV) ## Run every kernel of the suites and compare every byte with two oracles.
+verify: $(ENV) ## Run every kernel of the suites, on the CPU where there is no GPU, and compare every byte with two oracles.
 	$(PY) -m harness verify $(R) --set $(SET) $(CASES) --device $(DEVICE) --jobs $(JOBS) $(ARGS)
 
 .PHONY: bench
@@ -129,7 +129,7 @@ HAS_TORCH := import sys, importlib.metadata as m; \
 PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c $(VENV)/constraints.txt
 # On x86-64; on aarch64 0.3 GB more.
 CUDA_NOTE := note: torch brings 2.1 GB of CUDA packages, 3.4 GB on disk, which a machine without a GPU has no use for; \
-  end this with Ctrl-C and say make TORCH_INDEX=URL to take torch from the index of its CPU builds, which docs/quick_start.md names
+  end this with Ctrl-C and say make TORCH_INDEX=URL to take torch from the index of its CPU builds, which README.md names
 
 $(VENV)/.made: pyproject.toml constraints.txt setup.py
 	@case "$$(uname -sm)" in 'Linux x86_64' | 'Linux aarch64') ;; *) \

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ruamel.yaml import YAML
 from timed_runs import HEADER, gate_run
 
 from harness.cli import Commands
@@ -23,6 +22,7 @@ from harness.files import ROOT
 from harness.gate.against_baseline import judge
 from harness.gate.report import from_run, write_gate
 from harness.report import tables
+from harness.suite.yaml_lines import read
 
 FILES = (".gitlab-ci.yml", ".github/workflows/ci.yml")
 ACTION = ".github/actions/environment/action.yml"
@@ -33,7 +33,7 @@ SUPPORTED = ["3.11", "3.12", "3.13"]
 
 @cache
 def parsed(file: str) -> dict[str, Any]:
-    return YAML(typ="safe", pure=True).load((ROOT / file).read_text())
+    return read(ROOT / file, file).data
 
 
 def jobs(file: str) -> dict[str, dict[str, Any]]:
@@ -313,6 +313,18 @@ def test_what_is_exposed_has_a_name_of_its_own_and_a_plain_path():
         assert not any(sign in path for path in artifacts["paths"] for sign in "*$")
         assert all(path.endswith("/") for path in artifacts["paths"])
         assert re.fullmatch(r"[A-Za-z0-9 _-]+", artifacts["expose_as"])
+
+
+def test_the_readme_names_where_ci_leaves_the_tables():
+    (paragraph,) = [each for each in (ROOT / "README.md").read_text().split("\n\n") if each.startswith("CI does ")]
+    gitlab, github = (re.findall(r"\*(.+?)\*", " ".join(part.split())) for part in paragraph.partition("GitHub")[::2])
+    exposed = {job["artifacts"].get("expose_as") for job in jobs(FILES[0]).values() if "artifacts" in job}
+    kept = {
+        step["with"]["name"] for job in jobs(FILES[1]).values() for step in job["steps"]
+        if step.get("uses", "").startswith("actions/upload-artifact@")
+    }  # fmt: skip
+    assert len(gitlab) == len(github) == 3
+    assert set(gitlab) <= exposed and set(github) <= kept
 
 
 @pytest.mark.parametrize("file", (*FILES, ACTION, ".ci/oldest", ".ci/resolve"))

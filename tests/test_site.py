@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from copied_tree import Tree
-from ruamel.yaml import YAML
 
 from harness.files import ROOT
+from harness.suite.yaml_lines import read
 
 
 def named(nav: list) -> list[str]:
@@ -25,7 +25,7 @@ def named(nav: list) -> list[str]:
 
 
 def test_every_page_is_in_the_navigation_once():
-    settings = YAML(typ="safe", pure=True).load((ROOT / "mkdocs.yml").read_text())
+    settings = read(ROOT / "mkdocs.yml", "mkdocs.yml").data
     assert sorted(named(settings["nav"])) == sorted(["index.md", *(page.name for page in (ROOT / "docs").glob("*.md"))])
     assert settings["strict"] is True
 

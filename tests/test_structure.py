@@ -159,7 +159,7 @@ def test_the_environment_chooses_no_numerics():
 
 def test_what_is_imported_is_declared():
     spelled = {
-        "ruamel": "ruamel.yaml",
+        "yaml": "PyYAML",
         "cuda": "cuda-bindings",
         "elftools": "pyelftools",
         "pynvml": "nvidia-ml-py",

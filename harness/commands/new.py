@@ -20,8 +20,8 @@ IMPORTED = {
     *sys.stdlib_module_names,
     "click", "cuda", "cupy", "distributed", "elftools", "filelock", "harness", "humming", "jinja2", "junitparser",
     "matplotlib", "mkdocs", "ml_dtypes", "numba", "numpy", "pandas", "platformdirs", "pydantic", "pydantic_core",
-    "pynvml", "pytest", "pytest_benchmark", "rich", "ruamel", "safetensors", "scipy", "torch", "torchao", "triton",
-    "xdist",
+    "pynvml", "pytest", "pytest_benchmark", "rich", "safetensors", "scipy", "torch", "torchao", "triton",
+    "xdist", "yaml",
 }  # fmt: skip
 
 

@@ -30,7 +30,7 @@ _SUITES = {".yaml", ".csv", ".safetensors"}  # cases, counts of compared cases, 
 _CODE = {".ptx", ".cubin", ".cu", ".cuh", ".h"}
 _PACKAGES = (
     "cuda-bindings", "cupy-cuda13x", "llvmlite", "ml_dtypes", "numba", "numpy", "nvidia-cuda-nvrtc", "pydantic",
-    "pytest", "pytest-benchmark", "pytest-xdist", "ruamel.yaml", "safetensors", "torch",
+    "PyYAML", "pytest", "pytest-benchmark", "pytest-xdist", "safetensors", "torch",
 )  # fmt: skip
 _MOST_NAMED = 3
 

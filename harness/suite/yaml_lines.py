@@ -1,31 +1,35 @@
-"""YAML with line numbers: plain data, and the line of every key and item."""
+"""YAML with line numbers: plain data, and the line of every key and item.
+
+PyYAML takes the text apart. What a word means is `core_schema`'s, because PyYAML's own types are those of YAML 1.1.
+"""
 
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import yaml
 from pydantic import BaseModel, ValidationError
-from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError, ReusedAnchorWarning, YAMLError
-from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
 
 from harness.errors import SuiteError
-from harness.suite import parsed_before
-from harness.suite.parsed_before import Route
+from harness.suite.core_schema import value_of
 
+Route = tuple[str | int, ...]
 Model = TypeVar("Model", bound=BaseModel)
 
 LARGEST = 1 << 19  # bytes; the largest suite has a fiftieth of that
-DEEPEST = 24  # a suite is six deep; a thousand levels take minutes to parse
+DEEPEST = 24  # a suite is six deep
 MOST_NODES = 20_000  # a limit, because aliases of aliases grow exponentially
 
-_QUOTED = re.compile(r'[ -]*\w+: "(?:[^"\\]|\\.)*"')  # a quoted line of a kernel, whose brackets are not YAML's
-_TOO_DEEP = f"this is nested more than {DEEPEST} deep; a suite is nested six deep"
+# libyaml takes a tenth of the time; PyYAML's wheels have it, and a PyYAML built elsewhere may not.
+_PARSER = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+# Neither parser takes control characters, and both end a line at U+0085, U+2028 and U+2029, as YAML 1.1 did.
+_UNREADABLE = re.compile("[^\t\n -~\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+_SURROGATE = re.compile("[\ud800-\udfff]")  # libyaml refuses its escape, and PyYAML's own parser does not
+_NAME = re.compile(r"[&*][^\s,\[\]{}]+")
 
 
 @dataclass(frozen=True)
@@ -63,82 +67,172 @@ def first_mistake(error: ValidationError) -> str:
 
 
 def read(path: Path, name: str, first_key: str = "") -> Document:
-    """Parse one file. Raises SuiteError if it cannot be read, is not YAML, is empty, says a key or an anchor twice, or
-    is larger or deeper than any suite.
+    """Parse one file. Raises SuiteError if it cannot be read, is not YAML, is empty, says a key or an anchor twice, has
+    a tag or a second document, or is larger or deeper than any suite.
 
     first_key: the key that such a file begins with, for the sentence about an empty file
     """
-    line = 1
     try:
-        with path.open(encoding="utf-8") as file:
+        with path.open(encoding="utf-8-sig") as file:
             text = file.read(LARGEST + 1)  # reads no more than that, because a link to a device never ends
-        if found := parsed_before.find(text):
-            return Document(name, *found)
-        _refuse_giants(text, name)
-        document = _parse(text, name, first_key)
-        parsed_before.keep(text, document.data, document.lines)
-        return document
     except OSError as error:
-        sentence = f"the file cannot be read: {error.strerror or error}"
+        raise SuiteError(f"{name}:1", f"the file cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
         sentence = f"the file is not UTF-8 text: byte {error.start} cannot be decoded"
-    except MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = mark.line + 1 if mark else 1
-        sentence = f"this is not valid YAML: {error.problem or error.context}"
-    except YAMLError as error:
-        sentence = f"this is not valid YAML: {str(error).splitlines()[0]}"
-    except ReusedAnchorWarning as error:
-        sentence = f"this is not valid YAML: {' '.join(str(error).split())}"
-    except RecursionError:
-        sentence = _TOO_DEEP
-    except (ValueError, OverflowError) as error:
-        # A number of thousands of digits, or a date that is none.
-        sentence = f"a value of this file cannot be read: {error}"
-    raise SuiteError(f"{name}:{line}", sentence)
-
-
-def _parse(text: str, name: str, first_key: str) -> Document:
-    yaml = YAML(typ="safe", pure=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", ReusedAnchorWarning)
-        root = yaml.compose(text)
-    if root is None:
-        raise SuiteError(f"{name}:1", "the file is empty" + (f"; it starts with `{first_key}:`" if first_key else ""))
-    lines: dict[Route, int] = {(): 1}
-    _walk(yaml, root, (), name, lines)
-    return Document(name, yaml.constructor.construct_document(root), lines)
-
-
-def _refuse_giants(text: str, name: str) -> None:
+        raise SuiteError(f"{name}:1", sentence) from None
     if len(text) > LARGEST:
         raise SuiteError(f"{name}:1", f"the file has more than {LARGEST} characters; no suite or card needs as many")
-    depth = 0
-    for number, line in enumerate(text.splitlines(), 1):
-        for character in "" if _QUOTED.fullmatch(line) else line:
-            depth = max(0, depth + (character in "[{") - (character in "]}"))
-            if depth > DEEPEST:
-                raise SuiteError(f"{name}:{number}", _TOO_DEEP)
+    return _Reader(name, text).document(first_key)
 
 
-def _walk(yaml: YAML, node: Node, route: Route, name: str, lines: dict[Route, int]) -> None:
-    where = f"{name}:{node.start_mark.line + 1}"
-    if len(route) > DEEPEST:
-        raise SuiteError(where, _TOO_DEEP)
-    if len(lines) > MOST_NODES:
-        raise SuiteError(where, f"there are more than {MOST_NODES} values here, aliases written out")
-    if isinstance(node, MappingNode):
-        for key_node, value in node.value:
-            key = yaml.constructor.construct_object(key_node, deep=True)
-            line = key_node.start_mark.line + 1
-            if not isinstance(key, str):
-                raise SuiteError(f"{name}:{line}", f"the key {key!r} must be a word")
-            if (*route, key) in lines:
-                first = lines[(*route, key)]
-                raise SuiteError(f"{name}:{line}", f"key '{key}' appears twice; the first is on line {first}")
-            lines[(*route, key)] = line
-            _walk(yaml, value, (*route, key), name, lines)
-    elif isinstance(node, SequenceNode):
-        for index, item in enumerate(node.value):
-            lines[(*route, index)] = item.start_mark.line + 1
-            _walk(yaml, item, (*route, index), name, lines)
+@dataclass(slots=True)
+class _Open:
+    """A list or mapping whose end is still to come.
+
+    route: None for the document, whose one item is its value
+    key: of a mapping, the one whose value comes next
+    first: the number of the event that opened it
+    """
+
+    made: list[Any] | dict[str, Any]
+    route: Route | None
+    key: str | None = None
+    anchor: str | None = None
+    first: int = 0
+
+
+class _Reader:
+    """Makes data of the events of PyYAML's parser: a scalar, the start or end of a list or mapping, an alias."""
+
+    def __init__(self, name: str, text: str):
+        self.name, self.text = name, text
+        self.lines: dict[Route, int] = {(): 1}
+        self.within = [_Open([], None)]
+        self.events: list[yaml.Event] = []
+        self.anchors: dict[str, tuple[int, list[yaml.Event]]] = {}  # line and events; none before its value has ended
+        self.alias = 0  # line of the alias whose value is being written out, or 0
+
+    def document(self, first_key: str) -> Document:
+        if found := _UNREADABLE.search(self.text):
+            code = ord(found[0])
+            line = self.text.count("\n", 0, found.start()) + 1
+            raise self._invalid(line, f'the character U+{code:04X} may stand in it only as "\\u{code:04x}"')
+        try:
+            for event in yaml.parse(self.text, Loader=_PARSER):
+                self.events.append(event)
+                self._take(event)
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            line = min(mark.line, self.text.rstrip("\n").count("\n")) + 1 if mark else 1
+            raise self._invalid(line, error.problem or error.context) from None
+        except (ValueError, OverflowError):  # PyYAML's own parser at "\\UFFFFFFFF"
+            raise self._invalid(self.events[-1].end_mark.line + 1, "an escape is no character") from None
+        if not self.within[0].made:
+            raise self._error(1, "the file is empty" + (f"; it starts with `{first_key}:`" if first_key else ""))
+        return Document(self.name, self.within[0].made[0], self.lines)
+
+    def _error(self, line: int, sentence: str) -> SuiteError:
+        return SuiteError(f"{self.name}:{line}", sentence)
+
+    def _invalid(self, line: int, sentence: str) -> SuiteError:
+        return self._error(line, f"this is not valid YAML: {sentence}")
+
+    def _take(self, event: yaml.Event) -> None:
+        line = event.start_mark.line + 1
+        kind = type(event)
+        if kind is yaml.ScalarEvent:
+            self._check(event, line)
+            self._place(self._scalar(event, line), line)
+            if event.anchor and not self.alias:
+                self.anchors[event.anchor] = line, [event]
+        elif kind is yaml.MappingStartEvent or kind is yaml.SequenceStartEvent:
+            self._check(event, line)
+            if len(self.within) > DEEPEST:
+                raise self._error(
+                    self.alias or line, f"this is nested more than {DEEPEST} deep; a suite is nested six deep"
+                )
+            made = {} if kind is yaml.MappingStartEvent else []
+            anchor = None if self.alias else event.anchor
+            self.within.append(_Open(made, self._place(made, line), None, anchor, len(self.events) - 1))
+        elif kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
+            ended = self.within.pop()
+            if ended.anchor:
+                self.anchors[ended.anchor] = self.anchors[ended.anchor][0], self.events[ended.first :]
+        elif kind is yaml.AliasEvent:
+            self._check_name(event, line)
+            outer, self.alias = self.alias, self.alias or line
+            for each in self._named(event.anchor, line):
+                self._take(each)
+            self.alias = outer
+        elif kind is yaml.DocumentStartEvent:
+            if self.within[0].made:
+                raise self._error(line, "a second document begins, and a file has one")
+            if event.version not in (None, (1, 2)):
+                raise self._error(line, f"this says YAML {'.'.join(map(str, event.version))}, and 1.2 is read")
+
+    def _check(self, event: yaml.NodeEvent, line: int) -> None:
+        if event.tag is not None:
+            raise self._error(line, "this has a tag, and tags are not read; a number in quotes is text")
+        if event.anchor is None or self.alias:
+            return
+        self._check_name(event, line)
+        if event.anchor in self.anchors:
+            first = self.anchors[event.anchor][0]
+            raise self._invalid(line, f"duplicate anchor &{event.anchor}; the first is on line {first}")
+        self.anchors[event.anchor] = line, []
+
+    def _check_name(self, event: yaml.NodeEvent, line: int) -> None:
+        # PyYAML ends a name where YAML 1.2 goes on, and reads `&a:b` as the text `:b`.
+        written = _NAME.match(self.text, event.start_mark.index)
+        if written and written[0][1:] != event.anchor:
+            raise self._invalid(line, f"the name in {written[0]} has other characters than letters, digits, - and _")
+
+    def _named(self, anchor: str, line: int) -> list[yaml.Event]:
+        if anchor not in self.anchors:
+            raise self._invalid(line, f"there is no anchor &{anchor} before the alias *{anchor}")
+        if not self.anchors[anchor][1]:
+            raise self._error(line, f"*{anchor} stands within the value that it names")
+        return self.anchors[anchor][1]
+
+    def _scalar(self, event: yaml.ScalarEvent, line: int) -> Any:
+        if event.style:
+            if _SURROGATE.search(event.value):
+                raise self._invalid(line, "half of a surrogate pair is no character")
+            return event.value
+        if event.value == "<<":
+            raise self._error(line, "a merge (`<<`) is not of YAML 1.2; write out what it would merge")
+        try:
+            return value_of(event.value)
+        except ValueError as error:
+            raise self._error(line, f"a value of this file cannot be read: {error}") from None
+
+    def _place(self, value: Any, line: int) -> Route:
+        """Put a value where the next one belongs, and note its line. Returns its route."""
+        if len(self.lines) > MOST_NODES:
+            raise self._error(self.alias or line, f"there are more than {MOST_NODES} values here, aliases written out")
+        top = self.within[-1]
+        if top.route is None:
+            top.made.append(value)
+            return ()
+        if isinstance(top.made, list):
+            route = (*top.route, len(top.made))
+            top.made.append(value)
+        elif top.key is None:
+            self._check_key(top, value, line)
+            route = (*top.route, value)
+            top.key = value
+        else:
+            route = (*top.route, top.key)
+            top.made[top.key] = value
+            top.key = None
+            return route
+        self.lines[route] = line
+        return route
+
+    def _check_key(self, mapping: _Open, key: Any, line: int) -> None:
+        if not isinstance(key, str):
+            shown = "a key that is a list or a mapping" if isinstance(key, list | dict) else f"the key {key!r}"
+            raise self._error(line, f"{shown} must be a word")
+        if key in mapping.made:
+            first = self.lines[(*mapping.route, key)]
+            raise self._error(line, f"key '{key}' appears twice; the first is on line {first}")

@@ -205,7 +205,7 @@ MISTAKES = {
     "value with a slash": ("[rne, sr]", "[rne, s/r]", 8, "a flag's value stands in case ids"),
     "value of no letters": ("[rne, sr]", '[rne, ""]', 8, "a flag's value stands in case ids"),
     "value that acts on a terminal": ("[rne, sr]", '[rne, "\\e[31m"]', 8, "a flag's value stands in case ids"),
-    "half a character": ("[rne, sr]", '[rne, "\\ud800"]', 8, "a flag's value stands in case ids"),
+    "half a character": ("[rne, sr]", '[rne, "\\ud800"]', 8, "this is not valid YAML"),
     "a mode twice": ("[eager, graph]", "[eager, eager]", 33, "mode 'eager' is there twice"),
     "value twice on an axis": ("[rne, sr]", "[rne, sr, rne]", 8, "axis rounding lists 'rne' twice"),
     "empty axis": ("[rne, sr]", "[]", 8, "axes.rounding is empty; it needs at least one entry"),
