@@ -15,13 +15,11 @@ from typing import Any
 import pytest
 
 from harness.errors import Exit, HarnessError
-from harness.runner.request import named_path, named_suites
+from harness.runner.request import CASE_TIMEOUT, named_path, named_suites
 from harness.runner.supervisor import leave, supervise, supervised
 from harness.suite.own_recipes import use_recipe_dir
 from harness.suite.schema import nearest
 from harness.verify.not_run import lines, take_notes
-
-CASE_TIMEOUT = 600  # seconds; inputs and oracles of the largest cases take a minute or two
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

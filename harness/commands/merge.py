@@ -13,6 +13,7 @@ from harness.records import shards
 from harness.records.journal import Journal, refuse_begun
 from harness.records.run_folder import BENCH_HEADER, read_run
 from harness.report import tables
+from harness.suite.command_lines import Asked
 from harness.verdict import Result
 
 
@@ -33,7 +34,7 @@ def command(runs: Sequence[Path], into: Path) -> int:
     for record in whole.records:
         journal.append(record)
     journal.close()
-    written = tables.write_verify(into, whole.records)
+    written = tables.write_verify(into, whole.records, Asked.from_header(whole.about))
     if whole.header:
         write_text(into / BENCH_HEADER, json.dumps(whole.header, indent=2) + "\n")
         written += tables.write_bench(into, whole.header, whole.records)

@@ -138,6 +138,8 @@ class Finished(_CaseLine):
     subject: str = ""
     offence: str = ""
     written: dict[str, Digest] = {}
+    trace: Words = []
+    while_timed: bool = False
 
     @model_validator(mode="after")
     def _as_a_run_writes_it(self) -> Finished:

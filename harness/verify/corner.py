@@ -19,7 +19,6 @@ from harness.device.device import Device
 from harness.device.emulated_corner import CornerProgram
 from harness.device.emulator import EmulatorDevice
 from harness.errors import AccessError
-from harness.suite.command_lines import verify_command
 from harness.suite.suite import find_case, suite_of
 from harness.verdict import Verdict
 from harness.verify.expected import Expected, fields_of, make_inputs
@@ -94,7 +93,6 @@ def story(case: Case, reason: str) -> str:
             f"{Verdict.MISMATCH}  {case.id}",
             f"  {reason}",
             f"cause     {CAUSE}: the same bytes are right where the tensor has the case's extents",
-            f"  reproduce: {verify_command(case.id)}",
         )
     )
 
