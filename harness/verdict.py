@@ -10,7 +10,7 @@ from enum import StrEnum
 from harness.errors import Exit
 from harness.text import one_line, printable
 
-_OF_WRONG_CASES = ("trace", "while_timed")  # a record has them only where they say something
+_SELDOM = ("trace", "while_timed", "notes")  # a record has them only where they say something
 
 
 class Verdict(StrEnum):
@@ -131,6 +131,7 @@ class Result:
     written: digests of what the subject wrote in its first call, by field, right or wrong
     trace: options of `harness trace` that lead to the first wrong byte; empty if that would show other bytes
     while_timed: whether it was found while the case was timed
+    notes: what was not judged of the case, or read as nothing set it, as the last lines of a run say
     """
 
     case_id: str
@@ -153,6 +154,7 @@ class Result:
     written: dict = field(default_factory=dict)
     trace: tuple[str, ...] = ()
     while_timed: bool = False
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("reason", "input", "device", "subject", "offence"):
@@ -169,13 +171,13 @@ class Result:
     def to_record(self) -> dict:
         """The result in JSON's types, for a line of a journal and for pytest-xdist."""
         record = json.loads(json.dumps(asdict(self)))
-        return {name: value for name, value in record.items() if value or name not in _OF_WRONG_CASES}
+        return {name: value for name, value in record.items() if value or name not in _SELDOM}
 
     @classmethod
     def from_record(cls, record: dict) -> Result:
         """The result in a journal line."""
         lists = {name: tuple(record[name]) for name in ("targets", "instantiations", "oracles")}
-        lists["trace"] = tuple(record.get("trace", ()))
+        lists |= {name: tuple(record.get(name, ())) for name in ("trace", "notes")}
         return cls(**{**record, **lists, "verdict": Verdict(record["verdict"])})
 
 

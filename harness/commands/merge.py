@@ -15,6 +15,7 @@ from harness.records.run_folder import BENCH_HEADER, read_run
 from harness.report import tables
 from harness.suite.command_lines import Asked
 from harness.verdict import Result
+from harness.verify import not_run
 
 
 @click.command()
@@ -40,6 +41,8 @@ def command(runs: Sequence[Path], into: Path) -> int:
         written += tables.write_bench(into, whole.header, whole.records)
     for path in written:
         click.echo(path)
+    for line in not_run.lines(whole.records):
+        click.echo(line)
     click.echo(f"{len(whole.records)} cases of {len(runs)} runs")
     verdicts = {Result.from_record(record).verdict for record in whole.records}
     if any(verdict.exit_code for verdict in verdicts):

@@ -140,6 +140,7 @@ class Finished(_CaseLine):
     written: dict[str, Digest] = {}
     trace: Words = []
     while_timed: bool = False
+    notes: Words = []
 
     @model_validator(mode="after")
     def _as_a_run_writes_it(self) -> Finished:

@@ -20,6 +20,7 @@ from harness.report.plots.roofline import roofline_plot
 from harness.suite.command_lines import Asked
 from harness.text import one_line
 from harness.verdict import Result, Verdict, failures_of
+from harness.verify.not_run import counted
 from harness.verify.repeat import screen
 
 if TYPE_CHECKING:
@@ -72,10 +73,11 @@ def write_verify(run_dir: Path, records: Sequence[Record], asked: Asked | None =
         Result.from_record(record).conventions for record in records if record["verdict"] == Verdict.CONVENTION
     )
     failures = [record | {"story": screen(record, asked)} for record in failures_of(records)]
+    notes = dict(counted(records).most_common())
     subjects = list(dict.fromkeys(record.get("subject") for record in records if record.get("subject")))
     content = {
         "table": rows(table), "verdicts": verdicts, "excluded": excluded, "failures": failures,
-        "conventions": conventions, "subjects": subjects,
+        "conventions": conventions, "subjects": subjects, "notes": notes,
     }  # fmt: skip
     text = [
         "# Verification",
@@ -90,6 +92,8 @@ def write_verify(run_dir: Path, records: Sequence[Record], asked: Asked | None =
         text += ["## Other bytes by convention", markdown(counts)]
     if excluded:
         text += ["## Excluded", markdown(frame(excluded.items(), columns=["because", "cases"]))]
+    if notes:
+        text += ["## Not judged", markdown(frame(notes.items(), columns=["what", "cases"]))]
     paths = write_files(run_dir, "verify", table, text, "verify.html.j2", content)
     return [*paths, write_code_quality(run_dir, records)]
 

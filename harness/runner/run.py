@@ -29,6 +29,7 @@ from harness.runner.selection import Selection
 from harness.runner.supervisor import GO_ON, leave
 from harness.suite.command_lines import Asked
 from harness.verdict import Result
+from harness.verify import not_run
 from harness.verify.repeat import screen
 
 _REPORTED = "fE"  # the default of -r: what pytest lists at the end
@@ -175,6 +176,8 @@ class Run:
             times = self.journal.path.with_name("bench.html")
             page = times if times.exists() else next(path for path in written if path.suffix == ".html")
             terminalreporter.write_line(f"{shown(page)}, with tables and journal beside it")
+            for line in not_run.lines(self.journal.records):
+                terminalreporter.write_line(line)
         else:
             terminalreporter.write_line(shown(self.journal.path))
         if self.interrupted or self.stopped:

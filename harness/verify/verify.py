@@ -21,6 +21,7 @@ from harness.verify.diagnosis.mismatch import Story, render
 from harness.verify.digest import digests
 from harness.verify.expected import NUMPY_LARGEST, Expected, expect, expect_on, expect_split, make_inputs
 from harness.verify.host_room import host_room
+from harness.verify.not_run import note_unset, take_notes
 
 # Complementary patterns: a byte that no run writes differs from the expected byte in at least one of the first two
 # runs. The third run repeats the first.
@@ -57,6 +58,7 @@ def attempt(case: Case, device: Device, run: Callable[[Result], Result], draw: b
     draw: draw the inputs before waiting for the device, because the largest take a minute
     """
     started = time.perf_counter()
+    take_notes(case.id)  # of an attempt that was interrupted
     empty = blank(case, device)
     try:
         reason = incapable(case, device)
@@ -77,7 +79,7 @@ def attempt(case: Case, device: Device, run: Callable[[Result], Result], draw: b
         result = failed(empty, verdict, f"{error.kind.replace('_', ' ')} at {error}")
     except LaunchError as error:
         result = failed(empty, Verdict.LAUNCH_ERROR, str(error))
-    return replace(result, seconds=round(time.perf_counter() - started, 4))
+    return replace(result, notes=take_notes(case.id), seconds=round(time.perf_counter() - started, 4))
 
 
 def _verify(
@@ -95,6 +97,7 @@ def _verify(
     compared, ran, written = 0, [], {}
     for target in device.targets:
         program = device.prepare(case, target, expected.inputs, expected.fields)
+        note_unset(case, program)
         ran += [f"{target} {kernel.expression}" for kernel in program.kernels]
         demanded = expected.on(target)
         outcomes, found = judge(case, device, target, program, demanded)
