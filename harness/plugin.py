@@ -15,13 +15,10 @@ from typing import Any
 import pytest
 
 from harness.errors import Exit, HarnessError
-from harness.runner.request import named_path, named_suites
+from harness.runner.request import CASE_TIMEOUT, named_path, named_suites
 from harness.runner.supervisor import leave, supervise, supervised
 from harness.suite.own_recipes import use_recipe_dir
 from harness.suite.schema import nearest
-from harness.verify.not_run import lines, take_notes
-
-CASE_TIMEOUT = 600  # seconds; inputs and oracles of the largest cases take a minute or two
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -80,25 +77,6 @@ def pytest_load_initial_conftests(
     if Path(sys.argv[0]).parent.name == "pytest" or Path(sys.argv[0]).name == "pytest":
         leave(code)
     raise SystemExit(code)  # pytest.main was called by a program that may go on
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
-    """Put the notes on larger tensors that were not judged on the report; pytest-xdist carries its attributes."""
-    report = yield
-    if call.when == "call":
-        report.not_run = take_notes(item.name)
-    return report
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_terminal_summary(terminalreporter: Any) -> Generator[None, Any, Any]:
-    """Say below everything else which larger tensors were not judged."""
-    said = yield
-    reports = [report for each in terminalreporter.stats.values() for report in each]
-    for line in lines(note for report in reports for note in getattr(report, "not_run", ())):
-        terminalreporter.write_line(line)
-    return said
 
 
 def _refuse_unknown_options(parser: pytest.Parser, args: list[str]) -> None:

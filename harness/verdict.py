@@ -10,6 +10,8 @@ from enum import StrEnum
 from harness.errors import Exit
 from harness.text import one_line, printable
 
+_SELDOM = ("trace", "while_timed", "notes")  # a record has them only where they say something
+
 
 class Verdict(StrEnum):
     """The finding of a verification.
@@ -117,7 +119,7 @@ class Result:
     """The verdict on one case, with its evidence.
 
     reason: why the case is EXCLUDED, or what is wrong, in one line
-    story: the one-screen text of a mismatch, empty for a pass
+    story: the one-screen text of a mismatch, empty for a pass; it has no commands, see `harness.verify.repeat`
     bytes_compared: output bytes compared with an oracle, summed over oracles, targets and runs
     instantiations: kernels that ran, `sm_90a per_tensor_amax<bf16>`
     oracles: those that gave expected bytes, `numpy`, `torch`
@@ -127,6 +129,9 @@ class Result:
     subject: name and version of the subject that ran in place of our kernels
     offence: the name of the rule that the subject broke
     written: digests of what the subject wrote in its first call, by field, right or wrong
+    trace: options of `harness trace` that lead to the first wrong byte; empty if that would show other bytes
+    while_timed: whether it was found while the case was timed
+    notes: what was not judged of the case, or read as nothing set it, as the last lines of a run say
     """
 
     case_id: str
@@ -147,6 +152,9 @@ class Result:
     subject: str = ""
     offence: str = ""
     written: dict = field(default_factory=dict)
+    trace: tuple[str, ...] = ()
+    while_timed: bool = False
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("reason", "input", "device", "subject", "offence"):
@@ -162,12 +170,14 @@ class Result:
 
     def to_record(self) -> dict:
         """The result in JSON's types, for a line of a journal and for pytest-xdist."""
-        return json.loads(json.dumps(asdict(self)))
+        record = json.loads(json.dumps(asdict(self)))
+        return {name: value for name, value in record.items() if value or name not in _SELDOM}
 
     @classmethod
     def from_record(cls, record: dict) -> Result:
         """The result in a journal line."""
         lists = {name: tuple(record[name]) for name in ("targets", "instantiations", "oracles")}
+        lists |= {name: tuple(record.get(name, ())) for name in ("trace", "notes")}
         return cls(**{**record, **lists, "verdict": Verdict(record["verdict"])})
 
 

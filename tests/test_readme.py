@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 from pathlib import Path
 
@@ -15,7 +16,9 @@ from harness.errors import UsageError
 from harness.files import ROOT
 from harness.studies.docs import figures, measured, pages
 from harness.studies.mutants.catalogue import find
+from harness.suite.command_lines import Asked, this_harness
 from harness.suite.suite import find_case, load_suites
+from harness.verify.repeat import screen
 from harness.verify.verify import verify
 
 README = ROOT / "README.md"
@@ -165,7 +168,8 @@ SCREENS = [(page.name, match["name"], match["text"]) for page in PAGES for match
 def test_a_screen_that_is_shown_is_the_one_that_is_printed(page, mutant, shown, tmp_path):
     kernels = find(mutant).copied_to(tmp_path)
     case = find_case(shown.split()[1])
-    printed = [line.strip() for line in verify(case, EmulatorDevice(kernels=kernels)).story.splitlines()]
+    told = screen(verify(case, EmulatorDevice(kernels=kernels)), Asked.here())
+    printed = [line.strip().replace(shlex.join(this_harness(ROOT)), "harness") for line in told.splitlines()]
     starts = [line.strip().removesuffix("…") for line in shown.splitlines()]  # of lines that go on after it
     assert [start for start in starts if not any(line.startswith(start) for line in printed)] == [], printed
 

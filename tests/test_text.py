@@ -97,8 +97,8 @@ def test_a_formula_is_text_in_csv():
 @pytest.mark.parametrize("base", ["HEAD^{commit}", "{0.__class__}", "{case}{case}", "</failure>"])
 def test_a_revision_of_any_name_is_text_in_junit(base: str):
     judgement = Judgement("toy/default/16x16/normal/graph", Performance.SLOWER, "so")
-    made = ElementTree.fromstring(junit([], [judgement], f"harness gate --base {base} --case '{{case}}'"))
-    assert "harness gate --base " in made.find(".//failure").text
+    made = ElementTree.fromstring(junit([], [judgement], lambda case_id: f"gate --base {base} --case '{case_id}'"))
+    assert f"gate --base {base} --case '{judgement.case_id}'" in made.find(".//failure").text
 
 
 def test_an_error_about_a_file_is_one_line_whatever_it_quotes():

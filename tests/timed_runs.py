@@ -13,6 +13,7 @@ import numpy as np
 from harness.bench.statistics import relative_error
 from harness.gate.decision import Decision, Samples, decide
 from harness.records.run_folder import RunFiles
+from harness.suite.command_lines import Asked
 from harness.verdict import Result, Verdict
 
 HEADER = {
@@ -95,7 +96,7 @@ def record(case_id: str, us: float = 100.0, *, noise: float = 0.002, seed: int =
 
 def wrong(case_id: str = WRONG) -> dict[str, Any]:
     """A record of a case whose bytes differ, with a story wider than a narrow window."""
-    story = f"MISMATCH  {case_id}\n{'wide ' * 60}\nreproduce make verify CASE='{case_id}'"
+    story = f"MISMATCH  {case_id}\n{'wide ' * 60}"
     result = Result(case_id, case_id.split("/")[0], Verdict.MISMATCH, "3 of 9 entries differ", story)
     return json.loads(json.dumps(result.to_record()))
 
@@ -150,7 +151,8 @@ def gate_run(folder: Path) -> tuple[RunFiles, list[dict[str, Any]]]:
     ours = [
         record(name, us[name] * factors.get(name, 1.0), seed=2, **far.get(name, {})) for name in ids if name != UNTIMED
     ]
-    return RunFiles(folder, [*ours, wrong()], HEADER | {"date": "2026-01-02T00:00:00Z"}), held
+    about = {"asked": Asked.here().to_header()}
+    return RunFiles(folder, [*ours, wrong()], HEADER | {"date": "2026-01-02T00:00:00Z"}, about), held
 
 
 def products() -> list[dict[str, Any]]:

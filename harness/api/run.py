@@ -16,11 +16,12 @@ from harness.contract.interval import Interval
 from harness.device.capability import incapable
 from harness.device.select import select
 from harness.errors import DeviceUnavailable, LaunchError, UsageError
-from harness.suite.command_lines import without_commands
+from harness.suite.command_lines import Asked, trace_command
 from harness.suite.schema import nearest
 from harness.verdict import Result
 from harness.verify import expected, torch_calls, verify
 from harness.verify.diagnosis.mismatch import render
+from harness.verify.repeat import screen
 
 ORACLES = ("numpy", "torch")
 _POISON = 0xA5
@@ -90,9 +91,9 @@ def verify_case(case: Case | str, device: str = "auto", inputs: Mapping[str, Any
     """
     case = case_of(case)
     if inputs is None:
-        return verify.verify(case, select(device))
-    result = verify.verify(case, select(device), inputs=_inputs(case, inputs))
-    return replace(result, story=without_commands(result.story))  # their commands would draw other inputs
+        result = verify.verify(case, select(device))
+        return replace(result, story=screen(result, Asked.here()) if result.story else "")
+    return verify.verify(case, select(device), inputs=_inputs(case, inputs))  # a command would draw other inputs
 
 
 def compare_outputs(
@@ -117,9 +118,10 @@ def compare_outputs(
     wanted = expected.Expected(arrays, fields, right, ("numpy",))
     if all(_accepts(right[name], found[name]) for name in fields):
         return ""
-    # Leave out the commands: our kernel would not reproduce the mismatch, and its trace shows bytes of drawn inputs.
-    unlike = "reproduce" if inputs is None else "trace|reproduce"
-    return without_commands(render(case, "your arrays", wanted, [found]), unlike)
+    story = render(case, "your arrays", wanted, [found])
+    # No command repeats it with our kernel, and one that traces it shows bytes of drawn inputs.
+    traced = [f"trace     {trace_command(case.id, story.trace)}"] if story.trace and inputs is None else []
+    return "\n".join([story, *traced])
 
 
 def _accepts(right: np.ndarray | Interval, found: np.ndarray) -> bool:

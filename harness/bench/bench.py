@@ -33,7 +33,7 @@ from harness.suite.launch_plan import plan
 from harness.suite.physics import bytes_moved, impossible, peak_tflops
 from harness.verdict import Result, Verdict
 from harness.verify.expected import NUMPY_LARGEST_TIMED, expect
-from harness.verify.verify import reproduce, verify
+from harness.verify.verify import failed, verify
 
 
 class Bench:
@@ -185,5 +185,4 @@ class Bench:
 
 def spoiled(verified: Result, verdict: Verdict, reason: str) -> Result:
     """The result with this verdict."""
-    story = f"{verdict}  {verified.case_id}\n  {reason}\n  reproduce: {reproduce(verified, 'bench')}"
-    return replace(verified, verdict=verdict, reason=reason, story=story)
+    return replace(failed(verified, verdict, reason), while_timed=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import sys
 from collections.abc import Callable, Sequence
 from itertools import pairwise, takewhile
 from pathlib import Path
@@ -18,9 +17,8 @@ from harness.commands._shared import made_by
 from harness.errors import UsageError
 from harness.files import INSTALLED, RECIPE_DIRS, RESULTS, SUITES, WORKDIR
 from harness.records.run_folder import shown
-from harness.runner.again import this_python
 from harness.runner.supervisor import leave, supervise
-from harness.suite.command_lines import recipe_dir_options
+from harness.suite.command_lines import recipe_dir_options, this_harness
 from harness.suite.suite_file import suite_path
 
 # The options that pyproject.toml sets in a checkout.
@@ -71,9 +69,9 @@ def run(
 
 
 def _typed() -> list[str]:
-    """The running command as it may be typed again, started as this process was."""
-    typed, is_module = shlex.split(made_by()), Path(sys.argv[0]).name == "__main__.py"
-    return [this_python(Path.cwd()), "-m", *typed] if is_module else typed
+    """The running command as it may be typed again."""
+    _, *words = shlex.split(made_by())
+    return [*this_harness(Path.cwd()), *words]
 
 
 def suites_of(words: Sequence[str]) -> list[str]:

@@ -11,7 +11,7 @@ from harness.files import write_text
 from harness.subjects.card.code import read_code
 from harness.subjects.card.draft import draft
 from harness.subjects.card.schema import CardFile
-from harness.suite.command_lines import recipe_dir_option
+from harness.suite.command_lines import Asked, this_harness
 from harness.suite.launch_plan import numbers
 from harness.suite.suite import suite_of
 from harness.verify.expected import fields_of, make_inputs
@@ -41,8 +41,9 @@ def command(source: Path, recipe: str | None, kernel: str, out: Path | None) -> 
         raise UsageError(f"{out} is there already; name another file with --out, or remove it")
     write_text(out, text)
     click.echo(out)
-    named = f"{recipe or 'RECIPE'}{recipe_dir_option(recipe or '')}"
-    click.echo(f"next: fill in what is open, then harness verify {named} --subject {shlex.quote(str(out))}")
+    own = Asked.here().recipe_dir_words(recipe or "")
+    words = [*this_harness(Path.cwd()), "verify", recipe or "RECIPE", *own, "--subject", str(out)]
+    click.echo(f"next: fill in what is open, then {shlex.join(words)}")
 
 
 def _code_of(source: Path, out: Path | None) -> str:

@@ -11,8 +11,10 @@ from harness.errors import DeviceUnavailable, Exit, UsageError
 from harness.report.console import show
 from harness.subjects.handshake.pair import read_pair
 from harness.subjects.handshake.verify import Handshake, Handshaker, require_agreement
+from harness.suite.command_lines import handshake_command
 from harness.suite.schema import nearest
 from harness.verdict import Verdict
+from harness.verify.repeat import chosen
 
 
 @click.command()
@@ -38,7 +40,8 @@ def command(pair: Path, names: tuple[str, ...], device_name: str) -> int:
     show(pd.DataFrame(map(_row, found)), f"{whole.producer.name} writes, {whole.consumer.name} reads")
     for each in found:
         if each.story:
-            click.echo(f"\n{each.story}")
+            again = handshake_command(whole.name, each.name, chosen((each.consumer or each.producer).device))
+            click.echo(f"\n{each.story}\nreproduce {again}")
     if all(each.verdict is Verdict.EXCLUDED for each in found):
         raise DeviceUnavailable(f"nothing ran: {(found[0].consumer or found[0].producer).reason}")
     return max((each.verdict.exit_code for each in found), default=Exit.CLEAN)

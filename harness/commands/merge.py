@@ -13,7 +13,9 @@ from harness.records import shards
 from harness.records.journal import Journal, refuse_begun
 from harness.records.run_folder import BENCH_HEADER, read_run
 from harness.report import tables
+from harness.suite.command_lines import Asked
 from harness.verdict import Result
+from harness.verify import not_run
 
 
 @click.command()
@@ -33,12 +35,14 @@ def command(runs: Sequence[Path], into: Path) -> int:
     for record in whole.records:
         journal.append(record)
     journal.close()
-    written = tables.write_verify(into, whole.records)
+    written = tables.write_verify(into, whole.records, Asked.from_header(whole.about))
     if whole.header:
         write_text(into / BENCH_HEADER, json.dumps(whole.header, indent=2) + "\n")
         written += tables.write_bench(into, whole.header, whole.records)
     for path in written:
         click.echo(path)
+    for line in not_run.lines(whole.records):
+        click.echo(line)
     click.echo(f"{len(whole.records)} cases of {len(runs)} runs")
     verdicts = {Result.from_record(record).verdict for record in whole.records}
     if any(verdict.exit_code for verdict in verdicts):

@@ -11,6 +11,7 @@ import click
 from harness.commands import _shared
 from harness.errors import UsageError
 from harness.files import PACKAGE, write_text
+from harness.suite.command_lines import this_harness
 from harness.suite.own_recipes import is_ours
 
 _TEMPLATES = PACKAGE / "commands" / "templates"
@@ -49,4 +50,4 @@ def command(name: str, into: Path | None) -> None:
         write_text(path, text.replace("NAME", name))
     for path in paths:
         click.echo(path)
-    click.echo(f"next: harness verify --recipe-dir {shlex.quote(str(folder))}")
+    click.echo(f"next: {shlex.join([*this_harness(Path.cwd()), 'verify', '--recipe-dir', str(folder)])}")

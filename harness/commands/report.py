@@ -11,6 +11,7 @@ from harness.records.lines import is_gate
 from harness.records.possible import require_possible_here
 from harness.records.run_folder import read_bench_or_gate, read_run
 from harness.report import tables
+from harness.suite.command_lines import Asked
 
 
 @click.command()
@@ -32,7 +33,7 @@ def command(run: Path) -> None:
     else:
         found = read_run(run)
         require_possible_here(run, found.header, found.records, found.about)
-        paths = tables.write_verify(run, found.records)
+        paths = tables.write_verify(run, found.records, Asked.from_header(found.about))
         if found.header:
             paths += tables.write_bench(run, found.header, found.records)
     for path in paths:

@@ -68,7 +68,7 @@ def command(
     if out is not None:
         tensor_file.save(out, fields, {"case": case.id, "by": by})
         click.echo(out)
-    click.echo(verify_command(case.id))
+    click.echo(verify_command(case.id, device="" if device_name == "auto" else device_name))
 
 
 def _case(what: str, inputs: Sequence[str], flags: Sequence[str], shape: str | None) -> Case:

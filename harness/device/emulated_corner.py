@@ -17,10 +17,11 @@ import numpy as np
 from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.device.emulator import EmulatedProgram, EmulatorDevice
-from harness.emulator.memory import Buffer
+from harness.emulator.memory import WINDOW_BITS, Buffer
 from harness.jit.geometry import Grid
 from harness.suite.launch_plan import own_memory
 
+LARGEST_ARRAY = 1 << WINDOW_BITS - 1  # bytes
 _TILE = 128, 4, 512  # lines, scales per line, and bytes of a swizzled tile
 _NO_RESERVE = 0x4000  # Linux's MAP_NORESERVE, for which `mmap` has no name
 _ALL = 1 << 24  # multiprocessors; with so many, a persistent grid has a CTA for each tile

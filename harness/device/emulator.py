@@ -23,6 +23,7 @@ from harness.emulator.machine.watch import Watch
 from harness.emulator.memory import Buffer
 from harness.emulator.schedule import ASCENDING, DESCENDING, Schedule
 from harness.emulator.stream import Stream
+from harness.emulator.unset import Unset
 from harness.errors import AccessError, CompileError, LaunchError, NotCapable
 from harness.files import KERNELS
 from harness.jit.cache import cache_folder
@@ -116,6 +117,11 @@ class EmulatedProgram:
 
     def resplit(self, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]) -> None:
         self.inputs, self.fields = inputs, fields
+
+    @property
+    def unset(self) -> list[Unset]:
+        """The variables that the kernels read and nothing sets."""
+        return list(dict.fromkeys(each for one in self.kernels for each in _module(one).unset(one.symbol)))
 
     def run(self, poison: int, repeat: int) -> Outcome:
         """Every launch in order on poisoned outputs; AccessError for what a sanitizer would report.

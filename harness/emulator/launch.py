@@ -31,6 +31,7 @@ from harness.emulator.races.global_memory import LAST_EPOCH, GlobalShadow
 from harness.emulator.registers import U32, U64, WARP, Bits
 from harness.emulator.schedule import ASCENDING, Schedule
 from harness.emulator.stored import stored
+from harness.emulator.unset import Unset, unset
 
 LANES = 1 << 14  # lanes of a batch: enough to amortise a step, few enough to keep registers in cache
 ASYNC_LANES = 1 << 11  # lanes of a batch whose threads have clocks of their own
@@ -85,6 +86,17 @@ class Module:
                     lambda: decode(self._program.kernel(kernel), self._declared, addresses, self.target),
                 )
         return self._code[kernel]
+
+    def unset(self, kernel: str) -> tuple[Unset, ...]:
+        """The variables without an initial value that a kernel reads and nothing in the module writes."""
+        if all(each.initial or each.space not in ("global", "const") for each in self._declared.values()):
+            return ()
+        try:
+            with _one_sentence(kernel):
+                key = self._text, kernel, "unset"
+                return stored(self._cache, key, lambda: unset(self._program, self._text, self._declared, kernel))
+        except NotEmulated:
+            return ()  # to launch it says so, too
 
 
 class _Declared:

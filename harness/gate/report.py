@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from harness.report.pages import rows
 from harness.report.plots.heat import heat_maps
 from harness.report.plots.samples import Distribution, distribution
 from harness.report.tables import markdown, pictures_of, write_files
+from harness.suite.command_lines import Asked, quoted, recipe_dir_option, this_harness, verify_command
 from harness.verdict import Change, Judgement, Performance, Result, Verdict, failures_of
 
 _COLUMNS = (
@@ -44,10 +46,11 @@ class GateResult:
     """The result of a gate, against a baseline or a revision.
 
     records: what was verified; samples: series → case id → us, series in the order they are drawn
-    facts: the two runs that were compared; rerun: the command that repeats one case, `{case}` for its id
+    facts: the two runs that were compared; rerun: what makes of a case id the command that repeats it
     ratios: case id → times as fast as its counterpart, changed only by a significant change
     pictures: `roofline`, `maps` and `groups` as the templates take them; than: what `maps` are relative to
     flaw: why it is not clean although its cases are, such as being unfinished
+    asked: who asked for the records, for the commands below one that is wrong
     """
 
     records: Sequence[Record]
@@ -55,10 +58,11 @@ class GateResult:
     samples: Mapping[str, Mapping[str, Sequence[float]]]
     facts: Mapping[str, str]
     ratios: Mapping[str, float]
-    rerun: str
+    rerun: Callable[[str], str]
     than: str
     pictures: Mapping[str, Any]
     flaw: str = ""
+    asked: Asked | None = None
 
     def at_best(self, code: Exit) -> Exit:
         """The exit code of its cases, NOISY in place of CLEAN if it has a flaw."""
@@ -73,7 +77,7 @@ def from_run(run: RunFiles, header: Header, stored: Sequence[Record], judgements
     now, then = (
         {record["case_id"]: record.get("times") or {} for record in series} for series in (run.records, stored)
     )
-    ratios = {}
+    ratios, asked = {}, Asked.from_header(run.about)
     for judgement in judgements:
         series = then if judgement.verdict in _STORED else now if judgement.verdict in _MEASURED else {}
         ratios[judgement.case_id] = series.get(judgement.case_id, {}).get("baseline_ratio")
@@ -83,7 +87,9 @@ def from_run(run: RunFiles, header: Header, stored: Sequence[Record], judgements
          for name, series in (("base", then), ("now", now))},
         {"this run": describe(run.header), "compared with": describe(header)},
         {case_id: ratio for case_id, ratio in ratios.items() if ratio},
-        "harness bench --case '{case}' && harness gate", "the baseline recipe", pictures_of(run.header, run.timed),
+        lambda case_id: f"{verify_command(case_id, 'bench', asked)} && {shlex.join(this_harness(Path.cwd()))} gate",
+        "the baseline recipe", pictures_of(run.header, run.timed),
+        asked=asked,
     )  # fmt: skip
 
 
@@ -122,7 +128,7 @@ def from_lines(header: Header, lines: Sequence[Mapping[str, Any]], records: Sequ
     if "chosen" in header:
         timed = sum(bool(line["samples_us"]) for line in found)
         facts["cases"] = f"{header['chosen']:,} chosen, {timed:,} timed"
-    rerun = f"harness gate --base {base} --case '{{case}}'"
+    again = shlex.join([*this_harness(Path.cwd()), "gate", "--base", base])
     pictures = {"roofline": None, "maps": maps, "groups": {}}
     return GateResult(
         records or [_verified(line) for line in found if line["verified"]],
@@ -130,17 +136,18 @@ def from_lines(header: Header, lines: Sequence[Mapping[str, Any]], records: Sequ
         samples,
         facts,
         ratios,
-        rerun,
+        lambda case_id: f"{again}{recipe_dir_option(case_id)} --case {quoted(case_id)}",
         "the base",
         pictures,
         flawed,
+        Asked.here(),
     )
 
 
 def write_gate(folder: Path, gated: GateResult, code: Exit) -> list[Path]:
     """Write gate.md, gate.csv, gate.html, gate.xml (JUnit), metrics.txt and codequality.json; their paths."""
     paths = [*write_pages(folder, "gate", gated, code), folder / "gate.xml", folder / "metrics.txt"]
-    write_text(paths[-2], junit(gated.records, gated.judgements, gated.rerun).decode())
+    write_text(paths[-2], junit(gated.records, gated.judgements, gated.rerun, gated.asked).decode())
     write_text(paths[-1], metrics(gated.records, gated.judgements, gated.ratios))
     return [*paths, write_code_quality(folder, gated.records, gated.judgements)]
 

@@ -78,8 +78,8 @@ class Journal:
         then, records = journal_lines(self.path, lines)
         sealed = seal.changed(then.get("sealed", {}), header.get("sealed", {}))
         # Do not report fields that repeat others: the digest of cases covers number, set and shard, and seals are
-        # listed.
-        told = {"selected", "selection", "set", "shard", "sealed", *(("sources",) if sealed else ())}
+        # listed. A run may go on from another folder.
+        told = {"selected", "selection", "set", "shard", "sealed", "asked", *(("sources",) if sealed else ())}
         changed = [key for key in header if key not in told and header[key] != then.get(key)]
         if changed or sealed:
             raise UsageError(

@@ -138,6 +138,9 @@ class Finished(_CaseLine):
     subject: str = ""
     offence: str = ""
     written: dict[str, Digest] = {}
+    trace: Words = []
+    while_timed: bool = False
+    notes: Words = []
 
     @model_validator(mode="after")
     def _as_a_run_writes_it(self) -> Finished:

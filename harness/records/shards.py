@@ -39,6 +39,7 @@ def join(runs: Sequence[RunFiles], into: Path) -> RunFiles:
         "selected": len(records),
         "shard": "1/1",
         "merged": [str(run.path) for run in runs],
+        "asked": first.about.get("asked"),
     }
     if seal.selection_digest(record["case_id"] for record in records) != about["selection"]:
         raise UsageError(

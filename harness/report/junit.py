@@ -6,13 +6,14 @@ A slowdown and wrong bytes are failures, a missing baseline is an error; an inco
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from harness.errors import Exit
 from harness.records.records import Record
-from harness.suite.command_lines import verify_command
+from harness.suite.command_lines import Asked
 from harness.verdict import Judgement, failures_of
+from harness.verify.repeat import screen
 
 if TYPE_CHECKING:
     from junitparser import TestCase
@@ -20,10 +21,15 @@ if TYPE_CHECKING:
 _NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def junit(records: Iterable[Record], judgements: Sequence[Judgement], rerun: str) -> bytes:
+def junit(
+    records: Iterable[Record],
+    judgements: Sequence[Judgement],
+    rerun: Callable[[str], str],
+    asked: Asked | None = None,
+) -> bytes:
     """The XML. A case with wrong bytes appears once, as a failure, whatever its time.
 
-    rerun: the command that repeats one case, `{case}` for its id
+    rerun: makes of a case id the command that repeats it; asked: who asked for the run with wrong bytes
     """
     from junitparser import Error, Failure, JUnitXml, Skipped, TestSuite
 
@@ -32,13 +38,13 @@ def junit(records: Iterable[Record], judgements: Sequence[Judgement], rerun: str
     failed = {record["case_id"] for record in wrong}
     cases = []
     for record in wrong:
-        text = record["story"] or f"{record['reason']}\nreproduce {verify_command(record['case_id'])}"
+        text = screen(record, asked)
         cases.append(_case(record["case_id"], None, Failure, record["verdict"], record["reason"], text))
     for judgement in judgements:
         if judgement.case_id in failed:
             continue
         kind = kinds.get(judgement.verdict.exit_code)
-        text = f"{judgement.reason}\nreproduce {rerun.replace('{case}', judgement.case_id)}"
+        text = f"{judgement.reason}\nreproduce {rerun(judgement.case_id)}"
         cases.append(_case(judgement.case_id, judgement.now_us, kind, judgement.verdict, judgement.reason, text))
     suite, root = TestSuite("gate"), JUnitXml()
     suite.add_testcases(cases)

@@ -17,8 +17,11 @@ from harness.report.pages import LAUNCHES, number, page, rows
 from harness.report.plots.bars import bar_groups
 from harness.report.plots.heat import heat_maps
 from harness.report.plots.roofline import roofline_plot
+from harness.suite.command_lines import Asked
 from harness.text import one_line
 from harness.verdict import Result, Verdict, failures_of
+from harness.verify.not_run import counted
+from harness.verify.repeat import screen
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,9 +59,10 @@ RATE = "TFLOP/s"
 _SECOND = "x per_tensor"
 
 
-def write_verify(run_dir: Path, records: Sequence[Record]) -> list[Path]:
+def write_verify(run_dir: Path, records: Sequence[Record], asked: Asked | None = None) -> list[Path]:
     """Write verify.md, verify.csv, verify.html and codequality.json; their paths.
 
+    asked: who asked for the run, for the commands below each failure
     Failures come first, then ids in order, because workers finish in a different order in each run.
     """
     records = sorted(records, key=lambda record: (not Verdict(record["verdict"]).exit_code, record["case_id"]))
@@ -68,11 +72,12 @@ def write_verify(run_dir: Path, records: Sequence[Record]) -> list[Path]:
     conventions = _counts(
         Result.from_record(record).conventions for record in records if record["verdict"] == Verdict.CONVENTION
     )
-    failures = failures_of(records)
+    failures = [record | {"story": screen(record, asked)} for record in failures_of(records)]
+    notes = dict(counted(records).most_common())
     subjects = list(dict.fromkeys(record.get("subject") for record in records if record.get("subject")))
     content = {
         "table": rows(table), "verdicts": verdicts, "excluded": excluded, "failures": failures,
-        "conventions": conventions, "subjects": subjects,
+        "conventions": conventions, "subjects": subjects, "notes": notes,
     }  # fmt: skip
     text = [
         "# Verification",
@@ -81,12 +86,14 @@ def write_verify(run_dir: Path, records: Sequence[Record]) -> list[Path]:
         f"{int(table['bytes_compared'].sum()):,} bytes compared. Every case is in verify.csv.",
     ]
     for record in failures:
-        text += [f"## {record['verdict']} {plain(record['case_id'])}", _indented(record["story"] or record["reason"])]
+        text += [f"## {record['verdict']} {plain(record['case_id'])}", _indented(record["story"])]
     if conventions:
         counts = frame(conventions.items(), columns=["convention", "cases"])
         text += ["## Other bytes by convention", markdown(counts)]
     if excluded:
         text += ["## Excluded", markdown(frame(excluded.items(), columns=["because", "cases"]))]
+    if notes:
+        text += ["## Not judged", markdown(frame(notes.items(), columns=["what", "cases"]))]
     paths = write_files(run_dir, "verify", table, text, "verify.html.j2", content)
     return [*paths, write_code_quality(run_dir, records)]
 

@@ -4,25 +4,15 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from harness import files
 from harness.records.run_folder import shown
 from harness.runner.selection import Selection
-from harness.suite.command_lines import recipe_dir_option
+from harness.suite.command_lines import recipe_dir_option, this_harness, this_python
 
 TYPED = "HARNESS_TYPED"  # environment variable: the command that was typed, for the process below the supervisor
-
-
-def this_python(folder: Path) -> str:
-    """The word that starts this interpreter in a folder: `python` if it is found as that, or else its path."""
-    own, found = Path(sys.executable), shutil.which("python")
-    if found and Path(found).parent == own.parent and Path(found).samefile(own):
-        return "python"
-    return str(own.relative_to(folder) if own.is_relative_to(folder) else own)
 
 
 def going_on(words: Sequence[str], run_dir: Path) -> str:
@@ -40,7 +30,7 @@ def listing_refused(selection: Selection) -> str:
     """The command that lists the combinations that the suites of a selection refuse."""
     whole = sorted(selection.paths) == sorted(files.SUITES.glob("*.yaml"))
     suites = () if whole else sorted(selection.cases)
-    words = ["harness", "list", *map(_named, suites)]
+    words = [*this_harness(Path.cwd()), "list", *map(_named, suites)]
     words += ["--set", selection.set_name] if selection.set_name != "smoke" else []
     own = [suite.stem for suite in suites if suite.parent == files.recipe_dir(suite.stem)]
     return f"{shlex.join(words)}{''.join(dict.fromkeys(map(recipe_dir_option, own)))} --refused"

@@ -12,8 +12,8 @@ from harness.contract.case import Case
 from harness.errors import CaseError, HarnessError
 from harness.records.records import Record
 from harness.runner.process import PROCESS
-from harness.suite.command_lines import verify_command
 from harness.verdict import Result, Verdict
+from harness.verify.repeat import commands, screen
 
 # Exceptions that make pytest skip, xfail or exit; here they could only hide that nothing was compared.
 _OUTCOMES = (pytest.skip.Exception, pytest.xfail.Exception, pytest.fail.Exception, pytest.exit.Exception, SystemExit)
@@ -58,17 +58,15 @@ class CaseItem(pytest.Item):
         if result.verdict is Verdict.EXCLUDED:
             raise pytest.skip.Exception(result.reason, _use_item_location=True)
         if not result.verdict.right:
-            raise CaseFailedError(result.story)
+            raise CaseFailedError(screen(result, process.asked))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """The story of a mismatch, the sentence of a harness error, a traceback for any other error.
-
-        A story already ends with the command that reproduces it; for other texts the command is added here.
-        """
+        """The screen of a mismatch; the sentence of a harness error, or a traceback, with the command to repeat it."""
         if isinstance(excinfo.value, CaseFailedError):
             return str(excinfo.value)
         text = excinfo.value if isinstance(excinfo.value, HarnessError) else super().repr_failure(excinfo, style)
-        return f"{text}\nreproduce {verify_command(self.case.id)}"
+        again = commands({"case_id": self.case.id, "device": ""}, self.config.stash[PROCESS].asked)
+        return "\n".join([str(text), *again])
 
     def reportinfo(self) -> tuple[Path, int, str]:
         """The line of the set that made the case."""

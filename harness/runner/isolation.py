@@ -25,7 +25,7 @@ from harness.files import PACKAGE, refused_storage, storage_error, write_text
 from harness.records.lines import one
 from harness.records.records import Finished, Record
 from harness.verdict import Result, Verdict
-from harness.verify.verify import blank, failed, reproduce
+from harness.verify.verify import blank, failed
 
 ENDED = 70  # exit code of a worker that gave up its case; only pytest-xdist sees it
 _GRACE = 30  # seconds after the timeout; then a process ends even if its other Python threads cannot run
@@ -154,4 +154,4 @@ def _doing(thread: int, seconds: float) -> tuple[str, str]:
 
 
 def _story(empty: Result, reason: str, detail: str = "") -> str:
-    return f"{Verdict.LAUNCH_ERROR}  {empty.case_id}\n  {reason}\n{detail}  reproduce: {reproduce(empty)}"
+    return f"{Verdict.LAUNCH_ERROR}  {empty.case_id}\n  {reason}\n{detail}".rstrip()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import signal
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import pytest
 
@@ -25,7 +25,7 @@ from harness.records.records import Record
 from harness.runner import isolation
 from harness.runner.bench_plugin import BenchRun, check_bench
 from harness.runner.cluster.connection import Cluster, connect
-from harness.runner.request import Request, named_suites
+from harness.runner.request import CASE_TIMEOUT, Request, named_suites
 from harness.runner.run import Run
 from harness.runner.selection import Selection
 from harness.runner.supervisor import supervised
@@ -39,6 +39,7 @@ from harness.subjects.card.verify import verify_card
 from harness.subjects.device import with_subject
 from harness.subjects.process import Child
 from harness.subjects.subject import start
+from harness.suite.command_lines import Asked
 from harness.suite.ending import interrupt_by_signals
 from harness.verdict import Result
 from harness.verify.expected import NUMPY_LARGEST, NUMPY_LARGEST_TIMED
@@ -71,6 +72,7 @@ class Process:
         self.ahead: ahead.Ahead | None = None
         self.cluster: Cluster | None = None
         self.done: dict[str, Record] = {}
+        self.asked = Asked.here(option.subject or "", _of_every_case(option))
         self.watchdog = isolation.Watchdog(0 if option.usepdb or option.trace else option.case_timeout, self._too_late)
 
     def start(self) -> None:
@@ -94,7 +96,7 @@ class Process:
         device, _, bench_class = under_test(self.config)
         if option.bench:
             check_bench(self.config, device)
-        self.run = Run(self.config, self.selection, device)
+        self.run = Run(self.config, self.selection, device, self.asked)
         self.done = self.run.resumed
         self.config.pluginmanager.register(self.run, "harness-run")
         if option.bench:
@@ -214,6 +216,12 @@ def under_test(config: pytest.Config) -> UnderTest:
         else:
             config.stash[UNDER_TEST] = UnderTest(device, verify, Bench)
     return config.stash[UNDER_TEST]
+
+
+def _of_every_case(option: Any) -> list[str]:
+    """The words of a command line that each case's verdict may depend on: its longest time, and where it is run."""
+    limit = [] if option.case_timeout == CASE_TIMEOUT else ["--case-timeout", f"{option.case_timeout:g}"]
+    return [*limit, *(["--cluster", option.cluster] if option.cluster else [])]
 
 
 def gpu_count() -> int:

@@ -13,6 +13,8 @@ from harness.runner.selection import Meant, Narrowing, Selection, select
 from harness.subjects.card.card import is_card, read_card
 from harness.suite.own_recipes import use_recipe_dir
 
+CASE_TIMEOUT = 600  # seconds, without --case-timeout; inputs and oracles of the largest cases take a minute or two
+
 
 @dataclass(frozen=True)
 class Request:

@@ -27,7 +27,10 @@ from harness.runner import again, isolation, summary
 from harness.runner.outcome import outcome, worst
 from harness.runner.selection import Selection
 from harness.runner.supervisor import GO_ON, leave
+from harness.suite.command_lines import Asked
 from harness.verdict import Result
+from harness.verify import not_run
+from harness.verify.repeat import screen
 
 _REPORTED = "fE"  # the default of -r: what pytest lists at the end
 
@@ -35,7 +38,7 @@ _REPORTED = "fE"  # the default of -r: what pytest lists at the end
 class Run:
     """A plugin of the controller, whose hooks see the reports of all workers."""
 
-    def __init__(self, config: pytest.Config, selection: Selection, device: Device):
+    def __init__(self, config: pytest.Config, selection: Selection, device: Device, asked: Asked):
         """Open the run's journal. Raises UsageError if --run-dir and --resume do not fit together."""
         option = config.option
         runs = config.rootpath / "results" / "runs"
@@ -50,8 +53,9 @@ class Run:
             "set": selection.set_name,
             "shard": option.shard,
             "timed": option.bench,
+            "asked": asked.to_header(),
         }
-        self.selection, self.device = selection, device
+        self.selection, self.device, self.asked = selection, device, asked
         self.cases = selection.by_id
         self.journal = Journal(run_dir, header, option.resume)
         isolation.forget(run_dir)
@@ -124,7 +128,7 @@ class Run:
             return
         how = report.longrepr
         record = isolation.last_words(self.journal.path.parent, case.id) or isolation.died(case, how, self.device)
-        report.when, report.record, report.longrepr = "call", record, record["story"]
+        report.when, report.record, report.longrepr = "call", record, screen(record, self.asked)
         report.location = (report.location[0], int(case.where.rpartition(":")[2] or 1) - 1, case.id)
         report.user_properties += [("verdict", record["verdict"]), ("bytes_compared", 0)]
 
@@ -168,10 +172,12 @@ class Run:
         terminalreporter.write_line(told)
         _list_no_case_again(terminalreporter)
         if self.journal.records:
-            written = tables.write_verify(self.journal.path.parent, self.journal.records)
+            written = tables.write_verify(self.journal.path.parent, self.journal.records, self.asked)
             times = self.journal.path.with_name("bench.html")
             page = times if times.exists() else next(path for path in written if path.suffix == ".html")
             terminalreporter.write_line(f"{shown(page)}, with tables and journal beside it")
+            for line in not_run.lines(self.journal.records):
+                terminalreporter.write_line(line)
         else:
             terminalreporter.write_line(shown(self.journal.path))
         if self.interrupted or self.stopped:

@@ -21,9 +21,10 @@ from typing import NoReturn
 from harness.errors import Exit, HarnessError, UsageError, exit_of
 from harness.records import journal, seal
 from harness.records.run_folder import new_folder, read_run
-from harness.runner.again import TYPED, this_python
+from harness.runner.again import TYPED
 from harness.runner.outcome import last_line, outcome, worst
 from harness.runner.request import Request
+from harness.suite.command_lines import this_python
 from harness.suite.ending import ENDING, end_with_parent
 from harness.verdict import Result
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from harness.suite.command_lines import without_commands
 from harness.verdict import Result, Verdict
 
 _FIELD = re.compile(r"^field +([\w.]+)", re.MULTILINE)
@@ -45,9 +44,9 @@ def cause_of(result: Result) -> str:
 
 
 def describe(result: Result, cause: str = "") -> str:
-    """The story without its commands, which would draw other inputs; the reason if there is no story.
+    """The story; the reason if there is no story.
 
     cause: replaces the story's own
     """
-    story = without_commands(result.story) or f"{result.verdict}  {result.case_id}\n  {result.reason}"
+    story = result.story or f"{result.verdict}  {result.case_id}\n  {result.reason}"
     return _CAUSE.sub(lambda line: line[0].replace(line[1], cause), story) if cause else story

@@ -1,17 +1,69 @@
-"""The command lines that results print. Pasted into a shell in the same folder, they repeat a case."""
+"""The command lines that results print. Pasted into a shell in the same folder, they repeat a case.
+
+A result has no words of a shell: only here, where it is known who asked and from which folder, they are made.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
+import shutil
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from harness import files
 from harness.inputs import tensor_file
 
 _CHOOSE = ("VENV", "PYTHON")  # variables of the Makefile that choose the environment
+_MADE = {"VENV": ".venv", "PYTHON": "python3"}  # their values in the Makefile
 _PLAIN = re.compile(r"[\w/=,+*.:#@-]*", re.ASCII)  # text that make passes to a shell unchanged
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Who asked for results: what a command that repeats one of them has beside the case. A run's journal keeps it.
+
+    folder: where they asked, absolute; subject: what ran in place of our kernels, as they spelled it there
+    recipe_dirs: a user's recipe → its folder, absolute
+    options: others that a verdict may depend on, as words: the longest time of a case, a cluster
+    """
+
+    folder: str
+    subject: str = ""
+    recipe_dirs: Mapping[str, str] = field(default_factory=dict)
+    options: tuple[str, ...] = ()
+
+    @classmethod
+    def here(cls, subject: str = "", options: Sequence[str] = ()) -> Asked:
+        """What is asked in this process, in the current folder."""
+        folders = {recipe: str(folder) for recipe, folder in files.RECIPE_DIRS.items()}
+        return cls(str(Path.cwd()), subject, folders, tuple(options))
+
+    @classmethod
+    def from_header(cls, about: Mapping[str, Any]) -> Asked | None:
+        """What the header of a journal keeps; None if it keeps none, because then stories have their commands."""
+        found = about.get("asked")
+        return cls(**{**found, "options": tuple(found["options"])}) if found else None
+
+    def to_header(self) -> dict[str, Any]:
+        return {**asdict(self), "options": list(self.options)}
+
+    def recipe_dir_words(self, case_id: str) -> list[str]:
+        """The words `--recipe-dir DIR` for a case of a user's recipe; a pipeline may have stages of all of them."""
+        recipe = case_id.partition("/")[0]
+        own = self.recipe_dirs.get(recipe)
+        if own is None:
+            return []
+        whole = (Path(own) / f"{recipe}.cu").is_file()
+        folders = [own] if whole else dict.fromkeys([own, *self.recipe_dirs.values()])
+        return [word for each in folders for word in ("--recipe-dir", _below(each, self.folder))]
 
 
 def quoted(case_id: str) -> str:
@@ -19,13 +71,41 @@ def quoted(case_id: str) -> str:
     return "'" + case_id.replace("'", "'\"'\"'") + "'"
 
 
+def this_python(folder: Path) -> str:
+    """The word that starts this interpreter in a folder: `python` if it is found as that, or else its path."""
+    own, found = Path(sys.executable), shutil.which("python")
+    if found and Path(found).parent == own.parent and Path(found).samefile(own):
+        return "python"
+    return _below(str(own), str(folder))
+
+
+def this_harness(folder: Path) -> list[str]:
+    """The words that start this harness in a folder: `harness` if it is found as that, or else the script's path.
+
+    Of a tree that this Python runs and that is not installed in its environment, the script would start another one.
+    """
+    script = Path(sys.executable).with_name("harness")
+    if not (script.is_file() and _installed()):
+        return [this_python(folder), "-m", "harness"]
+    found = shutil.which("harness")
+    return ["harness" if found and Path(found).absolute() == script else _below(str(script), str(folder))]
+
+
+@cache
+def _installed() -> bool:
+    """Whether the environment's harness is this one: its wheel, or a checkout that was installed to be edited."""
+    if files.INSTALLED:
+        return files.PACKAGE.is_relative_to(Path(sys.prefix).resolve())
+    try:
+        told = metadata.distribution("nvfp4-harness").read_text("direct_url.json")
+    except metadata.PackageNotFoundError:
+        return False
+    return json.loads(told or "{}").get("url", "") == files.ROOT.as_uri()
+
+
 def recipe_dir_option(case_id: str) -> str:
     """The text ` --recipe-dir DIR` in shown commands for a case of a user's recipe; empty for ours."""
-    folder = files.recipe_dir(case_id.partition("/")[0])
-    if folder is None:
-        return ""
-    here = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
-    return f" --recipe-dir {shlex.quote(str(here))}"
+    return "".join(f" {shlex.quote(word)}" for word in Asked.here().recipe_dir_words(case_id))
 
 
 def recipe_dir_options() -> list[str]:
@@ -33,34 +113,79 @@ def recipe_dir_options() -> list[str]:
     return [word for folder in dict.fromkeys(files.RECIPE_DIRS.values()) for word in ("--recipe-dir", str(folder))]
 
 
-def verify_command(case_id: str, verb: str = "verify", subject: str = "", device: str = "") -> str:
+def verify_command(case_id: str, verb: str = "verify", asked: Asked | None = None, device: str = "") -> str:
     """The command line that verifies one case again, or runs another command, `verb`, on it.
 
-    subject: what ran in place of our kernels, as `--subject` takes it
-    device: named if `auto` would choose another one
+    asked: who asked, if it was not this process; device: named if `auto` would choose another one
 
-    It is a make command only in the root of a checkout, for a case and a subject of the repository.
+    It is a make command only if make started this in the root of a checkout, for a case and a subject of the
+    repository, and make would use this very environment.
     """
-    own = recipe_dir_option(case_id)
+    asked = asked or Asked.here()
+    own, subject = asked.recipe_dir_words(case_id), asked.subject
     card = subject.endswith((".yaml", ".yml"))  # a card is a user's file
     theirs = own or card or f"/{tensor_file.PREFIX}/" in case_id
-    if theirs or files.INSTALLED or Path.cwd() != files.ROOT or not _PLAIN.fullmatch(case_id + subject):
-        recipe = f" {case_id.partition('/')[0]}" if card else ""  # because the card would refuse other recipes
-        named = f" --subject {shlex.quote(subject)}" if subject else ""
-        chosen = f" --device {device}" if device else ""
-        return f"harness {verb}{recipe}{own}{named}{chosen} --case {quoted(case_id)}"
-    named = f" ARGS='--subject {subject}'" if subject else ""
-    return f"make {verb} CASE='{case_id}'{named}{f' DEVICE={device}' if device else ''}{_environment_of_make()}"
+    plain = _PLAIN.fullmatch(case_id + subject + "".join(asked.options))
+    if plain and not theirs and asked.folder == str(Path.cwd()) and _asked_by_make():
+        more = [*(["--subject", subject] if subject else []), *asked.options]
+        given = f" ARGS='{' '.join(more)}'" if more else ""
+        return f"make {verb} CASE='{case_id}'{given}{f' DEVICE={device}' if device else ''}{_environment_of_make()}"
+    words = [verb]
+    words += [case_id.partition("/")[0]] if card else []  # because the card would refuse other recipes
+    words += own
+    words += ["--subject", subject] if subject else []
+    words += [*asked.options, *(["--device", device] if device else [])]
+    return _line(asked, words, case_id, bool(own or subject))
 
 
-def _environment_of_make() -> str:
-    """The words VENV= and PYTHON= that make was called with, which choose the environment, as it hands them on."""
+def trace_command(case_id: str, options: Iterable[str], asked: Asked | None = None, device: str = "") -> str:
+    """The command line that shows one block of a case step by step. options: which one, and for which target"""
+    asked = asked or Asked.here()
+    own = asked.recipe_dir_words(case_id)
+    after = [*options, *(["--device", device] if device else [])]
+    return f"{_line(asked, ['trace', *own], case_id, bool(own), '')} {shlex.join(after)}".rstrip()
+
+
+def handshake_command(pair: str, name: str, device: str = "") -> str:
+    """The command line that repeats one case of a pair. pair: as it was spelled; name: SHAPE/INPUT"""
+    asked = Asked.here()
+    folders = [_below(each, asked.folder) for each in dict.fromkeys(asked.recipe_dirs.values())]
+    words = ["handshake", pair, *(word for each in folders for word in ("--recipe-dir", each))]
+    return _line(asked, [*words, *(["--device", device] if device else [])], name, False)
+
+
+def _line(asked: Asked, words: Sequence[str], case: str, of_folder: bool, option: str = "--case ") -> str:
+    """The line for the current folder. of_folder: whether words are spelled for the one in which they were asked"""
+    elsewhere = of_folder and asked.folder != str(Path.cwd())
+    start = this_harness(Path(asked.folder) if elsewhere else Path.cwd())
+    first = f"cd {shlex.quote(asked.folder)} && " if elsewhere else ""
+    return f"{first}{shlex.join([*start, *words])} {option}{quoted(case)}"
+
+
+def _below(path: str, folder: str) -> str:
+    """A path for commands that are typed in a folder: relative to it if it lies below, or else absolute."""
+    own = Path(path)
+    return str(own.relative_to(folder)) if own.is_relative_to(folder) else path
+
+
+def _asked_by_make() -> bool:
+    """Whether this was started by a make in the root of a checkout that would use this Python again."""
+    if not os.environ.get("MAKELEVEL") or files.INSTALLED or Path.cwd() != files.ROOT:
+        return False
+    chosen = _MADE | _given_to_make()
+    if chosen["VENV"].strip():
+        return Path(sys.prefix).resolve() == (files.ROOT / chosen["VENV"].strip()).resolve()
+    found = shutil.which(chosen["PYTHON"])
+    return bool(found) and Path(found).absolute() == Path(sys.executable).absolute()
+
+
+def _given_to_make() -> dict[str, str]:
+    """VENV= and PYTHON= that make was called with, as it hands them on."""
     words = re.findall(r"(?:\\.|\S)+", os.environ.get("MAKEFLAGS", ""))  # make puts a backslash before a space
     words = [re.sub(r"\\(.)", r"\1", word) for word in words]
     given = (word.partition("=") for word in (words[words.index("--") + 1 :] if "--" in words else ()))
-    return "".join(f" {name}={shlex.quote(value) if value else ''}" for name, _, value in given if name in _CHOOSE)
+    return {name: value for name, _, value in given if name in _CHOOSE}
 
 
-def without_commands(story: str, commands: str = "trace|reproduce") -> str:
-    """A story without the commands to trace and reproduce it, for cases where these would see other bytes."""
-    return re.sub(rf"^ *(?:{commands}):? .*\n?", "", story, flags=re.MULTILINE).rstrip()
+def _environment_of_make() -> str:
+    return "".join(f" {name}={shlex.quote(value) if value else ''}" for name, value in _given_to_make().items())

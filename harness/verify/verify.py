@@ -14,15 +14,14 @@ from harness.contract.splits import other_splits
 from harness.device.capability import incapable
 from harness.device.device import Device, Outcome, Program
 from harness.device.equal_bytes import equal_bytes
-from harness.device.select import gpu_is_there
 from harness.errors import AccessError, CompileError, LaunchError, NotCapable
-from harness.suite.command_lines import verify_command, without_commands
 from harness.verdict import Result, Verdict
 from harness.verify.corner import wrong_corner
-from harness.verify.diagnosis.mismatch import render
+from harness.verify.diagnosis.mismatch import Story, render
 from harness.verify.digest import digests
 from harness.verify.expected import NUMPY_LARGEST, Expected, expect, expect_on, expect_split, make_inputs
 from harness.verify.host_room import host_room
+from harness.verify.not_run import note_unset, take_notes
 
 # Complementary patterns: a byte that no run writes differs from the expected byte in at least one of the first two
 # runs. The third run repeats the first.
@@ -59,6 +58,7 @@ def attempt(case: Case, device: Device, run: Callable[[Result], Result], draw: b
     draw: draw the inputs before waiting for the device, because the largest take a minute
     """
     started = time.perf_counter()
+    take_notes(case.id)  # of an attempt that was interrupted
     empty = blank(case, device)
     try:
         reason = incapable(case, device)
@@ -79,7 +79,7 @@ def attempt(case: Case, device: Device, run: Callable[[Result], Result], draw: b
         result = failed(empty, verdict, f"{error.kind.replace('_', ' ')} at {error}")
     except LaunchError as error:
         result = failed(empty, Verdict.LAUNCH_ERROR, str(error))
-    return replace(_as_it_ran(result), seconds=round(time.perf_counter() - started, 4))
+    return replace(result, notes=take_notes(case.id), seconds=round(time.perf_counter() - started, 4))
 
 
 def _verify(
@@ -97,6 +97,7 @@ def _verify(
     compared, ran, written = 0, [], {}
     for target in device.targets:
         program = device.prepare(case, target, expected.inputs, expected.fields)
+        note_unset(case, program)
         ran += [f"{target} {kernel.expression}" for kernel in program.kernels]
         demanded = expected.on(target)
         outcomes, found = judge(case, device, target, program, demanded)
@@ -104,8 +105,10 @@ def _verify(
         found = found or _resplit(case, device, target, program, splits)
         found = found or (wrong_corner(case, device, target, demanded) if inputs is None else None)
         if found is not None:
-            verdict, reason, story = found
-            return replace(failed(empty, verdict, reason, story), instantiations=tuple(ran), oracles=expected.oracles)
+            wrong = failed(empty, *found)
+            if wrong.trace and target != device.targets[0]:
+                wrong = replace(wrong, trace=(*wrong.trace, "--target", target))
+            return replace(wrong, instantiations=tuple(ran), oracles=expected.oracles)
         fields = [field for each in (expected, *dict(splits).values()) for field in each.fields.values()]
         compared += len(POISONS) * sum(field.nbytes for field in fields)
         if wrote := digests(device, outcomes[0], expected, demanded):
@@ -127,8 +130,9 @@ def blank(case: Case, device: Device) -> Result:
 
 def failed(empty: Result, verdict: Verdict, reason: str, story: str = "") -> Result:
     """The result of a wrong kernel; without a story, the reason is used."""
-    story = story or f"{verdict}  {empty.case_id}\n  {reason}\n  reproduce: {reproduce(empty)}"
-    return replace(empty, verdict=verdict, reason=next(iter(reason.splitlines()), ""), story=story)
+    trace = story.trace if isinstance(story, Story) else ()
+    story = str(story) or f"{verdict}  {empty.case_id}\n  {reason}"
+    return replace(empty, verdict=verdict, reason=next(iter(reason.splitlines()), ""), story=story, trace=trace)
 
 
 def judge(
@@ -179,8 +183,8 @@ def _resplit(
         _, found = judge(split, device, target, program, expected.on(target))
         if found:
             verdict, reason, story = found
-            story = story.replace(f"CASE='{split.id}'", f"CASE='{case.id}'")
-            return verdict, f"{reason}, when the split became {split.shape}", story
+            # Not to be traced: that would launch the split anew, in which its bytes may be right.
+            return verdict, f"{reason}, when the split became {split.shape}", str(story)
     return None
 
 
@@ -251,17 +255,3 @@ def _unwritten(runs: list[dict[str, np.ndarray]], name: str) -> np.ndarray:
 
 def _raw(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     return one.reshape(-1).view(np.uint8) != other.reshape(-1).view(np.uint8)
-
-
-def reproduce(result: Result, target: str = "verify") -> str:
-    """The command that repeats what led to a result. target: `verify` or `bench`"""
-    chosen = "emulator" if result.device not in ("", "cuda") and gpu_is_there() else ""
-    return verify_command(result.case_id, target, result.subject.rpartition(" (")[0], chosen)
-
-
-def _as_it_ran(result: Result) -> Result:
-    """Put the command that repeats the result into its story; a subject's story does not trace our kernels."""
-    story = result.story
-    if result.subject:
-        story = without_commands(story, "trace")
-    return replace(result, story=story.replace(verify_command(result.case_id), reproduce(result)))

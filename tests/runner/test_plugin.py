@@ -303,7 +303,7 @@ def test_junit_names_the_suite_of_a_case_and_how_to_see_it_again(run: Runs):
     assert len({case.get("name") for case in cases}) == len(cases) == SMOKE
     for case in cases:
         assert case.get("file") == "suites/toy.yaml" and int(case.get("line")) > 0
-        assert case.find("failure").text.endswith(f"\nreproduce harness verify --case '{case.get('name')}'")
+        assert case.find("failure").text.endswith(f"harness verify --case '{case.get('name')}'")
 
 
 def test_collect_only_runs_nothing_and_is_not_green(run: Runs):

@@ -149,7 +149,6 @@ def test_a_wrong_line_is_caught_as_the_table_says(mutant, tmp_path):
     case = find_case(row["caught by"])
     result = verify(case, EmulatorDevice(kernels=mutant.copied_to(tmp_path)))
     assert (str(result.verdict), hunt.cause_of(result)) == (row["verdict"], row["cause"]), result.story
-    assert f"make verify CASE='{case.id}'" in result.story
 
 
 @pytest.mark.parametrize("case_id", sorted(set(TABLE.loc[[mutant.name for mutant in HUNTED], "caught by"])))

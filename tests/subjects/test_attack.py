@@ -42,7 +42,6 @@ def test_a_cheat_on_the_cpu(name: str):
     device.child.end()
     assert (result.offence, result.verdict) == (cheat.violation, cheat.violation.verdict)
     assert result.reason.startswith(f"{cheat.violation}: ")
-    assert f"--subject {cheats.__name__}:{name}" in result.story
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in OF_THE_PROCESS])

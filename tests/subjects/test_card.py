@@ -19,8 +19,10 @@ from harness.records.run_folder import read_run
 from harness.subjects.card.card import read_card
 from harness.subjects.card.device import with_card
 from harness.subjects.card.verify import verify_card
+from harness.suite.command_lines import Asked
 from harness.suite.suite import find_case, suite_of
 from harness.verdict import Result, Verdict
+from harness.verify.repeat import screen
 
 CASE = "swizzle/default/48x80/normal/eager"
 COMPACT = "swizzle/to=compact/48x80/normal/eager"
@@ -347,8 +349,9 @@ def test_a_changed_instruction_gets_its_screen(folder: Path, ptx: str, old: str,
     (folder / "swizzle.ptx").write_text(ptx.replace(old, new))
     result = judged()
     assert result.verdict is verdict, result.reason
-    assert f"harness verify swizzle --subject card.yaml --case '{CASE}'" in result.story
-    assert "harness trace" not in result.story and "make " not in result.story
+    *_, again = screen(result, Asked.here("card.yaml")).splitlines()
+    assert again.startswith("reproduce ") and again.endswith(f" verify swizzle --subject card.yaml --case '{CASE}'")
+    assert " trace " not in screen(result, Asked.here("card.yaml"))
     assert verdict is not Verdict.MISMATCH or "cause     permutation" in result.story
 
 

@@ -59,7 +59,6 @@ Y = "(rows + 127) // 128"
 @pytest.fixture
 def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
-    take_notes(CASE)  # of another test
     (tmp_path / "own.cu").write_text(SOURCE)
 
     def judge(kernel: str, grid: str, more: str = "") -> Result:
@@ -77,9 +76,10 @@ def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 def test_a_right_card_passes_and_all_of_it_is_judged(judged):
     grid = f"[cols // 64, 1, {Y}]"
-    assert judged("right", grid).verdict is Verdict.PASS
-    (note,) = take_notes(CASE)  # z may be 65535 at most
-    assert note.startswith(f"as the end of {ROWS}: card.yaml:5: right: a grid of (4, 1, 2097153) blocks")
+    result = judged("right", grid)
+    assert result.verdict is Verdict.PASS
+    (note,) = result.notes  # z may be 65535 at most
+    assert note.startswith(f"not judged as the end of {ROWS}: card.yaml:5: right: a grid of (4, 1, 2097153) blocks")
 
 
 @pytest.mark.parametrize(
@@ -99,9 +99,9 @@ def test_an_index_of_32_bits_is_found(judged, kernel: str, grid: str, verdict: V
 def test_a_card_for_smaller_tensors_is_not_judged_at_the_end_of_larger_ones(judged):
     result = judged("writes", f"[cols // 64, {Y}]", "most_elements: 2147483647\n")
     assert result.verdict is Verdict.PASS
-    assert take_notes(CASE) == [
-        f"as the end of {shape}: the card is for at most 2147483647 elements" for shape in (ROWS, COLS)
-    ]
+    assert result.notes == tuple(
+        f"not judged as the end of {shape}: the card is for at most 2147483647 elements" for shape in (ROWS, COLS)
+    )
     judged("writes", f"[cols // 64, {Y}]", "most_elements: 32768\n")
     assert read_card("card.yaml").refuses(find_case(CASE)) == ""
     assert "at most 32768" in read_card("card.yaml").refuses(find_case("swizzle/default/144x256/normal/eager"))
@@ -110,13 +110,15 @@ def test_a_card_for_smaller_tensors_is_not_judged_at_the_end_of_larger_ones(judg
 def test_blocks_in_another_order_accuse_nobody(judged):
     result = judged("linear", f"cols // 64 * ({Y})")
     assert result.verdict is Verdict.PASS
-    assert take_notes(CASE) == [], "one row of tiles, and rows of tiles one after another, have their end at the end"
+    assert result.notes == (), "one row of tiles, and rows of tiles one after another, have their end at the end"
 
 
 def test_blocks_that_loop_over_the_tensor_accuse_nobody(judged):
-    assert judged("loops", f"[2, {Y}]").verdict is Verdict.PASS
-    notes = take_notes(CASE)
-    assert [note.partition(":")[0] for note in notes] == [f"as the end of {ROWS}", f"as the end of {COLS}"]
+    result = judged("loops", f"[2, {Y}]")
+    assert result.verdict is Verdict.PASS
+    assert [note.partition(":")[0].partition(" as ")[2] for note in result.notes] == [
+        f"the end of {ROWS}", f"the end of {COLS}"
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -137,12 +139,18 @@ def test_the_control_has_the_form_of_the_larger_tensor(case_id: str, smaller: li
 
 
 def test_the_last_lines_are_few():
-    notes = [f"as the end of {n}x256: why" for n in (1, 1, 2, 3, 4)]
-    assert lines(notes)[0] == "2 cases not judged as the end of 1x256: why"
-    assert lines(notes)[-1] == "2 not judged as the end of other larger tensors"
-    assert lines(notes[:2]) == ["2 cases not judged as the end of 1x256: why"] and lines([]) == []
+    notes = [f"not judged as the end of {n}x256: why" for n in (1, 1, 2, 3, 4)]
+    records = [{"notes": [note]} for note in notes]
+    assert lines(records)[0] == "2 cases not judged as the end of 1x256: why"
+    assert lines(records)[-1] == "2 not judged as the end of other larger tensors"
+    assert lines(records[:2]) == ["2 cases not judged as the end of 1x256: why"] and lines([{}]) == []
+    others = [{"notes": [f"read zeros at x.cu:{n}"]} for n in range(4)]
+    assert lines([*others, *records[:1]])[-2:] == [
+        "1 case read zeros at x.cu:1",
+        "2 with other notes, which verify.md has",
+    ]
     keep_note("a case", "1x1", "two\nlines")
-    assert take_notes("a case") == ["as the end of 1x1: two lines"] and take_notes("a case") == []
+    assert take_notes("a case") == ("not judged as the end of 1x1: two lines",) and take_notes("a case") == ()
 
 
 def test_a_run_of_a_function_says_below_its_screen_what_was_not_judged(tmp_path: Path):

@@ -108,7 +108,7 @@ def wrong(found: Handshake, blamed: str, verdict: Verdict, *sentences: str) -> N
     assert (found.blamed, found.verdict) == (blamed, verdict), found.story
     for sentence in sentences:
         assert sentence in found.story
-    assert "harness handshake pair.yaml --case" in found.story and "\ntrace " not in found.story
+    assert "\ntrace " not in found.story and "\nreproduce " not in found.story, "the command adds its own"
 
 
 def refused(producer: Mapping, consumer: Mapping, *sentences: str, **more: object) -> None:

@@ -237,7 +237,7 @@ def test_a_wrong_element_is_told_by_its_row_and_column():
     value = expect(case).values["output"][40, 31]
     assert f"0x{value.view(np.uint32):08X} = {value:.9g}" in story
     assert f"0x{(2 * value).view(np.uint32):08X} = {2 * value:.9g}" in story
-    assert f"harness trace '{case.id}' --field output --at 40,31" in story
+    assert story.trace == ("--field", "output", "--at", "40,31")
 
 
 @pytest.mark.parametrize(

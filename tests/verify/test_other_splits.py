@@ -13,9 +13,11 @@ from harness.contract.field import Field
 from harness.contract.splits import other_splits
 from harness.device.device import Outcome
 from harness.device.emulator import EmulatorDevice
+from harness.suite.command_lines import Asked
 from harness.suite.suite import find_case
 from harness.verdict import Verdict
 from harness.verify.expected import Expected, expect_split
+from harness.verify.repeat import screen
 from harness.verify.verify import POISONS, verify
 
 CASE = find_case("grouped/outputs=rowwise/0+128+0of384x48/normal/graph")
@@ -79,7 +81,8 @@ def test_a_graph_that_keeps_the_first_split_is_told_with_the_split():
     first, *_ = other_splits(CASE)
     assert result.verdict in (Verdict.MISMATCH, Verdict.UNWRITTEN)
     assert result.reason.endswith(f"when the split became {first.shape}")
-    assert f"make verify CASE='{CASE.id}'" in result.story
+    told = screen(result, Asked.here())
+    assert told.endswith(f"verify --case '{CASE.id}'") and " trace " not in told
     assert f"{result.verdict}  {first.id}" in result.story
 
 

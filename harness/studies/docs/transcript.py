@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from pathlib import Path
 
 from harness.errors import HarnessError
 from harness.files import ROOT
+from harness.suite.command_lines import this_harness
 
 BLOCK = re.compile(
     r"^```(?P<kind>sh|sh fails \d+|sh make|sh gpu|python|text|text whole|text brief)\n(?P<text>.*?)^```",
@@ -72,7 +74,14 @@ class Session:
 
 def of_this_checkout(folder: Path) -> Session:
     """A session in which `harness` is this tree's, and `python` the running one."""
-    return Session(folder, f'python() {{ "{sys.executable}" "$@"; }}; harness() {{ python -m harness "$@"; }}')
+    return _OfThisCheckout(folder, f'python() {{ "{sys.executable}" "$@"; }}; harness() {{ python -m harness "$@"; }}')
+
+
+class _OfThisCheckout(Session):
+    """What starts this harness in any other shell is printed as `harness`, which it is in this one."""
+
+    def run(self, kind: str, text: str) -> str:
+        return super().run(kind, text).replace(f"{shlex.join(this_harness(self.folder))} ", "harness ")
 
 
 def blocks(text: str) -> list[tuple[str, str]]:

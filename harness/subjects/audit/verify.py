@@ -21,7 +21,7 @@ from harness.verdict import Result, Verdict
 from harness.verify.diagnosis.mismatch import render
 from harness.verify.digest import of_each_field
 from harness.verify.expected import NUMPY_LARGEST, Expected, expect, expect_on, fields_of, forget, make_inputs
-from harness.verify.not_run import keep_note
+from harness.verify.not_run import keep_note, note_no_corners
 from harness.verify.verify import POISONS, attempt, blank, explained, failed, on_host
 
 
@@ -126,6 +126,7 @@ def _audit(case: Case, device: SubjectDevice, empty: Result, numpy_largest: int)
 def _note_larger_tensors(case: Case, device: SubjectDevice) -> None:
     """Keep a note for the end of the run on each larger tensor that a kernel of ours would be judged at the end of."""
     if device.name != "cuda":
+        note_no_corners(case)
         for problem in suite_of(case.recipe).corners(case):
             keep_note(case.id, str(problem), "only our kernels and cards run there, a function does not")
 

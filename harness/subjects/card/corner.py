@@ -15,9 +15,9 @@ import numpy as np
 from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.device.device import Outcome
-from harness.device.emulated_corner import clear, corner, ends, sides, sparse
+from harness.device.emulated_corner import LARGEST_ARRAY, clear, corner, ends, sides, sparse
 from harness.emulator.launch import Module
-from harness.emulator.memory import WINDOW_BITS, Buffer
+from harness.emulator.memory import Buffer
 from harness.emulator.schedule import ASCENDING, DESCENDING
 from harness.errors import AccessError, LaunchError
 from harness.subjects.card.arguments import extents_of
@@ -32,9 +32,8 @@ from harness.suite.suite import suite_of
 from harness.verdict import Verdict
 from harness.verify.corner import POISONS, at_the_end, control, inputs_around, story
 from harness.verify.expected import Expected, fields_of
-from harness.verify.not_run import keep_note
+from harness.verify.not_run import keep_note, note_no_corners
 
-LARGEST_ARRAY = 1 << WINDOW_BITS - 1  # bytes
 _LARGEST_I32 = (1 << 31) - 1
 
 
@@ -48,6 +47,7 @@ def wrong_corner(
     """
     if device.name == "cuda":
         return None
+    note_no_corners(case)
     for problem in suite_of(case.recipe).corners(case):
         larger = replace(case, problem=problem, seed_of=case.seed_name)
         wrong = _refusal(device.card, larger) or _wrong(case, larger, device, ours, written)
@@ -162,7 +162,7 @@ class SparseMemory(EmulatedMemory):
 
     def put(self, name: str, size: int, byte: int = 0, initialised: bool = True) -> np.ndarray:
         if size >= LARGEST_ARRAY:
-            raise LaunchError(f"'{name}' has {size} bytes; the emulator allows {LARGEST_ARRAY}")
+            raise LaunchError(f"'{name}' has {size:,} bytes; the emulator allows {LARGEST_ARRAY:,}")
         content = sparse(size)
         self.buffers[name] = Buffer(name, content)
         return content

@@ -23,6 +23,7 @@ from harness.emulator.memory import Buffer
 from harness.emulator.schedule import ASCENDING, DESCENDING, Schedule
 from harness.emulator.stream import Stream
 from harness.emulator.tensor_map import TensorMap
+from harness.emulator.unset import Unset
 from harness.errors import AccessError, DeviceUnavailable, LaunchError, NotCapable, UsageError
 from harness.jit.cache import cache_folder
 from harness.subjects.card.arguments import bytes_of, extents_of
@@ -138,6 +139,13 @@ class EmulatedCard:
         self.card, self.module, self.case, self.inputs, self.fields = card, module, case, inputs, fields
         self.unwritten: Mapping[str, np.ndarray] = {}  # by input: mask of the bytes that must not be read
         self.numbers = card.numbers(case)
+
+    @property
+    def unset(self) -> list[Unset]:
+        """The variables that the kernels read and nothing sets."""
+        kernels = [str(each.kernel) for each in self.card.file.launches if each.kernel]
+        found = (each for kernel in kernels for each in self.module.unset(self.card.code.symbol(kernel)))
+        return list(dict.fromkeys(Unset(self._by_line(each.where), each.declared) for each in found))
 
     def run(self, poison: int, repeat: int) -> Outcome:
         """Every launch in order on poisoned outputs; AccessError for what a sanitizer would report.

@@ -13,6 +13,7 @@ from harness.subjects.card.device import CardDevice
 from harness.subjects.card.promised import Promised
 from harness.verdict import Result, Verdict
 from harness.verify.expected import NUMPY_LARGEST, Expected, expect
+from harness.verify.not_run import note_unset
 from harness.verify.verify import POISONS, attempt, failed, judge, on_host
 
 
@@ -29,11 +30,9 @@ def _verify(case: Case, device: CardDevice, empty: Result, numpy_largest: int) -
     expected = keeping.expected(ours)
     lines = keeping.lines(ours)
     for target in device.targets:
-        program = Promised(
-            device.prepare(case, target, expected.inputs, expected.fields),
-            keeping.outputs(ours.fields),
-            expected.values,
-        )
+        launches = device.prepare(case, target, expected.inputs, expected.fields)
+        note_unset(case, launches)
+        program = Promised(launches, keeping.outputs(ours.fields), expected.values)
         outcomes, found = judge(case, device, target, program, expected)
         if found and found[0] is Verdict.MISMATCH:
             written = on_host(device, outcomes[:1], expected)[0]

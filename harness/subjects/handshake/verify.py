@@ -12,10 +12,8 @@ from harness.subjects.handshake.between import Array, arrays_between, consumed, 
 from harness.subjects.handshake.pair import Pair, Side
 from harness.subjects.handshake.poison import RANDOM
 from harness.subjects.handshake.side import Done, Worker
-from harness.suite.command_lines import verify_command
 from harness.verdict import Result, Verdict
 from harness.verify.expected import NUMPY_LARGEST, expect, expect_on
-from harness.verify.verify import reproduce
 
 
 @dataclass(frozen=True)
@@ -60,30 +58,26 @@ class Handshaker:
         arrays = arrays_between(self.pair, producer, consumer)
         expected = expect(producer, *where)
         first = self.producer.work(producer, expected, {})
-        result = self._told(self.pair.producer, name, first, {})
+        result = _told(self.pair.producer, first, {})
         if not result.verdict.right:
             blamed = "" if result.verdict is Verdict.EXCLUDED else "producer"
             return Handshake(name, result, None, sum(first.poisoned.values()), blamed)
         given = handed_over(arrays, first.written)
         read = expect_on(consumer, consumed(arrays, first.written, expected, consumer), *where)
         second = self.consumer.work(consumer, read, given)
-        found = self._told(self.pair.consumer, name, second, arrays)
+        found = _told(self.pair.consumer, second, arrays)
         blamed = "" if found.verdict.right or found.verdict is Verdict.EXCLUDED else "consumer"
         poisoned = sum(first.poisoned.values()) + sum(second.poisoned.values())
         return Handshake(name, result, found, poisoned, blamed)
 
-    def _told(self, side: Side, name: str, done: Done, arrays: Mapping[str, Array]) -> Result:
-        """The result with a story that names its side and the command to repeat it."""
-        result = done.result
-        if result.verdict.right or result.verdict is Verdict.EXCLUDED:
-            return result
-        again = f"harness handshake {self.pair.name} --case {name}"
-        story = _leak(side, done, arrays) if done.leak else result.story
-        kept = [line for line in story.splitlines() if not line.startswith("trace ")]
-        told = "\n".join(kept).replace(verify_command(result.case_id), again).replace(reproduce(result), again)
-        if again not in told:
-            told += f"\nreproduce {again}"
-        return replace(result, story=f"blamed    the {side.role}, {side.name}\n{told}")
+
+def _told(side: Side, done: Done, arrays: Mapping[str, Array]) -> Result:
+    """The result with a story that names its side."""
+    result = done.result
+    if result.verdict.right or result.verdict is Verdict.EXCLUDED:
+        return result
+    story = _leak(side, done, arrays) if done.leak else result.story
+    return replace(result, story=f"blamed    the {side.role}, {side.name}\n{story}")
 
 
 def _leak(side: Side, done: Done, arrays: Mapping[str, Array]) -> str:

@@ -9,7 +9,6 @@ import numpy as np
 
 from harness.contract.case import Case
 from harness.contract.interval import Interval
-from harness.suite.command_lines import quoted, recipe_dir_option, verify_command
 from harness.suite.stages import Stage
 from harness.verify.diagnosis import one_stage
 from harness.verify.diagnosis.casts import BLOCK, E2M1_VALUES, decoded, unpacked
@@ -28,6 +27,18 @@ _WIDTH = 110
 _OTHERS = 4  # wrong fields that are named beside the first
 
 
+class Story(str):
+    """A report without commands. trace: options of `harness trace` that lead to its first wrong byte"""
+
+    trace: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, lines: Sequence[str], trace: Sequence[str]) -> Story:
+        story = cls("\n".join(lines))
+        story.trace = tuple(trace)
+        return story
+
+
 @np.errstate(all="ignore")  # NumPy warns of signalling NaNs, which a wrong kernel may write
 def render(
     case: Case,
@@ -37,8 +48,8 @@ def render(
     poisons: Sequence[int] = (),
     verdict: str = "MISMATCH",
     cause: str = "",
-) -> str:
-    """A report on a wrong output, at most 40 lines of 110 columns.
+) -> Story:
+    """A report on a wrong output, at most 40 lines of 110 columns, with what traces its first wrong byte.
 
     target: what the kernel was compiled for
     runs: what it wrote, one mapping by field for each run, each on outputs filled with the byte in `poisons` before
@@ -56,9 +67,9 @@ def render(
         {name: value for name, value in expected.values.items() if isinstance(value, Interval)},
     )
     if not evidence.differences:
-        return f"no byte differs in {case.id} on {target}"
+        return Story(f"no byte differs in {case.id} on {target}")
     lines = [f"{verdict}  {case.id}  on {target}", *_fields(evidence)]
-    tensor, stage = "", one_stage.writer(case, evidence.root)
+    stage, trace = one_stage.writer(case, evidence.root), []
     if stage.name:
         lines.append(_labelled("stage", one_stage.spelled(stage)))
         evidence = _of_stage(evidence, stage)
@@ -66,23 +77,22 @@ def render(
         first_wrong = np.ravel_multi_index(evidence.differences[evidence.root].index, evidence.field.shape)
         number = holder(evidence.field, int(first_wrong))
         lines.append(_labelled("group" if case.is_gemm else "tensor", f"{spelled(case, number)}; the first is 0"))
-        evidence, tensor = _of_tensor(evidence, number), f" --tensor {number}"
+        evidence, trace = _of_tensor(evidence, number), ["--tensor", str(number)]
     found = evidence.differences[evidence.root]
     if 0 in (evidence.case.rows, evidence.case.cols):
+        trace = []
         lines += _place(evidence, found)
         lines.append(_labelled("cause", "empty tensor: without elements it has amaxes of 0 and nothing else"))
     else:
-        where = f" --field {stage.key(evidence.root)}"
+        trace = [*(trace if evidence.comparable else []), "--field", stage.key(evidence.root)]
         if evidence.comparable:
             at = element_of(evidence, found)
             lines += _place(evidence, found, at)
             if found.kind == "bytes":
                 lines += _block(evidence, found)
-            where = f"{tensor}{where} --at {at[0]},{at[1]}"
+            trace += ["--at", f"{at[0]},{at[1]}"]
         lines.append(_labelled("cause", cause or str(cause_of(evidence))))
-        lines.append(_labelled("trace", f"harness trace{recipe_dir_option(case.id)} {quoted(case.id)}{where}"))
-    lines.append(_labelled("reproduce", verify_command(case.id)))
-    return "\n".join(lines)
+    return Story.of(lines, trace)
 
 
 def element_of(e: Evidence, found: Difference) -> tuple[int, int]:
