@@ -19,9 +19,10 @@ from harness.emulator.machine.basic_blocks import Code
 from harness.emulator.machine.batch import Batch
 from harness.emulator.machine.fast_path import EarlyPath, FastPath, NumpyPath, buffer_table
 from harness.emulator.machine.launch_state import Extent, LaunchState, Resources, block_at
+from harness.emulator.machine.residents import Residents
 from harness.emulator.machine.run_ahead import RunAhead
 from harness.emulator.machine.scheduler import Scheduler, Tally
-from harness.emulator.machine.watch import Watch, run_watched
+from harness.emulator.machine.watch import Watch, WatchedScheduler
 from harness.emulator.memory import FIRST_WINDOW, Buffer
 from harness.emulator.ptx.limits import UNREADABLE
 from harness.emulator.ptx.parser import Program, parse
@@ -200,17 +201,16 @@ def launch(
     if path is FastPath and state.dependence and state.dependence.before:
         path = EarlyPath
     ahead = RunAhead(schedule.seed, code.counts_warps)
+
+    def begin(first: int, blocks: int) -> Scheduler:
+        specials = _specials(state, first, blocks, parameters.address, dynamic_shared, shared_size)
+        batch = Batch(state, first, blocks, shared_size, specials)
+        if watch:
+            return WatchedScheduler(batch, tally, code, ahead, watch)
+        return Scheduler(batch, tally, path(batch, code), ahead)
+
     with np.errstate(all="ignore"), _one_sentence(kernel):
-        for first in range(0, state.blocks, batch_blocks):
-            blocks = min(batch_blocks, state.blocks - first)
-            specials = _specials(state, first, blocks, parameters.address, dynamic_shared, shared_size)
-            batch = Batch(state, first, blocks, shared_size, specials)
-            if watch:
-                run_watched(watch, batch, tally, code, ahead)
-            else:
-                Scheduler(batch, tally, path(batch, code), ahead).run()
-            if batch.asynchronous:
-                batch.asynchronous.finish()
+        Residents(state, begin, batch_blocks, shared_size, budget).run()
     if state.dependence:
         ids = {buffer.window: id(buffer) for buffer in memory}
         state.dependence.end(kernel, state.shadow, resources.accesses, ids)

@@ -15,8 +15,7 @@ from cuda_source import buffer, line_of, module
 
 from harness.emulator.errors import Fault
 from harness.emulator.launch import launch
-from harness.emulator.races.async_global import AsyncGlobal
-from harness.emulator.races.async_order import AsyncOrder
+from harness.emulator.races.async_global import GlobalCopies
 from harness.emulator.schedule import ASCENDING, DESCENDING, Schedule
 from harness.emulator.tensor_map import TensorMap
 
@@ -779,12 +778,13 @@ def test_the_mend_is_not_accused(each: Pair) -> None:
 
 def test_a_batch_knows_nothing_of_what_the_last_one_copied() -> None:
     """Both batches use the same cells, which are cleared between them."""
-    kept: dict = {}
-    of_buffer, order = buffer("out", np.zeros(64, np.uint8)), AsyncOrder(1, 32)
-    first = AsyncGlobal(order, 4, kept)._of(of_buffer)
+    known = GlobalCopies()
+    of_buffer = buffer("out", np.zeros(64, np.uint8))
+    first = known.of(of_buffer, 4)
     place = first.at(np.array([3]), 1, adds=True)
     first.reads[place], first.writer[place] = 7, 1
-    second = AsyncGlobal(order, 4, kept)._of(of_buffer)
+    known.forget()
+    second = known.of(of_buffer, 4)
     assert second is first
     assert not second.reads.any()
     assert not second.writer.any()

@@ -59,9 +59,11 @@ class AsyncProxy:
         self._looked: dict[int, np.ndarray] = {}  # by instruction that waits, the lanes that have been there
         self.by_mbarrier: list[tuple[Mbarrier, int]] = []  # an mbarrier, a copy to shared memory
         launch = batch.launch
-        self.globals = (
-            AsyncGlobal(self.order, launch.resources.cell_global, launch.met_by_copies) if self.order else None
-        )
+        self.globals: AsyncGlobal | None = None
+        if self.order:
+            first = batch.first // self.cluster
+            self.globals = AsyncGlobal(self.order, launch.resources.cell_global, launch.copies, first)
+            self.globals.name = launch.in_cluster_name
         if self.shadow:
             self.shadow.fault, self.shadow.accesses = batch.fault, batch.launch.resources.accesses
             self.shadow.name = self.mbarriers._thread

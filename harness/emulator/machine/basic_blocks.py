@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,6 +21,23 @@ WHOLE_WARP = ("mma.", "ldmatrix.", "stmatrix.", "movmatrix.", "wmma.", "tensorma
 WHOLE_WARP += tuple(f"tcgen05.{verb}" for verb in ("alloc.", "dealloc.", "relinquish_", "ld.", "st.", "wait::"))
 
 ENTRY, NUMPY_STEP = 16, 64  # cost of entering a basic block, and of a NumPy step, counted in compiled instructions
+
+# What a block does as other blocks of the grid see it, see `Code.roles`.
+POLLS, CHANGES = 1, 2
+_POLLS = re.compile(r"ld\.(?!.*\.(nc|param|local|const)\b)[\w.:]*\b(volatile|relaxed|acquire|mmio|cv|cg)\b|atom\.")
+_CHANGES = re.compile(
+    r"(st|red)\.(?![\w.:]*\b(shared|local|param)\b)|st\.async|cp\.(?![\w.:]*wait)|wgmma\.(mma|commit)|call|multimem\."
+    r"|mbarrier\.(init|inval|arrive|complete|expect)|barrier\.cluster\.arrive|tcgen05\.(?!wait|fence)"
+)
+
+
+def is_poll(mnemonic: str) -> bool:
+    """Whether an instruction may see what another block of the grid writes meanwhile, as those that poll a flag do.
+
+    Its order does not matter: a weak load past the first cache counts, too, and is a race once the flag is written.
+    """
+    return bool(_POLLS.match(mnemonic))
+
 
 Step = Callable[[Batch, "np.ndarray | None"], None]
 
@@ -185,6 +203,18 @@ class Code(ABC):
     def counts_warps(self) -> bool:
         """Whether the kernel has a `bar.arrive`, which counts whole warps."""
         return not all(getattr(block.terminator, "waits", True) for block in self.blocks)
+
+    @cached_property
+    def roles(self) -> list[int]:
+        """What each block does as others see it: POLLS, CHANGES, both or neither; nothing in a kernel that never polls.
+
+        A block polls if it has a load or an atomic that may see what another block of the grid writes meanwhile.
+        """
+        found = [
+            POLLS * any(map(is_poll, block.mnemonics)) + CHANGES * any(map(_CHANGES.match, block.mnemonics))
+            for block in self.blocks
+        ]
+        return found if any(role & POLLS for role in found) else [0] * len(found)
 
     @abstractmethod
     def instruction(self, number: int) -> Instruction:

@@ -33,7 +33,7 @@ from harness.emulator.races.async_order import GLOBAL, AsyncOrder
 from harness.emulator.races.async_shadow import AsyncShadow
 from harness.emulator.races.async_wgmma import AsyncWgmmaShadow
 from harness.emulator.races.block_order import BlockOrder
-from harness.emulator.races.happens_before import OF_BLOCK, OF_GRID
+from harness.emulator.races.happens_before import OF_BLOCK, OF_GRID, OfBatch, of_batch
 from harness.emulator.races.shared_memory import SharedShadow
 from harness.emulator.races.wgmma_reads import WgmmaShadow
 from harness.emulator.registers import U32, UNSIGNED, Bits
@@ -64,8 +64,9 @@ class Batch(Lanes):
             kinds = (SharedShadow, WgmmaShadow), (AsyncShadow, AsyncWgmmaShadow)
             kind = kinds[asynchronous][bool(launch.resources.fragments)]
             self.shadow = kind(self.order, self.threads, shared.stride, launch.resources.cell_shared)
+        self._of_shadow: OfBatch | None = None
         if self.order and launch.shadow:
-            launch.shadow.begin(self.order, first)
+            self._of_shadow = of_batch(self.order, first)
         self.addressing = Addressing(self, shared, local, self.shadow)
         if self.shadow:
             self.shadow.report = self.addressing.report_shared
@@ -85,6 +86,29 @@ class Batch(Lanes):
             self.addressing.on_global.append(self._check_launches)
             if self.asynchronous:
                 self.asynchronous.on_wait = self._know_of_launches
+        self.resume()
+
+    def resume(self) -> None:
+        """Let this batch run now, and not the one that ran until now."""
+        if self._of_shadow:
+            self.launch.shadow.turn_to(self._of_shadow)
+
+    def lowest_live(self) -> int:
+        """The lowest number of a block with threads that have not exited; blocks count with x fastest."""
+        x, y, z = self.launch.block_at(self.first + np.flatnonzero(self.live.any(axis=1)))
+        grid = self.launch.grid
+        return int((x + grid[0] * (y + grid[1] * z)).min())
+
+    def held_bytes(self) -> int:
+        """About how many bytes this batch takes."""
+        memories = [self.addressing.shared, self.addressing.local]
+        held = [self.registers, *memories, self.order, self.shadow]
+        if isinstance(self.shadow, AsyncShadow):
+            held += [self.shadow.readers, self.shadow.updaters]
+        if self.has_tensor_memory:
+            held += self.tensor_memory.memories.values()
+        arrays = [array for each in held if each for array in vars(each).values() if isinstance(array, np.ndarray)]
+        return sum(array.nbytes for array in arrays)
 
     @cached_property
     def tensor_memory(self) -> TensorMemory:
@@ -318,9 +342,10 @@ class Batch(Lanes):
             chosen = slice(None) if resolved.which is None else resolved.which
             operation = in_global if isinstance(resolved.storage, Buffer) else in_shared
             memory = resolved.storage.elements(access.size, 1)
-            found[chosen] = atomics.run(
-                operation, memory, resolved.index.reshape(-1), *(value[chosen] for value in flat)
-            )
+            rows = resolved.index.reshape(-1)
+            found[chosen] = atomics.run(operation, memory, rows, *(value[chosen] for value in flat))
+            if isinstance(resolved.storage, Buffer) and (memory[rows] != found[chosen]).any():
+                self.launch.changes += 1
         return self._to_all_lanes(found)
 
     def _active_values(self, value: Bits) -> Bits:

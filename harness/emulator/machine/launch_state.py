@@ -12,9 +12,9 @@ import numpy as np
 from harness.emulator.counters import Traffic
 from harness.emulator.memory import Access, Buffer
 from harness.emulator.ptx.syntax import Kernel, Location
+from harness.emulator.races.async_global import GlobalCopies
 from harness.emulator.races.dependent_launches import Dependence
 from harness.emulator.races.global_memory import GlobalShadow
-from harness.emulator.races.met_cells import MetCells
 from harness.emulator.registers import WARP, WARPGROUP, Bits
 from harness.emulator.schedule import ASCENDING, Schedule
 
@@ -94,7 +94,8 @@ class LaunchState:
     shadow: of global memory; None without the sanitizer; dependence: on the launches before, if it is of a stream
     echo: takes each line that a kernel prints
     target: the architecture of the module; approximated: instructions whose bits an order chose, and their lines
-    met_by_copies: cells of global memory that copies touched, kept from the latest batch
+    copies: what copies did to global memory
+    changes: how often a thread changed what others may wait for: it wrote to global memory, copied, arrived or exited
     """
 
     resources: Resources
@@ -115,7 +116,8 @@ class LaunchState:
     dependence: Dependence | None = None
     target: str = ""
     approximated: dict[str, None] = field(default_factory=dict)
-    met_by_copies: dict[int, MetCells] = field(default_factory=dict)
+    copies: GlobalCopies = field(default_factory=GlobalCopies)
+    changes: int = 0
 
     @property
     def cluster_size(self) -> int:
@@ -149,6 +151,11 @@ class LaunchState:
     def thread_name(self, place: int) -> Extent:
         """The index of the thread at a place of a block."""
         return coordinates(int(self.thread_at[place]), self.block)
+
+    def in_cluster_name(self, cluster: int, row: int) -> str:
+        """A thread and its block, by the place of its cluster in the grid and its row in the cluster."""
+        rank, thread = divmod(row, len(self.thread_at))
+        return f"thread {self.thread_name(thread)} of block {self.block_name(cluster * self.cluster_size + rank)}"
 
 
 def block_at(places: np.ndarray, grid: Extent, cluster: Extent, schedule: Schedule) -> tuple[np.ndarray, ...]:

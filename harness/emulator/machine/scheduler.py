@@ -3,18 +3,25 @@
 Lanes are ready at the entry of a basic block. The lowest block runs first, with all lanes that are ready there, so that
 divergent paths converge. Lanes at a barrier, or at a warp-wide instruction that other lanes have yet to reach, are
 parked (see `barriers`). In a drawn order, some are held back while others run ahead (see `run_ahead`).
+
+A batch whose lanes only look at memory that nobody changes is suspended, so that other batches can run (see
+`residents`).
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Callable
+from typing import NoReturn
 
 import numpy as np
 
 from harness.emulator.errors import Fault, LaunchError
 from harness.emulator.machine.barriers import Barriers
 from harness.emulator.machine.basic_blocks import (
+    CHANGES,
+    POLLS,
     Barrier,
     Block,
     Branch,
@@ -24,6 +31,7 @@ from harness.emulator.machine.basic_blocks import (
     Jump,
     Segment,
     Trap,
+    is_poll,
 )
 from harness.emulator.machine.batch import Batch
 from harness.emulator.machine.fast_path import FastPath, NumpyPath
@@ -34,6 +42,11 @@ from harness.emulator.registers import U32
 
 # What lanes may cost before others get a turn: after a barrier, and while others are held back.
 PATIENCE, AHEAD = 1 << 16, 1 << 14
+# How often lanes may poll in vain before others of their batch get a turn; before it is looked at whether anything but
+# polls is going on, and then at each power of two; and before other batches get a turn whatever goes on. Lanes that poll
+# and also change memory get a turn of a length.
+TURN, FIRST_LOOK, SPINS, LOOKS, LONGEST_TURN = 8, 4, 32, 1 << 10, 1 << 20
+COMPARED = 4  # how many of the next polls at one place are compared with a look
 
 
 class Tally:
@@ -73,6 +86,11 @@ class Scheduler:
         self.turn = PATIENCE
         self.barriers, self.waiting = Barriers(batch, self.code, ahead.draws), Waiting(batch, self.code)
         self.budget = tally.budget
+        self.roles = self.code.roles
+        self._looks = 0  # polls since anything changed
+        self._look: tuple[int, bytes] | None = None  # where a lane polled, and `state`
+        self._compared = 0
+        self._changes, self._budget_then = -1, self.budget  # of the launch when a lane last polled, and the budget
         self._counted: tuple[np.ndarray | None, int, int] = (None, 0, 0)
         self._count_live()
         self._enter_together(0, None)
@@ -82,11 +100,21 @@ class Scheduler:
         self.live_lanes = int(np.count_nonzero(live))
         self.live_warps = int(np.count_nonzero(live.reshape(-1, 32).any(axis=1)))
 
-    def run(self) -> None:
-        """Run until every lane has exited. Raises Fault, NotEmulated or LaunchError."""
-        batch = self.batch
+    def run(self) -> bool:
+        """Run until every lane has exited, or until those left only wait for other batches: then False.
+
+        Raises Fault, NotEmulated or LaunchError.
+        """
+        batch, launch = self.batch, self.batch.launch
+        self.turn, self._looks, self._look, began = PATIENCE, 0, None, self.budget
         while self.ready or self._release():
             number = min(self.ready) if self.turn > 0 else next(iter(self.ready))
+            role = self.roles[number]
+            if role:
+                if role & POLLS and self._polls_in_vain(number, began):
+                    return False
+                if role & CHANGES:
+                    launch.changes += 1
             mask = self.ready.pop(number)
             block = self.blocks[number]
             if not self.ready and not self.held and not self.barriers.parked and not self.waiting.parked:
@@ -112,6 +140,58 @@ class Scheduler:
             self.turn -= self.costs[number]
             if self.turn <= 0:
                 self._take_turns()
+        return True
+
+    def _polls_in_vain(self, number: int, began: int) -> bool:
+        """Note a poll in a block; whether it is time for other batches. began: the budget at the start of this turn"""
+        launch = self.batch.launch
+        if launch.changes != self._changes:
+            self._changes, self._looks, self._budget_then, self._look = launch.changes, 0, self.budget, None
+        self._looks += 1
+        if self._looks % TURN == 0:
+            self.turn = min(self.turn, 0)
+        if self._looks < LOOKS and began - self.budget < LONGEST_TURN and not self._spins(number):
+            return False
+        for held, lanes in self.held.items():
+            self._enter(held, lanes)
+        self.held = {}
+        return True
+
+    def _spins(self, number: int) -> bool:
+        """Whether lanes that poll are where they have been before, all the same, and no others can run."""
+        if self._looks >= FIRST_LOOK and self._looks & (self._looks - 1) == 0:
+            self._look, self._compared = (number, self.state()), 0
+        elif self._look and self._look[0] == number and self._compared < COMPARED:
+            self._compared += 1
+            if self._look[1] == self.state():
+                if len(self.ready) == 1 and not self.held or self._looks >= SPINS:
+                    return True
+                self.turn, self._look = min(self.turn, 0), None
+        return False
+
+    def refund(self) -> int:
+        """Return what polls cost since anything changed, and take it from the account of this batch."""
+        spent, self.budget = self._budget_then - self.budget, self._budget_then
+        return spent
+
+    def state(self) -> bytes:
+        """A digest of all that decides what the lanes do next, apart from global memory."""
+        batch, digest = self.batch, hashlib.blake2b(digest_size=16)
+        for lanes in (self.ready, self.barriers.parked, self.waiting.parked):
+            for number in sorted(lanes):
+                digest.update(number.to_bytes(4, "little") + np.packbits(batch.under(lanes[number])).tobytes())
+        for array in (batch.live, batch.registers.narrow, batch.registers.wide, batch.addressing.shared.data):
+            digest.update(np.ascontiguousarray(array))
+        digest.update(batch.addressing.local.data)
+        return digest.digest()
+
+    def fault_waits(self, why: str) -> NoReturn:
+        """Raise Fault at a poll that would go on for ever."""
+        number = next((each for each in self.ready if self.roles[each] & POLLS), min(self.ready))
+        block = self.blocks[number]
+        every = (self.code.instruction(block.first + i) for i in range(block.count))
+        instruction = next((each for each in every if is_poll(each.mnemonic)), self.code.instruction(block.first))
+        self.batch.fault("deadlock", instruction, int(np.argmax(self.batch.under(self.ready[number]))), why)
 
     def _count(self, number: int, mask: np.ndarray | None) -> None:
         if mask is None:
@@ -185,6 +265,7 @@ class Scheduler:
 
     def _exit(self, mask: np.ndarray | None) -> None:
         batch = self.batch
+        batch.launch.changes += 1
         if batch.asynchronous:
             batch.asynchronous.exit(batch.under(mask).reshape(-1))
         if batch.has_tensor_memory:

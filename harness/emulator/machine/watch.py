@@ -107,7 +107,8 @@ class WatchedCode(Code):
 class WatchedScheduler(Scheduler):
     """A scheduler that also records branches, barriers and exits in a watch."""
 
-    def __init__(self, batch: Batch, tally: Tally, fast: NumpyPath, ahead: RunAhead, watch: Watch):
+    def __init__(self, batch: Batch, tally: Tally, code: Code, ahead: RunAhead, watch: Watch):
+        fast = NumpyPath(batch, WatchedCode(code, watch))
         self.watch, self.last = watch, None
         emitter = fast.code.code.emitter
         watch.know(emitter.registers, emitter.kernel.registers, batch.launch.memory.values())
@@ -119,6 +120,15 @@ class WatchedScheduler(Scheduler):
         if lane is not None:
             self.finish_block(lane)
             self.last = number
+
+    def run(self) -> bool:
+        ended = True
+        try:
+            ended = super().run()
+        finally:
+            if ended:
+                self.finish_block()
+        return ended
 
     def finish_block(self, lane: int | None = None) -> None:
         """Record the instruction that ended the previous basic block."""
@@ -133,15 +143,6 @@ class WatchedScheduler(Scheduler):
     def _falls_through(self, block: Block) -> bool:
         last = self.code.instruction(block.first + block.count - 1)
         return isinstance(block.terminator, Jump) and not last.mnemonic.startswith("bra")
-
-
-def run_watched(watch: Watch, batch: Batch, tally: Tally, code: Code, ahead: RunAhead) -> None:
-    """Run a batch until it ends or is stopped. Raises what `Scheduler.run` raises."""
-    scheduler = WatchedScheduler(batch, tally, NumpyPath(batch, WatchedCode(code, watch)), ahead, watch)
-    try:
-        scheduler.run()
-    finally:
-        scheduler.finish_block()
 
 
 def _written(instruction: Instruction) -> tuple[Operand, ...]:

@@ -273,9 +273,7 @@ class AsyncShadow(SharedShadow):
     def unfinished(self, number: int) -> str:
         """The sentence on why a copy may still be accessing memory."""
         copy = self.copies[number]
-        verb = {"reads": "still read", "writes": "still write", "updates": "still update"}[copy.kind]
-        who = self.name(copy.cluster, copy.row)
-        return f"that the copy of {who} at {copy.instruction.location.in_full()} may {verb}: {copy.wait}"
+        return unfinished(copy, self.name(copy.cluster, copy.row))
 
     def _of_all(self, cluster: int, rows: np.ndarray) -> np.ndarray:
         """The clock of what every one of these rows knows; each counts as knowing what it did itself."""
@@ -346,3 +344,9 @@ class AsyncShadow(SharedShadow):
                 self._several[number] = bool(copy.also)
         self.copy_reads[cells] = number
         order.activity += 1
+
+
+def unfinished(copy: Copy, who: str) -> str:
+    """The sentence on why a copy may still be accessing memory. who: the thread that issued it"""
+    verb = {"reads": "still read", "writes": "still write", "updates": "still update"}[copy.kind]
+    return f"that the copy of {who} at {copy.instruction.location.in_full()} may {verb}: {copy.wait}"

@@ -20,7 +20,7 @@ from harness.emulator.compiled.layout import IN_ONE_WARP
 from harness.emulator.errors import NotEmulated
 from harness.emulator.memory import Access, Buffer, Resolved
 from harness.emulator.races.agents import AGENT_MASK, WARPS_OF
-from harness.emulator.races.block_order import BlockOrder, ordered
+from harness.emulator.races.block_order import ordered
 from harness.emulator.races.buffer_shadow import (
     BLOCK_MASK,
     BLOCK_SHIFT,
@@ -32,7 +32,7 @@ from harness.emulator.races.buffer_shadow import (
     WRITES,
     BufferShadows,
 )
-from harness.emulator.races.happens_before import OF_BLOCK, OF_GRID, HappensBefore, came_before
+from harness.emulator.races.happens_before import OF_BLOCK, OF_GRID, HappensBefore, OfBatch, came_before
 from harness.emulator.races.strong_accesses import StrongAccesses
 from harness.emulator.registers import U32, U64, WARP, Bits
 
@@ -78,10 +78,10 @@ class GlobalShadow:
         self.happens_before, self.strong = HappensBefore(), StrongAccesses()
         self.shadows = BufferShadows(cell, buffers, memory)
 
-    def begin(self, order: BlockOrder, first: int) -> None:
-        """Begin a batch, whose first block is this."""
-        self.order, self.first = order, first
-        self.happens_before.begin(order, first)
+    def turn_to(self, batch: OfBatch) -> None:
+        """From now on, accesses are by blocks of this batch."""
+        self.order, self.first = batch.order, batch.first
+        self.happens_before.turn_to(batch)
 
     # ---- accesses ---------------------------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from harness.emulator.races.fences import Fences
 from harness.emulator.registers import U32, U64, WARP, Bits
 
 OF_BLOCK, OF_GRID = range(2)  # scopes of fences
+_LOOKED_AT = 4  # latest acquisitions that a new one is compared with
 
 
 # An address; or an address and a block of the grid, for releases within that block alone.
@@ -47,6 +48,13 @@ class Release(NamedTuple):
     published: tuple[Bits, ...]
     settled: int
     more: tuple[Place, ...]
+
+    def says(self, other: Release) -> bool:
+        """Whether another release of this thread publishes the same."""
+        return (
+            (self.own, self.settled, self.more) == (other.own, other.settled, other.more)
+            and all(map(np.array_equal, self.published, other.published))
+        )  # fmt: skip
 
 
 class Fence(NamedTuple):
@@ -78,9 +86,17 @@ class Acquisitions:
             and [place.address for place in self.places] == [place.address for place in later.places]
         )
 
+    def covers(self, later: Acquisitions) -> bool:
+        """Whether the same threads acquire again what they acquired here, as in a loop that polls in vain."""
+        return self.places == later.places and self.threads.tolist() == later.threads.tolist()
+
     def fence(self, scope: int, epoch: int, lanes: np.ndarray, known: np.ndarray) -> None:
         """Record a fence by lanes of their block. known: (warps, warps)"""
-        self.fences.append(Fence(scope, epoch, lanes.copy(), known > U64(self.epoch)))
+        behind = known > U64(self.epoch)
+        for last in self.fences[-2:]:  # in a loop that polls, each turn has the same fences, and the first is enough
+            if last.scope == scope and np.array_equal(last.lanes, lanes) and np.array_equal(last.behind, behind):
+                return
+        self.fences.append(Fence(scope, epoch, lanes.copy(), behind))
 
     def settle(self) -> list[Place]:
         """Remove and return the places that all threads know after a barrier of the whole block."""
@@ -120,20 +136,43 @@ class Acquisitions:
         return [self.places[i] for i in np.flatnonzero(which).tolist()]
 
 
+class OfBatch(NamedTuple):
+    """What is known of the blocks of one batch. first: its first block in the grid
+
+    fences: by scope; fenced: (blocks,) bool, which have fenced at all; pending: by block
+    """
+
+    order: BlockOrder
+    first: int
+    fences: list[Fences]
+    fenced: np.ndarray
+    pending: list[list[Acquisitions]]
+
+
+def of_batch(order: BlockOrder, first: int) -> OfBatch:
+    """Begin a batch, whose first block is this."""
+    return OfBatch(
+        order,
+        first,
+        fences=[Fences(order), Fences(order)],
+        fenced=np.zeros(order.blocks, bool),
+        pending=[[] for _ in range(order.blocks)],
+    )
+
+
 class HappensBefore:
     """The order of one launch. Blocks are numbered in the batch, but in the grid for `Release` and `Knowledge`."""
 
     def __init__(self) -> None:
         self._releases: dict[Where, list[Release]] = {}
         self._settled: dict[int, list[Place]] = defaultdict(list)  # block → the places that all its threads know
-
-    def begin(self, order: BlockOrder, first: int) -> None:
-        """Begin a batch, whose first block is this."""
-        self._order, self._first = order, first
-        self._fences = [Fences(order), Fences(order)]  # by scope
-        self._fenced = np.zeros(order.blocks, bool)
-        self._pending: list[list[Acquisitions]] = [[] for _ in range(order.blocks)]
         self._reached: dict[tuple, Knowledge] = {}
+        # address, block, thread → its last release there
+        self._latest: dict[tuple[Where, int, int], Release] = {}
+
+    def turn_to(self, batch: OfBatch) -> None:
+        """From now on, blocks are those of this batch."""
+        self._order, self._first, self._fences, self._fenced, self._pending = batch
 
     # ---- what happens -----------------------------------------------------------------------------------------------
 
@@ -175,14 +214,22 @@ class HappensBefore:
                     threads_of_block.append(thread)
                     places.append(Place(where, len(self._releases[where])))
             if release:
-                where = inside if access.of_block else address
-                self._releases.setdefault(where, []).append(release)
+                self._publish(inside if access.of_block else address, release)
         for block, (by, places) in acquired.items():
             pending = self._pending[block]
             new = Acquisitions(int(self._order.epoch[block]), by, places)
+            if any(earlier.covers(new) for earlier in pending[-_LOOKED_AT:]):
+                continue
             if pending and pending[-1].is_replaced_by(new):
                 pending.pop()
             pending.append(new)
+
+    def _publish(self, where: Where, release: Release) -> None:
+        """Add a release, unless its thread published the same there before, as one that polls by atomics does."""
+        by = where, release.block, release.thread
+        if by not in self._latest or not self._latest[by].says(release):
+            self._latest[by] = release
+            self._releases.setdefault(where, []).append(release)
 
     def _releases_of(self, blocks: np.ndarray, threads: np.ndarray) -> list[Release | None]:
         """The release that each of (n,) threads publishes now; None if no thread of its block has fenced."""
