@@ -117,6 +117,11 @@ class EmulatedProgram:
     def resplit(self, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]) -> None:
         self.inputs, self.fields = inputs, fields
 
+    def renew(self) -> bool:
+        modules = [_module(compiled) for compiled in self.kernels]
+        _module.cache_clear()
+        return any(module.keeps for module in modules)
+
     def run(self, poison: int, repeat: int) -> Outcome:
         """Every launch in order on poisoned outputs; AccessError for what a sanitizer would report.
 
