@@ -286,7 +286,7 @@ def load(kernel: Compiled, together: bool = False, renewal: int = 0):
 
 @lru_cache(maxsize=512)
 def _copied(cubin_path: str, renewal: int) -> str:
-    """The path of a copy for a renewal, because CuPy loads a path once in a process. It lasts as long as the process."""
+    """The path of a copy, which lasts as long as the process, because CuPy loads a path once."""
     return shutil.copy(cubin_path, tempfile.mkdtemp(prefix=f"{renewal}-", dir=_copies().name))
 
 

@@ -55,29 +55,31 @@ def times(value: Demand, power: int) -> Demand | None:
     if power == 0:
         return value
     if isinstance(value, Interval):
-        ends = [_times(end, POWER * power) for end in (value.low, value.high)]
-        ordered = None if value.ordered is None else _times(value.ordered, POWER * power)
+        ends = [divided(end, POWER * power) for end in (value.low, value.high)]
+        ordered = None if value.ordered is None else divided(value.ordered, POWER * power)
         uncertain = any(end is None for end in ends) or (ordered is None) != (value.ordered is None)
         return None if uncertain else Interval(*ends, ordered=ordered)
-    return _times(value, POWER * power)
+    return divided(value, POWER * power)
 
 
-def _times(array: np.ndarray, power: int) -> np.ndarray | None:
-    """Subtract the power from every exponent; a pass over bits, because arithmetic on bf16 takes seconds."""
+def divided(array: np.ndarray, *powers: int) -> np.ndarray | None:
+    """An array divided by 2 to these powers, which its entries take in turns; None for entries beyond the range above.
+
+    Only exponents are changed, because arithmetic on a large tensor of bf16 takes seconds.
+    """
     if array.dtype.name not in _MANTISSA:
         return None
     bits = np.dtype(f"u{array.dtype.itemsize}")
-    magnitude, step = bits.type(np.iinfo(bits).max >> 1), bits.type(power << _MANTISSA[array.dtype.name])
-    least, largest = (
-        np.array(end, np.float32).astype(array.dtype).view(bits)[()] for end in _range(array.dtype, power)
-    )
+    magnitude = bits.type(np.iinfo(bits).max >> 1)
+    steps = np.resize(np.array(powers, bits) << bits.type(_MANTISSA[array.dtype.name]), _CHUNK)
+    least, largest = np.array(_range(array.dtype, max(powers)), np.float32).astype(array.dtype).view(bits)
     source = np.ascontiguousarray(array).reshape(-1).view(bits)
     made = np.empty_like(source)
     for chunk in _chunks(source.size):
         sizes = source[chunk] & magnitude
-        if (sizes.max() > largest) or ((sizes - bits.type(1)).min() < least - 1):  # zero becomes the largest integer
+        if sizes.max() > largest or (sizes - bits.type(1)).min() < least - 1:  # where 0 is the largest integer
             return None
-        np.subtract(source[chunk], (sizes != 0) * step, out=made[chunk])
+        np.subtract(source[chunk], (sizes != 0) * steps[: sizes.size], out=made[chunk])
     return made.view(array.dtype).reshape(array.shape)
 
 
@@ -88,4 +90,4 @@ def _range(dtype: np.dtype, power: int) -> tuple[float, float]:
 
 
 def _chunks(size: int) -> Iterator[slice]:
-    return (slice(first, first + _CHUNK) for first in range(0, size, _CHUNK))
+    return (slice(first, min(first + _CHUNK, size)) for first in range(0, size, _CHUNK))

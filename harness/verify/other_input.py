@@ -3,10 +3,10 @@
 All runs of a case share a process, so what a kernel leaves in a `__device__` variable reaches the next run: an amax
 that is never set back, an answer that is made once. Runs on one input never show it; a smaller amax does.
 
-A small case has each entry divided by 8, 16 or 32, so that every amax is smaller, whatever it is taken over, and codes
-are others; both oracles are asked. A large one is divided by 8 alone: where the contract says what becomes of that
-(`harness.oracles.powers_of_two`), nobody is asked; elsewhere torch is. What has nothing smaller, such as a tensor of
-zeros, has no other input.
+Each entry is divided by 8, 16 or 32, so that every amax is smaller, whatever it is taken over, and codes are others;
+both oracles are asked, or torch alone for a case that is not small. Such a case is divided by 8 alone, and nobody is
+asked, where the contract says what becomes of that (`harness.oracles.powers_of_two`). What has nothing smaller, such as
+a tensor of zeros, has no other input.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from harness.verify.expected import Expected, expect_on, high_precision, make_in
 from harness.verify.recent import Recent
 
 SMALL = 1 << 16  # in `Case.work`; up to here both oracles take milliseconds
-WORDS = "a second input with a smaller amax"
+WORDS = "a second input with a smaller amax at the same addresses"
+_POWERS = 3, 5, 4
 _INSTEAD_OF_INF = 1.0
 
 
@@ -82,19 +83,20 @@ def _of_smaller(case: Case, drawn: Case) -> dict[str, np.ndarray]:
 
 
 def smaller(x: np.ndarray) -> np.ndarray:
-    """The tensor with every entry divided by 8, 16 or 32, NaN by 0 and inf by 1; a large one by 8 alone, if exactly.
+    """The tensor with every entry divided by 8, 16 or 32, and with 0 in place of NaN and 1 in place of inf before that.
 
     So each amax is smaller, also of 16 values that are rotated: their largest is at least a quarter of their norm, and
     after a division by 8 at most half of that.
     """
-    if x.size > SMALL and (divided := powers_of_two.times(x, 1)) is not None:
+    divided = powers_of_two.divided(x, *_POWERS)
+    if divided is not None:
         return divided
     with np.errstate(all="ignore"):
         values = x.astype(np.float32)
         finite = np.where(np.isinf(values), np.copysign(np.float32(_INSTEAD_OF_INF), values), values)
         finite = np.where(np.isnan(finite), np.float32(0), finite)
-        by = np.resize(np.float32([1 / 8, 1 / 32, 1 / 16]), x.size).reshape(x.shape)
-        return (finite * by).astype(x.dtype)
+        by = np.resize(np.exp2(np.float32(_POWERS)), x.size).reshape(x.shape)
+        return (finite / by).astype(x.dtype)
 
 
 def _same(one: Mapping[str, np.ndarray], another: Mapping[str, np.ndarray]) -> bool:

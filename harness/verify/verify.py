@@ -31,7 +31,8 @@ from harness.verify.other_input import WORDS, other_expected
 POISONS = (0xA5, 0x5A, 0xA5)
 COMPLEMENT = 0x5A  # of the last
 REPEATS = tuple(range(len(POISONS)))
-STATE = "right in a fresh module: state outlives the call"
+STATE = "state outlives the call: the same input is right in a fresh module"
+_FRESH = ", and are right in a fresh module: state outlives the call"
 _NAMED = 3  # at most this many approximate instructions are named in a reason
 
 _ACCESS_VERDICTS = {
@@ -175,7 +176,9 @@ def _own_wrong(
     wrong, runs = wrong_fields(device, outcomes, expected), on_host(device, outcomes, expected)
     steady = not any(_differ(outcomes, name) for name in wrong)
     remembers = ask and steady and _right_anew(device, program, expected, 0)
-    return explained(case, target, expected, wrong, runs, _approximated(outcomes), cause=STATE if remembers else "")
+    approximated, cause = _approximated(outcomes), STATE if remembers else ""
+    verdict, reason, story = explained(case, target, expected, wrong, runs, approximated, cause=cause)
+    return verdict, f"{reason}{_FRESH}" if remembers else reason, story
 
 
 def _other_wrong(
@@ -194,12 +197,13 @@ def _other_wrong(
         remembers = steady and _right_anew(device, program, other, repeat)
         if steady and not remembers:
             runs, poisons = [*runs, program.run(POISONS[0], 0)], [*poisons, POISONS[0]]
-    cause = f"right on the case's own input, wrong on {WORDS}, and {STATE}" if remembers else ""
     verdict, reason, story = explained(
         case, target, other, wrong_fields(device, runs, other), on_host(device, runs, other), _approximated(runs),
-        poisons, cause,
+        poisons, STATE if remembers else "",
     )  # fmt: skip
-    return verdict, f"{reason}, on {WORDS}", without_commands(story, "trace")  # a trace is of the case's own input
+    head, _, screen = without_commands(story, "trace").partition("\n")  # a trace is of the case's own input
+    story = f"{head}\ninput     {WORDS}; right on the case's own\n{screen}"
+    return verdict, f"{reason} on {WORDS}{_FRESH if remembers else ''}", story
 
 
 def _right_anew(device: Device, program: Program, expected: Expected, repeat: int) -> bool:
@@ -339,7 +343,6 @@ def explained(
         bounded = all(isinstance(expected.values[name], Interval) for name in wrong)
         what = "values are outside their intervals" if bounded else "bytes differ"
         verdict, reason = Verdict.MISMATCH, f"{target}: {what} in {', '.join(wrong)}"
-        reason += f"; {cause}" if cause else ""
     return verdict, reason, render(case, target, expected, runs, poisons, verdict, cause)
 
 
