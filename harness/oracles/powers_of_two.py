@@ -16,13 +16,12 @@ taken, by any number; of these, and of a user's recipe, nothing is said.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import numpy as np
 
 from harness.contract.case import Case
 from harness.contract.interval import Demand, Interval
-from harness.files import recipe_dir
 
 POWER = 3
 LEAST, LARGEST = 2.0**-36, 2.0**36
@@ -33,14 +32,10 @@ _MANTISSA = {"float16": 10, "bfloat16": 7, "float32": 23}  # bits
 _CHUNK = 1 << 16  # entries that fit in a core's cache, with what is made of them
 
 
-def follows(recipes: Mapping[str, Case]) -> bool:
-    """Whether the answer for other tensors follows from the contract. recipes: the case of every stage by its name"""
-    return all(
-        case.recipe in _QUANTIZERS | _PRODUCTS | {"dequantize"}
-        and recipe_dir(case.recipe) is None
-        and case.flags.get("activation", "none") == "none"
-        for case in recipes.values()
-    )
+def follows(case: Case) -> bool:
+    """Whether the answer for other tensors follows from the contract of the case's recipe, which is not a pipeline."""
+    known = case.recipe in _QUANTIZERS | _PRODUCTS | {"dequantize"}
+    return known and case.flags.get("activation", "none") == "none"
 
 
 def powers(recipe: str, name: str) -> int:
