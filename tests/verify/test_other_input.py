@@ -15,7 +15,8 @@ from harness.subjects.card.card import read_card
 from harness.subjects.card.device import with_card
 from harness.subjects.card.verify import verify_card
 from harness.subjects.device import with_subject
-from harness.subjects.subject import load
+from harness.subjects.process import Child
+from harness.subjects.subject import start
 from harness.suite.suite import find_case
 from harness.verdict import Result, Verdict
 from harness.verify.verify import verify
@@ -170,7 +171,7 @@ def test_a_card(folder: Path, kernel: str):
 
 @pytest.mark.parametrize("name", ["never_reset", "slowly", "reset"])
 def test_a_function(folder: Path, name: str):
-    subject = load(f"keeps:{name}")
+    subject = start(f"keeps:{name}", Child(f"keeps:{name}"))
     result = audit(find_case(AMAX_CASE), with_subject(EmulatorDevice(), subject))
     subject.child.end()
     if name == "reset":

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from harness.contract.case import Case
 from harness.contract.interval import Demand, Interval
@@ -72,10 +73,15 @@ def combinations() -> list[Case]:
     return list(found.values())
 
 
-def test_what_follows_is_what_the_oracles_say():
+def test_what_follows_is_what_the_oracles_say(request: pytest.FixtureRequest):
+    threads = torch.get_num_threads()
+    request.addfinalizer(lambda: torch.set_num_threads(threads))
+    torch.set_num_threads(1)  # threads take longer than these small cases, where other tests run beside them
     followed = dict.fromkeys(FOLLOWING, 0)
     for case in combinations():
-        found = follow(case, expect(case)) if case.work <= 1 << 15 else None
+        if case.work > 1 << 15:
+            continue
+        found = follow(case, expect_on(case, make_inputs(case), numpy_largest=0))
         if found is None:
             continue
         followed[case.recipe] += 1
@@ -98,7 +104,6 @@ def _arrays(value: Demand) -> list[np.ndarray]:
         "per_tensor/default/48x80/specials_inf/eager",  # S_enc is 1
         "local_1x64/default/64x64/tiny_amax/eager",  # the floor of an amax
         "per_tensor/dtype=fp16/48x80/normal/eager",  # fp16 has no room below
-        "dequantize/dtype=fp16/48x80/normal/eager",
         "casts/default/16x16/normal/eager",
         "swizzle/default/48x80/normal/eager",
         "grouped/activation=dgelu/128+0+256x128/normal/eager",
