@@ -84,7 +84,7 @@ def _of_smaller(case: Case, drawn: Case) -> dict[str, np.ndarray]:
 
 
 def smaller(x: np.ndarray) -> np.ndarray:
-    """The tensor with every entry divided by 8, 16 or 32, and with 0 in place of NaN and 1 in place of inf before that.
+    """The tensor with every entry divided by 8, 16 or 32, and 1 in place of inf before that. NaN stays: no amax is NaN.
 
     So each amax is smaller, also of 16 values that are rotated: their largest is at least a quarter of their norm, and
     after a division by 8 at most half of that.
@@ -94,10 +94,9 @@ def smaller(x: np.ndarray) -> np.ndarray:
         return divided
     with np.errstate(all="ignore"):
         values = x.astype(np.float32)
-        finite = np.where(np.isinf(values), np.copysign(np.float32(_INSTEAD_OF_INF), values), values)
-        finite = np.where(np.isnan(finite), np.float32(0), finite)
+        values = np.where(np.isinf(values), np.copysign(np.float32(_INSTEAD_OF_INF), values), values)
         by = np.resize(np.exp2(np.float32(_POWERS)), x.size).reshape(x.shape)
-        return (finite / by).astype(x.dtype)
+        return (values / by).astype(x.dtype)
 
 
 def _same(one: Mapping[str, np.ndarray], another: Mapping[str, np.ndarray]) -> bool:
