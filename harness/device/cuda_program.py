@@ -5,11 +5,14 @@ from __future__ import annotations
 import copy
 import math
 import re
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib import import_module
+from itertools import count
 from pathlib import Path
 from typing import Protocol
 
@@ -21,12 +24,13 @@ from harness.device import cublas
 from harness.device.device import Outcome
 from harness.device.early_launch import EarlyLaunch
 from harness.device.equal_bytes import equal_bytes
-from harness.device.memory import Guarded, Memory, upload
+from harness.device.memory import Guarded, Memory, kept_or_uploaded
 from harness.errors import LaunchError
 from harness.jit.compile import Compiled, compile_kernel
 from harness.jit.geometry import Grid
 from harness.suite.launch_plan import Step, bind, own_memory, plan
 
+_RENEWALS = count(1)
 _SCALARS = {"int": np.int32, "u32": np.uint32, "u64": np.uint64, "i64": np.int64, "float": np.float32}
 
 
@@ -84,6 +88,8 @@ def launches_of(device: Gpu, case: Case, target: str) -> Launches:
 
 class CudaProgram:
     """One case on the GPU, launched eagerly or replayed from a graph that was captured once."""
+
+    renewal = 0  # of its modules; 0 for those that all programs share
 
     def __init__(self, device: Gpu, case: Case, target: str, memory: Memory, wait: bool = True):
         """wait: whether to wait for the current stream, which filled the memory; if not, launch on that stream"""
@@ -157,10 +163,15 @@ class CudaProgram:
         return self.outcome(poison)
 
     def resplit(self, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]) -> None:
-        self.memory.put({name: upload(value) for name, value in inputs.items()})
+        self.memory.put({name: kept_or_uploaded(value) for name, value in inputs.items()})
         self.memory.refit(fields)
         # A non-blocking stream would not wait for these copies.
         import_module("cupy").cuda.get_current_stream().synchronize()
+
+    def renew(self) -> bool:
+        self.graph, self.renewal = None, next(_RENEWALS)
+        self._bind()
+        return True
 
     def poison(self, byte: int) -> None:
         for guarded in (*self.memory.outputs.values(), *self.workspace.values()):
@@ -215,7 +226,7 @@ class CudaProgram:
                 np.uint64(0) if value is None else value if not isinstance(value, int | float) else _scalar(kind, value)
                 for kind, value in bound
             )
-            function = load(kernel, step.together)
+            function = load(kernel, step.together, self.renewal)
             if number in self.early:
                 yield EarlyLaunch(function.kernel.ptr, kernel.expression, grid, kernel.launch.threads, arguments)
             else:
@@ -263,9 +274,25 @@ def _module(cubin_path: str, together: bool):
     return cupy.RawModule(path=cubin_path, enable_cooperative_groups=together)
 
 
-def load(kernel: Compiled, together: bool = False):
-    """The kernel's function from its cubin. together: launch so that all blocks run at once, or fail"""
-    return _module(kernel.cubin_path, together).get_function(kernel.symbol)
+def load(kernel: Compiled, together: bool = False, renewal: int = 0):
+    """The kernel's function from its cubin.
+
+    together: launch so that all blocks run at once, or fail
+    renewal: number of a module with variables of its own; 0 for the one that all programs share
+    """
+    path = _copied(kernel.cubin_path, renewal) if renewal else kernel.cubin_path
+    return _module(path, together).get_function(kernel.symbol)
+
+
+@lru_cache(maxsize=512)
+def _copied(cubin_path: str, renewal: int) -> str:
+    """The path of a copy, which lasts as long as the process, because CuPy loads a path once."""
+    return shutil.copy(cubin_path, tempfile.mkdtemp(prefix=f"{renewal}-", dir=_copies().name))
+
+
+@lru_cache(maxsize=1)
+def _copies() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="nvfp4-modules-")
 
 
 def blocks_per_sm(kernel: Compiled) -> int:

@@ -41,10 +41,13 @@ class Program(Protocol):
         """Fill outputs and guards with the byte `poison`, launch, wait. `repeat` counts the runs of a verification."""
 
     def resplit(self, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]) -> None:
-        """Put another split of the case's allocation in place, inputs and outputs at the same addresses.
+        """Put other inputs, or another split of the case's allocation, in place at the same addresses.
 
         Launches, their grids and a captured graph stay as they are.
         """
+
+    def renew(self) -> bool:
+        """Load its modules again, so that `__device__` variables have their first values; False if there are none."""
 
 
 class Device(Protocol):

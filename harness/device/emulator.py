@@ -123,6 +123,11 @@ class EmulatedProgram:
         """The variables that the kernels read and nothing sets."""
         return list(dict.fromkeys(each for one in self.kernels for each in _module(one).unset(one.symbol)))
 
+    def renew(self) -> bool:
+        modules = [_module(compiled) for compiled in self.kernels]
+        _module.cache_clear()
+        return any(module.keeps for module in modules)
+
     def run(self, poison: int, repeat: int) -> Outcome:
         """Every launch in order on poisoned outputs; AccessError for what a sanitizer would report.
 

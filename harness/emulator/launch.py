@@ -67,6 +67,11 @@ class Module:
     def _program(self) -> Program:
         return parse(self._text)
 
+    @property
+    def keeps(self) -> bool:
+        """Whether it has a variable that a launch can write and a later one read."""
+        return any(variable.writable for variable in self.variables.values())
+
     def constant(self, name: str) -> bytes:
         """The initialiser of a `.const` or `.global` variable. Raises LaunchError if there is none of that name."""
         variable = self._declared.get(name)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -22,10 +23,15 @@ from harness.verify.digest import digests
 from harness.verify.expected import NUMPY_LARGEST, Expected, expect, expect_on, expect_split, make_inputs
 from harness.verify.host_room import host_room
 from harness.verify.not_run import note_unset, take_notes
+from harness.verify.other_input import WORDS, other_expected
 
 # Complementary patterns: a byte that no run writes differs from the expected byte in at least one of the first two
-# runs. The third run repeats the first.
+# runs, which have the case's own input. The third run has another input, if there is one.
 POISONS = (0xA5, 0x5A, 0xA5)
+COMPLEMENT = 0x5A  # of the last
+REPEATS = tuple(range(len(POISONS)))
+STATE = "state outlives the call: the same input is right in a fresh module"
+_FRESH = ", and are right in a fresh module: state outlives the call"
 _NAMED = 3  # at most this many approximate instructions are named in a reason
 
 _ACCESS_VERDICTS = {
@@ -94,13 +100,16 @@ def _verify(
     for split, other in splits:
         if other.disagreement:
             return failed(empty, Verdict.MISMATCH, f"split {split.shape}: {other.disagreement}")
+    other = other_expected(case, expected, where[0], inputs is not None)
+    if other and other.disagreement:
+        return failed(empty, Verdict.MISMATCH, f"on {WORDS}: {other.disagreement}")
     compared, ran, written = 0, [], {}
     for target in device.targets:
         program = device.prepare(case, target, expected.inputs, expected.fields)
         note_unset(case, program)
         ran += [f"{target} {kernel.expression}" for kernel in program.kernels]
         demanded = expected.on(target)
-        outcomes, found = judge(case, device, target, program, demanded)
+        outcomes, found = judge(case, device, target, program, demanded, other and other.on(target))
         found = found or _unlike_eager(case, device, target, program, demanded)
         found = found or _resplit(case, device, target, program, splits)
         found = found or (wrong_corner(case, device, target, demanded) if inputs is None else None)
@@ -136,31 +145,122 @@ def failed(empty: Result, verdict: Verdict, reason: str, story: str = "") -> Res
 
 
 def judge(
-    case: Case, device: Device, target: str, program: Program, expected: Expected
-) -> tuple[list[Outcome], tuple[Verdict, str, str] | None]:
+    case: Case, device: Device, target: str, program: Program, expected: Expected, other: Expected | None = None,
+    excuses: Callable[[Expected, Outcome], bool] = lambda expected, outcome: False,
+) -> tuple[list[Outcome], tuple[Verdict, str, str] | None]:  # fmt: skip
     """Run once for each poison. Returns the outcomes, and the verdict, reason and story if anything is wrong.
 
     A kernel is right if it wrote exactly the expected bytes in every run, the same each time, and nothing else.
+
+    other: of the input that the last run has, which then stays in place; without it, all have the case's own
+    excuses: whether something else explains every byte of a run that is not the expected one
     """
-    outcomes, trespass = run_all(program)
+    outcomes, trespass = run_all(program, REPEATS[:-1] if other else REPEATS)
+    last: list[Outcome] = []
+    if other and not trespass and _right(device, outcomes, expected, excuses):
+        last, trespass = _run_other(program, other)
+        if not trespass and _right(device, last, other, excuses):
+            return [*outcomes, *last], None
+        program.resplit(expected.inputs, expected.fields)
+    if other and not trespass:
+        # The case's own input in the order that only the other has had: is it the order, or the input?
+        more, trespass = run_all(program, REPEATS[-1:])
+        outcomes += more
     if trespass:
         return outcomes, (Verdict.OUT_OF_BOUNDS, f"{target}: {trespass}", "")
+    if not _right(device, outcomes, expected, excuses):
+        return outcomes, _own_wrong(case, device, target, program, expected, outcomes, bool(other))
+    return outcomes, _other_wrong(case, device, target, program, other, last[0]) if last else None
+
+
+def _own_wrong(
+    case: Case, device: Device, target: str, program: Program, expected: Expected, outcomes: list[Outcome], ask: bool
+) -> tuple[Verdict, str, str]:
+    """ask: whether to ask if the bytes are right where no earlier launch has left anything"""
+    wrong, runs = wrong_fields(device, outcomes, expected), on_host(device, outcomes, expected)
+    steady = not any(_differ(outcomes, name) for name in wrong)
+    remembers = ask and steady and _right_anew(device, program, expected, 0)
+    approximated, cause = _approximated(outcomes), STATE if remembers else ""
+    verdict, reason, story = explained(case, target, expected, wrong, runs, approximated, cause=cause)
+    return verdict, f"{reason}{_FRESH}" if remembers else reason, story
+
+
+def _other_wrong(
+    case: Case, device: Device, target: str, program: Program, other: Expected, last: Outcome
+) -> tuple[Verdict, str, str]:
+    """The verdict on bytes that are right on the case's own input alone. last: the run on the other
+
+    Bytes of the same order, once more in the same module and then in a fresh one, tell what outlives a call.
+    """
+    program.resplit(other.inputs, other.fields)
+    repeat, poisons = REPEATS[-1], [POISONS[-1], COMPLEMENT]
+    with _on_other_input():
+        runs = [last, program.run(COMPLEMENT, repeat)]
+        wrong = wrong_fields(device, runs, other)
+        steady = not any(_differ(runs, name) for name in wrong)
+        remembers = steady and _right_anew(device, program, other, repeat)
+        if steady and not remembers:
+            runs, poisons = [*runs, program.run(POISONS[0], 0)], [*poisons, POISONS[0]]
+    verdict, reason, story = explained(
+        case, target, other, wrong_fields(device, runs, other), on_host(device, runs, other), _approximated(runs),
+        poisons, STATE if remembers else "",
+    )  # fmt: skip
+    head, _, screen = without_commands(story, "trace").partition("\n")  # a trace is of the case's own input
+    story = f"{head}\ninput     {WORDS}; right on the case's own\n{screen}"
+    return verdict, f"{reason} on {WORDS}{_FRESH if remembers else ''}", story
+
+
+def _right_anew(device: Device, program: Program, expected: Expected, repeat: int) -> bool:
+    """Whether a program that is wrong is right, twice, in modules whose variables have their first values.
+
+    repeat: of the run that was wrong, because it says the order of blocks and warps. Its inputs are in place.
+    """
+    for _ in range(2):
+        if not program.renew():
+            return False
+        if wrong_fields(device, [program.run(POISONS[repeat], repeat)], expected):
+            return False
+    return True
+
+
+def _right(
+    device: Device, outcomes: Sequence[Outcome], expected: Expected, excuses: Callable[[Expected, Outcome], bool]
+) -> bool:
     wrong = wrong_fields(device, outcomes, expected)
-    if not wrong:
-        return outcomes, None
-    approximated = tuple(dict.fromkeys(each for outcome in outcomes for each in outcome.approximated))
-    return outcomes, explained(case, target, expected, wrong, on_host(device, outcomes, expected), approximated)
+    return not wrong or (not any(_differ(outcomes, name) for name in wrong) and excuses(expected, outcomes[0]))
 
 
-def run_all(program: Program) -> tuple[list[Outcome], str]:
-    """Run once for each of POISONS. Returns the outcomes, and a sentence if a write to other bytes ended the runs."""
+def run_all(program: Program, repeats: Sequence[int] = REPEATS) -> tuple[list[Outcome], str]:
+    """Run once for each of POISONS. Returns the outcomes, and a sentence if a write to other bytes ended the runs.
+
+    repeats: the numbers of the runs, if not of all
+    """
     outcomes: list[Outcome] = []
-    for repeat, poison in enumerate(POISONS):
-        outcome = program.run(poison, repeat)
+    for repeat in repeats:
+        outcome = program.run(POISONS[repeat], repeat)
         if outcome.trespass:
             return outcomes, outcome.trespass
         outcomes.append(outcome)
     return outcomes, ""
+
+
+def _run_other(program: Program, other: Expected) -> tuple[list[Outcome], str]:
+    program.resplit(other.inputs, other.fields)
+    with _on_other_input():
+        found, trespass = run_all(program, REPEATS[-1:])
+    return found, f"{trespass}, on {WORDS}" if trespass else ""
+
+
+@contextmanager
+def _on_other_input() -> Iterator[None]:
+    """Have an error say that the kernel ran on another input than the case's."""
+    try:
+        yield
+    except AccessError as error:
+        sentence = f"{str(error).removeprefix(f'{error.where}: ')}, on {WORDS}"
+        raise AccessError(error.kind, error.where, sentence) from None
+    except LaunchError as error:
+        raise LaunchError(f"{error}, on {WORDS}") from None
 
 
 def wrong_fields(device: Device, outcomes: Sequence[Outcome], expected: Expected) -> list[str]:
@@ -195,6 +295,7 @@ def _unlike_eager(
     bounded = [name for name, value in expected.values.items() if isinstance(value, Interval)]
     if case.mode == "eager" or not bounded:
         return None
+    program.resplit(expected.inputs, expected.fields)  # the last run may have had others
     eager = device.prepare(replace(case, mode="eager"), target, expected.inputs, expected.fields)
     poison = POISONS[0]
     outcomes = [program.run(poison, 0), eager.run(poison, 0)]
@@ -204,6 +305,10 @@ def _unlike_eager(
     reason = f"{target}: the graph and an eager launch differ in {', '.join(differing)}"
     runs, verdict = on_host(device, outcomes, expected), Verdict.NONDETERMINISTIC
     return verdict, reason, render(case, target, expected, runs, (poison, poison), verdict)
+
+
+def _approximated(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(each for outcome in outcomes for each in outcome.approximated))
 
 
 def _differ(outcomes: Sequence[Outcome], name: str) -> bool:
@@ -220,21 +325,21 @@ def on_host(device: Device, outcomes: Sequence[Outcome], expected: Expected) -> 
 
 def explained(
     case: Case, target: str, expected: Expected, wrong: list[str], runs: list[dict[str, np.ndarray]],
-    approximated: Sequence[str] = (),
+    approximated: Sequence[str] = (), poisons: Sequence[int] = POISONS, cause: str = "",
 ) -> tuple[Verdict, str, str]:  # fmt: skip
-    """The verdict on wrong fields, its reason and its story. runs: one for each of POISONS
+    """The verdict on wrong fields, its reason and its story. runs: one for each of the poisons
 
     approximated: instructions in the runs whose last bits PTX leaves open
+    cause: of wrong bytes that are the same in every run, if it is known
     """
-    cause = ""
-    unwritten = [name for name in wrong if _unwritten(runs, name).any()]
+    unwritten = [name for name in wrong if _unwritten(runs, name, poisons).any()]
     if unwritten:
-        share = _unwritten(runs, unwritten[0])
+        share, cause = _unwritten(runs, unwritten[0], poisons), ""
         verdict = Verdict.UNWRITTEN
         reason = f"{target}: {int(share.sum())} of {share.size} bytes of {unwritten[0]} were never written"
     elif any(_raw(runs[0][name], run[name]).any() for name in wrong for run in runs[1:]):
         verdict = Verdict.NONDETERMINISTIC
-        reason = f"{target}: runs on the same input differ in {', '.join(wrong)}"
+        reason, cause = f"{target}: runs on the same input differ in {', '.join(wrong)}", ""
         if approximated:
             cause = f"approximate instruction: PTX leaves the last bits of {', '.join(approximated[:_NAMED])} open"
             reason += f", because of an {cause}"
@@ -242,13 +347,13 @@ def explained(
         bounded = all(isinstance(expected.values[name], Interval) for name in wrong)
         what = "values are outside their intervals" if bounded else "bytes differ"
         verdict, reason = Verdict.MISMATCH, f"{target}: {what} in {', '.join(wrong)}"
-    return verdict, reason, render(case, target, expected, runs, POISONS, verdict, cause)
+    return verdict, reason, render(case, target, expected, runs, poisons, verdict, cause)
 
 
-def _unwritten(runs: list[dict[str, np.ndarray]], name: str) -> np.ndarray:
+def _unwritten(runs: list[dict[str, np.ndarray]], name: str, poisons: Sequence[int]) -> np.ndarray:
     """Mask of the bytes that hold their run's poison in every run."""
     mask = np.ones(runs[0][name].nbytes, bool)
-    for poison, run in zip(POISONS, runs, strict=True):
+    for poison, run in zip(poisons, runs, strict=True):
         mask &= run[name].reshape(-1).view(np.uint8) == poison
     return mask
 

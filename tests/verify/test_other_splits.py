@@ -23,6 +23,11 @@ from harness.verify.verify import POISONS, verify
 CASE = find_case("grouped/outputs=rowwise/0+128+0of384x48/normal/graph")
 
 
+@pytest.fixture(autouse=True)
+def all_runs_have_the_cases_input(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("harness.verify.verify.other_expected", lambda *_: None)
+
+
 class Replayed:
     """Writes what the oracles say of the split that it was given last, or of the first one that it was given.
 

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from harness.contract.case import Case
+from harness.errors import LaunchError
 from harness.oracles import layout
 from harness.subjects.audit import conventions
 from harness.subjects.audit.findings import find
-from harness.subjects.audit.fresh_data import moved_along
 from harness.subjects.audit.observations import Observation, observe, same
 from harness.subjects.audit.violations import Finding, ViolationError
 from harness.subjects.convention import Convention
 from harness.subjects.device import SubjectDevice
+from harness.subjects.program import SubjectProgram
 from harness.suite.suite import suite_of
 from harness.verdict import Result, Verdict
 from harness.verify.diagnosis.mismatch import render
 from harness.verify.digest import of_each_field
 from harness.verify.expected import NUMPY_LARGEST, Expected, expect, expect_on, fields_of, forget, make_inputs
 from harness.verify.not_run import keep_note, note_no_corners
+from harness.verify.other_input import WORDS, other_inputs
 from harness.verify.verify import POISONS, attempt, blank, explained, failed, on_host
 
 
@@ -89,7 +92,7 @@ def audit(case: Case, device: SubjectDevice, numpy_largest: int = NUMPY_LARGEST)
 
 def _audit(case: Case, device: SubjectDevice, empty: Result, numpy_largest: int) -> Result:
     forget()
-    inputs, other, fields = make_inputs(case), moved_along(case), fields_of(case)
+    inputs, other, fields = make_inputs(case), other_inputs(case), fields_of(case)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a subject's warnings must not become errors
@@ -111,6 +114,7 @@ def _audit(case: Case, device: SubjectDevice, empty: Result, numpy_largest: int)
         return replace(accused(empty, finding), oracles=expected.oracles)
     found = _wrong(case, device, observations, judge)
     if found:
+        found = _outliving(case, device, program, observations, judge) or found
         return replace(failed(empty, *found), oracles=expected.oracles)
     _note_larger_tensors(case, device)
     lines = next((judge(seen).lines for seen in observations if judge(seen).lines), ())
@@ -157,6 +161,31 @@ def _wrong(
     runs = [seen for seen in observations if not seen.other]
     if not all(_same(case, device, seen, runs[0], n) for seen in runs for n in own.values):
         return Verdict.NONDETERMINISTIC, f"{target}: a graph, a busy stream and calls do not write the same bytes", ""
+    return None
+
+
+def _outliving(
+    case: Case, device: SubjectDevice, program: SubjectProgram, observations: Sequence[Observation], judge: Judge
+) -> tuple[Verdict, str, str] | None:
+    """Verdict, reason and story if calls are wrong on the other data alone, again too, and right in a fresh process."""
+    wrong = [seen for seen in observations if not judge.right(seen)]
+    calls = [seen for seen in wrong if seen.kind == "call"]
+    if not calls or not all(seen.other for seen in wrong):
+        return None
+    (seen, *_), expected = calls, judge.expected[True]
+    with suppress(ViolationError, LaunchError):
+        program.put(expected.inputs)
+        again = replace(seen, outcome=program.run(seen.poison, 1))
+        device.child.end()
+        program = device.prepare(case, device.targets[0], expected.inputs, expected.fields)
+        anew = replace(seen, outcome=program.run(seen.poison, 1))
+        if judge.right(anew) and not judge.right(again):
+            fields = ", ".join(judge(seen).wrong)
+            reason = f"{device.targets[0]}: bytes differ in {fields} on {WORDS}, and are right in a fresh process"
+            cause = "state outlives the call: the same data are right in a fresh process"
+            runs = on_host(device, [seen.outcome], expected)
+            story = render(case, device.targets[0], expected, runs, (seen.poison,), cause=cause)
+            return Verdict.MISMATCH, f"{reason}: state outlives the call", story
     return None
 
 

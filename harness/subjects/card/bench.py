@@ -11,7 +11,8 @@ from harness.contract.case import Case
 from harness.device.cuda_program import CudaProgram
 from harness.device.device import Outcome
 from harness.device.memory import Memory
-from harness.subjects.card.device import CardDevice, with_masked_m
+from harness.subjects.card.card import with_masked_m
+from harness.subjects.card.device import CardDevice
 from harness.subjects.card.gpu import CardOnGpu
 from harness.subjects.card.promised import Promised
 from harness.subjects.card.verify import explained

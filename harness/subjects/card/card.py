@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
@@ -33,6 +34,11 @@ SUFFIXES = (".yaml", ".yml")
 def is_card(subject: str) -> bool:
     """Whether a subject on the command line is a card."""
     return subject.endswith(SUFFIXES)
+
+
+def with_masked_m(case: Case, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Add MASKED_M to the inputs: an array of one entry, the number of rows without slack, which any card may name."""
+    return {**inputs, MASKED_M: np.array([case.rows], np.int32)}
 
 
 @dataclass(frozen=True)

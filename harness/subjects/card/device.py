@@ -27,7 +27,7 @@ from harness.emulator.unset import Unset
 from harness.errors import AccessError, DeviceUnavailable, LaunchError, NotCapable, UsageError
 from harness.jit.cache import cache_folder
 from harness.subjects.card.arguments import bytes_of, extents_of
-from harness.subjects.card.card import MASKED_M, Card
+from harness.subjects.card.card import Card, with_masked_m
 from harness.subjects.card.code import runs_on
 from harness.subjects.card.gpu import CardOnGpu
 from harness.subjects.card.schema import Launch
@@ -56,11 +56,6 @@ def with_card(device: Device, card: Card) -> CardDevice:
 def is_for(card: Card, gpu: Device) -> bool:
     """Whether the GPU runs the card's PTX. A `.cu` is compiled for the GPU, and a cubin is checked by the driver."""
     return not card.file.code.endswith(".ptx") or runs_on(card.code.program.target, gpu.targets[0])
-
-
-def with_masked_m(case: Case, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Add MASKED_M to the inputs: an array of one entry, the number of rows without slack, which any card may name."""
-    return {**inputs, MASKED_M: np.array([case.rows], np.int32)}
 
 
 class CardDevice:
@@ -185,7 +180,12 @@ class EmulatedCard:
         return Outcome(results, approximated=tuple(approximated))
 
     def resplit(self, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]) -> None:
-        self.inputs, self.fields = inputs, fields
+        self.inputs, self.fields = with_masked_m(self.case, inputs), fields
+
+    def renew(self) -> bool:
+        if self.module.keeps:
+            self.module = Module(self.card.code.ptx, cache_folder() / "emulator")
+        return self.module.keeps
 
     def _launch(
         self, number: int, each: Launch, memory: EmulatedMemory, schedule: Schedule, stream: Stream | None

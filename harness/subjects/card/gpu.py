@@ -17,7 +17,7 @@ from harness.emulator.tensor_elements import TYPES
 from harness.emulator.tensor_map import SLICES, SWIZZLES, TensorMap
 from harness.errors import CompileError, LaunchError
 from harness.subjects.card.arguments import bytes_of, extent_of, extents_of
-from harness.subjects.card.card import Card
+from harness.subjects.card.card import Card, with_masked_m
 from harness.subjects.card.schema import Launch
 from harness.suite.sizes import size_of
 
@@ -47,6 +47,15 @@ class CardOnGpu(CudaProgram):
 
     def load_libraries(self) -> None:
         """Do nothing: modules are loaded when the calls are made."""
+
+    def resplit(self, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]) -> None:
+        super().resplit(with_masked_m(self.case, inputs), fields)
+
+    def renew(self) -> bool:
+        _function.cache_clear()
+        self.graph = None
+        self.calls = self.other_calls = tuple(self._card_calls())
+        return True
 
     def _place(self, memory: Memory) -> None:
         import cupy

@@ -23,7 +23,12 @@ class Promised:
     kernels = ()
 
     def __init__(self, program: Any, forms: Mapping[str, Form], values: Mapping[str, Demand]):
-        self.program = program
+        self.program, self.forms = program, forms
+        self.promise(values)
+
+    def promise(self, values: Mapping[str, Demand]) -> None:
+        """Take the unpromised bytes from these values from now on."""
+        forms = self.forms
         self._rest: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         for name, value in values.items():
             places = np.flatnonzero(~forms[name].promised)

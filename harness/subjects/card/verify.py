@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from harness.contract.case import Case
+from harness.contract.field import Field
+from harness.device.device import Outcome
 from harness.subjects.audit import conventions
 from harness.subjects.card.corner import wrong_corner
 from harness.subjects.card.device import CardDevice
+from harness.subjects.card.form import Form
 from harness.subjects.card.promised import Promised
 from harness.verdict import Result, Verdict
 from harness.verify.expected import NUMPY_LARGEST, Expected, expect
 from harness.verify.not_run import note_unset
+from harness.verify.other_input import WORDS, other_expected
 from harness.verify.verify import POISONS, attempt, failed, judge, on_host
 
 
@@ -23,29 +29,53 @@ def verify_card(case: Case, device: CardDevice, numpy_largest: int = NUMPY_LARGE
 
 
 def _verify(case: Case, device: CardDevice, empty: Result, numpy_largest: int) -> Result:
-    ours = expect(case, "cuda" if device.name == "cuda" else "cpu", numpy_largest)
+    where = "cuda" if device.name == "cuda" else "cpu"
+    ours = expect(case, where, numpy_largest)
     if ours.disagreement:
         return failed(empty, Verdict.MISMATCH, ours.disagreement)
+    other_ours = other_expected(case, ours, where)
+    if other_ours and other_ours.disagreement:
+        return failed(empty, Verdict.MISMATCH, f"on {WORDS}: {other_ours.disagreement}")
     keeping = device.card.keeping(case)
-    expected = keeping.expected(ours)
-    lines = keeping.lines(ours)
+    expected, other = keeping.expected(ours), other_ours and keeping.expected(other_ours)
+    lines, why = keeping.lines(ours), {}
+
+    def excuses(demanded: Expected, outcome: Outcome) -> bool:
+        contract = other_ours if demanded is other else ours
+        written = on_host(device, [outcome], demanded)[0]
+        found = explained(case, device, contract, keeping.written(contract, written))
+        why.update(dict.fromkeys(found))
+        return bool(found)
+
     for target in device.targets:
         launches = device.prepare(case, target, expected.inputs, expected.fields)
         note_unset(case, launches)
-        program = Promised(launches, keeping.outputs(ours.fields), expected.values)
-        outcomes, found = judge(case, device, target, program, expected)
-        if found and found[0] is Verdict.MISMATCH:
-            written = on_host(device, outcomes[:1], expected)[0]
-            why = explained(case, device, ours, keeping.written(ours, written))
-            lines, found = ([*lines, *why], None) if why else (lines, found)
+        program = _OnBoth(launches, keeping.outputs(ours.fields), [expected, other] if other else [expected])
+        outcomes, found = judge(case, device, target, program, expected, other, excuses)
         found = found or wrong_corner(case, device, ours, outcomes[0].outputs)
         if found:
             verdict, reason, story = found
             return replace(failed(empty, verdict, reason, story), oracles=ours.oracles)
+    lines = [*lines, *why]
     promised = sum(int(np.count_nonzero(form.promised)) for form in keeping.outputs(ours.fields).values())
     compared = len(POISONS) * len(device.targets) * promised
     verdict = Verdict.CONVENTION if lines else Verdict.PASS
     return replace(empty, verdict=verdict, reason="; ".join(lines), bytes_compared=compared, oracles=ours.oracles)
+
+
+class _OnBoth(Promised):
+    """A program whose unpromised bytes are those of the input that it has. expectations: of each, the first in place"""
+
+    def __init__(self, program: Any, forms: Mapping[str, Form], expectations: Sequence[Expected]):
+        super().__init__(program, forms, expectations[0].values)
+        self._expectations = expectations
+
+    def resplit(self, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]) -> None:
+        self.program.resplit(inputs, fields)
+        self.promise(next(each.values for each in self._expectations if each.inputs is inputs))
+
+    def renew(self) -> bool:
+        return self.program.renew()
 
 
 def explained(case: Case, device: CardDevice, ours: Expected, written: dict | None) -> tuple[str, ...]:

@@ -1,0 +1,103 @@
+"""Another input of a case for one of its runs: of the same shape, with smaller amaxes, and what is expected of it.
+
+All runs of a case share a process, so what a kernel leaves in a `__device__` variable reaches the next run: an amax
+that is never set back, an answer that is made once. Runs on one input never show it; a smaller amax does.
+
+Each entry is divided by 8, 16 or 32, so that every amax is smaller, whatever it is taken over, and codes are others;
+both oracles are asked, or torch alone for a case that is not small. Such a case is divided by 8 alone, and nobody is
+asked, where the contract says what becomes of that (`harness.oracles.powers_of_two`). What has nothing smaller, such as
+a tensor of zeros, has no other input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from harness.contract.case import Case
+from harness.contract.interval import Demand
+from harness.files import recipe_dir
+from harness.oracles import powers_of_two
+from harness.suite.stages import stages
+from harness.verify.expected import Expected, expect_on, high_precision, make_inputs, oracle_of
+from harness.verify.recent import Recent
+
+SMALL = 1 << 16  # in `Case.work`; up to here both oracles take milliseconds
+WORDS = "a second input with a smaller amax at the same addresses"
+_POWERS = 3, 5, 4
+_INSTEAD_OF_INF = 1.0
+
+
+def other_expected(case: Case, expected: Expected, torch_device: str, given: bool = False) -> Expected | None:
+    """The expectation of another input, or None if there is no other. Its fields are the case's.
+
+    expected: of the case's own input; given: whether that is not the input which the case draws
+    """
+    if given or case.work > SMALL:
+        followed = follow(case, expected)
+        if followed or given:
+            return followed
+    return _asked(replace(case, mode="eager"), torch_device)
+
+
+def follow(case: Case, expected: Expected) -> Expected | None:
+    """The expectation of the inputs divided by 8, as it follows from the case's own; None if that is not certain."""
+    recipes = {stage.name: stage.case for stage in stages(case)}
+    if recipe_dir(case.recipe) is not None or not all(map(powers_of_two.follows, recipes.values())):
+        return None
+
+    def times(arrays: Mapping[str, Demand]) -> dict[str, Demand | None]:
+        found = {}
+        for name, value in arrays.items():
+            of, _, own = name.rpartition(".")
+            recipe = recipes[of or name if "" not in recipes else ""].recipe
+            found[name] = powers_of_two.times(value, powers_of_two.powers(recipe, own))
+        return found
+
+    inputs, values = times(expected.inputs), times(expected.values)
+    if any(value is None for value in (*inputs.values(), *values.values())):
+        return None
+    return replace(expected, inputs=inputs, values=values)
+
+
+@Recent
+def _asked(case: Case, torch_device: str) -> Expected | None:
+    inputs = other_inputs(case)
+    if _same(inputs, make_inputs(case)):
+        return None
+    return expect_on(case, inputs, torch_device, SMALL)
+
+
+def other_inputs(case: Case) -> dict[str, np.ndarray]:
+    """The arrays that kernels read, made of a smaller tensor; of another seed if the tensor changes none of them."""
+    made = _of_smaller(case, case)
+    if _same(made, make_inputs(case)):
+        return _of_smaller(case, replace(case, seed_of=f"{case.seed_name}/other"))
+    return made
+
+
+def _of_smaller(case: Case, drawn: Case) -> dict[str, np.ndarray]:
+    tensors = {name: smaller(x) for name, x in high_precision(drawn).items()}
+    return dict(oracle_of(case.recipe).inputs(drawn, **tensors))
+
+
+def smaller(x: np.ndarray) -> np.ndarray:
+    """The tensor with every entry divided by 8, 16 or 32, and 1 in place of inf before that. NaN stays: no amax is NaN.
+
+    So each amax is smaller, also of 16 values that are rotated: their largest is at least a quarter of their norm, and
+    after a division by 8 at most half of that.
+    """
+    divided = powers_of_two.divided(x, *_POWERS)
+    if divided is not None:
+        return divided
+    with np.errstate(all="ignore"):
+        values = x.astype(np.float32)
+        values = np.where(np.isinf(values), np.copysign(np.float32(_INSTEAD_OF_INF), values), values)
+        by = np.resize(np.exp2(np.float32(_POWERS)), x.size).reshape(x.shape)
+        return (values / by).astype(x.dtype)
+
+
+def _same(one: Mapping[str, np.ndarray], another: Mapping[str, np.ndarray]) -> bool:
+    return all(array.tobytes() == another[name].tobytes() for name, array in one.items())

@@ -1,0 +1,130 @@
+"""The other input of a case: every amax is smaller, and what is expected of it is what the oracles say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from harness.contract.case import Case
+from harness.contract.interval import Demand, Interval
+from harness.inputs.draw import make
+from harness.inputs.dtypes import DTYPES
+from harness.oracles import nvfp4, powers_of_two
+from harness.suite.suite import find_case, suite_of
+from harness.verify.expected import Expected, expect, fields_of, make_inputs, oracle_of
+from harness.verify.other_input import follow, other_expected, other_inputs, smaller
+
+FOLLOWING = (
+    "per_tensor", "row_scaled", "local_1x64", "four_over_six", "per_token", "grouped", "dequantize", "gemm",
+    "gemm_ordered", "gemm_grouped", "forward", "backward", "forward_grouped", "backward_grouped",
+)  # fmt: skip
+MOST = 12  # combinations; with more, which take the test minutes on a busy machine, all flags of all recipes hold
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", ["normal", "outliers_cols", "huge", "subnormal", "rht_adversarial", "specials_inf"])
+def test_every_amax_is_smaller(name: str, dtype: str):
+    x = make(name, 64, 96, dtype, 5)
+    y = smaller(x)
+    assert (y.shape, y.dtype) == (x.shape, x.dtype) and np.isfinite(y.astype(np.float32)).all()
+    x, y = (np.nan_to_num(np.abs(each.astype(np.float64)), nan=0.0, posinf=np.inf) for each in (x, y))
+    for axis in (None, 0, 1):
+        own, other = x.max(axis), y.max(axis)
+        assert ((other < own) | (own == 0)).all()
+
+
+def test_amaxes_of_rotated_values_are_smaller():
+    x = np.random.default_rng(0).normal(size=(64, 16)).astype(np.float32)
+    x[0], x[1, 1:] = 1, 0
+    own, other = (np.abs(nvfp4.rht(each, 0xD7E8).astype(np.float32)).reshape(64, 16).max(1) for each in (x, smaller(x)))
+    assert (other < own).all()
+
+
+def test_what_cannot_be_smaller_has_no_other_input():
+    case = find_case("per_tensor/default/16x16/zeros/eager")
+    assert other_expected(case, expect(case), "cpu") is None
+
+
+def test_bytes_of_operands_are_drawn_again():
+    case = find_case("gemm/default/16x144x48/exact_sum/eager")
+    own, other = make_inputs(case), other_inputs(case)
+    assert other["a_data"].tobytes() != own["a_data"].tobytes()
+
+
+def test_a_large_case_asks_nobody():
+    case = find_case("row_scaled/default/512x1024/normal/eager")
+    own = expect(case)
+    other = other_expected(case, own, "cpu")
+    assert other.values["rowwise_data"] is own.values["rowwise_data"]
+    assert (other.values["rowwise_amax"] * 8 == own.values["rowwise_amax"]).all()
+
+
+def combinations() -> list[Case]:
+    """The smallest case on normal tensors with each combination of flags in the smoke sets, MOST of a recipe."""
+    found: dict[tuple[str, str], Case] = {}
+    for recipe in FOLLOWING:
+        for case in suite_of(recipe).cases("smoke"):
+            normal = replace(case, input="normal", mode="eager")
+            known = found.setdefault((recipe, normal.variant), normal)
+            if 0 < normal.work < known.work or not known.work:
+                found[recipe, normal.variant] = normal
+    alike = {recipe: [case for (of, _), case in found.items() if of == recipe] for recipe in FOLLOWING}
+    return [case for cases in alike.values() for case in cases[:: -(-len(cases) // MOST)]]
+
+
+def test_what_follows_is_what_the_oracles_say():
+    followed = dict.fromkeys(FOLLOWING, 0)
+    for case in combinations():
+        if case.work > 1 << 15:
+            continue
+        found = follow(case, by_numpy(case, make_inputs(case)))
+        if found is None:
+            continue
+        followed[case.recipe] += 1
+        for name, value in by_numpy(case, found.inputs).values.items():
+            for one, another in zip(_arrays(value), _arrays(found.values[name]), strict=True):
+                assert one.tobytes() == another.tobytes(), (case.id, name)
+    assert min(followed.values()) >= 2, followed
+
+
+def by_numpy(case: Case, inputs: Mapping[str, np.ndarray]) -> Expected:
+    """Both oracles agree on these contracts, and this one is the faster."""
+    values = oracle_of(case.recipe).numpy_oracle(case, dict(inputs))
+    bounds = {name: value.bounds if isinstance(value, Interval) else value for name, value in values.items()}
+    return Expected(dict(inputs), fields_of(case), bounds, ("numpy",))
+
+
+def _arrays(value: Demand) -> list[np.ndarray]:
+    arrays = (value.low, value.high, value.ordered) if isinstance(value, Interval) else (value,)
+    return [array for array in arrays if array is not None]
+
+
+@pytest.mark.parametrize(
+    "case_id",
+    [
+        "per_tensor/default/48x80/tiny_amax/eager",  # S_enc is FLT_MAX
+        "per_tensor/default/48x80/specials_inf/eager",  # S_enc is 1
+        "local_1x64/default/64x64/tiny_amax/eager",  # the floor of an amax
+        "per_tensor/dtype=fp16/48x80/normal/eager",  # fp16 has no room below
+        "casts/default/16x16/normal/eager",
+        "swizzle/default/48x80/normal/eager",
+        "grouped/activation=dgelu/128+0+256x128/normal/eager",
+    ],
+)
+def test_where_it_does_not_follow_the_oracles_are_asked(case_id: str):
+    case = find_case(case_id)
+    assert follow(case, expect(case)) is None
+    other = other_expected(case, expect(case), "cpu")
+    assert other.oracles == ("numpy", "torch") and other.disagreement == ""
+
+
+def test_a_power_of_two_is_exact_or_refused():
+    x = np.array([0.0, -0.0, 1.5, -(2.0**-36), 2.0**36], DTYPES["bf16"])
+    assert powers_of_two.divided(x, 3).astype(np.float64).tolist() == [0.0, -0.0, 0.1875, -(2.0**-39), 2.0**33]
+    for value in (2.0**-37, 2.0**37, np.inf, np.nan):
+        assert powers_of_two.divided(np.array([1, value], np.float32), 3) is None
+    assert powers_of_two.divided(np.array([2.0**-12], np.float16), 3) is None
+    assert powers_of_two.divided(np.array([2.0**-11], np.float16), 3)[0] == 2.0**-14
