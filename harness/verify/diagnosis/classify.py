@@ -1,45 +1,99 @@
-"""The likely cause of a mismatch, by name: an ordered list of hypotheses, the most specific first.
+"""The likely cause of a mismatch, by name, or what is seen where no cause is known.
 
-Some compare bytes alone, others replay the steps with one choice changed (`changed_steps`), or run the oracle on other
-inputs (`changed_inputs`). A cause is where to start looking; it decides nothing.
+A cause is named only if it gives every wrong byte and makes no other byte wrong: some hypotheses replay the steps with
+one choice changed (`changed_steps`), or ask the recipe's oracle with another building block (`changed_blocks`), on
+other inputs (`changed_inputs`) or at other places (`places`). If several explain the bytes alike, or the bytes are too
+few to tell, the screen says which fit. What only describes the wrong entries is a pattern, and never a cause.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
-from harness.verify.diagnosis import amax_causes, changed_inputs, code_causes, sum_causes
+from harness.verify.diagnosis import (
+    amax_causes,
+    changed_blocks,
+    changed_inputs,
+    changed_steps,
+    code_causes,
+    places,
+    sum_causes,
+)
 from harness.verify.diagnosis.casts import E2M1_MIDPOINTS
-from harness.verify.diagnosis.changed_steps import hypotheses
 from harness.verify.diagnosis.difference import swizzled, unswizzled, wrong_entries
 from harness.verify.diagnosis.evidence import FEW, Cause, Evidence, Hypothesis
 from harness.verify.diagnosis.steps import Steps
 
-UNKNOWN = Cause("no known pattern", "none of the known mistakes gives these bytes; trace the first wrong block")
+NOT_KNOWN = "not known"
+UNKNOWN = Cause(NOT_KNOWN, "no known mistake gives these bytes; trace the first wrong block")
 
 _BANDS = (128, 64, 32, 16)
+_MOST_NAMED = 4  # causes that fit alike
 
 
 def cause_of(evidence: Evidence) -> Cause | None:
-    """The first cause that explains the earliest wrong field in the dataflow; None if nothing is wrong."""
+    """What explains the earliest wrong field in the dataflow; None if nothing is wrong."""
     if not evidence.differences:
         return None
     if not evidence.comparable:
         return Cause("wrong dtype, shape or strides", "the array is not what the field says, so no entry was compared")
-    found = next((each.cause for each in HYPOTHESES if each.holds(evidence.by_line)), UNKNOWN)
-    return _hedged(found, evidence.by_line)
+    e = evidence.by_line
+    fact = _first(FACTS, e)
+    if fact is not None:
+        return fact
+    for hypotheses in (REPLAYED, REARRANGED, PARTIAL):
+        found = _all(hypotheses, e)
+        if found:
+            fields = e.of_side if hypotheses is REPLAYED else [e.root]
+            return _named(found, sum(e.differences[name].count for name in fields if name in e.differences))
+    return _described(_first(PATTERNS, e), e)
 
 
-def _hedged(cause: Cause, e: Evidence) -> Cause:
-    """The cause with the names of all others that explain the wrong entries as well, if these are few."""
-    count = sum(difference.count for difference in e.differences.values())
-    if count >= FEW or cause.name not in {each.name for each in _RIVALS}:
+def _first(hypotheses: Iterable[Hypothesis], e: Evidence) -> Cause | None:
+    return next((found for each in hypotheses if (found := each.cause(e)) is not None), None)
+
+
+def _all(hypotheses: Iterable[Hypothesis], e: Evidence) -> dict[str, Cause]:
+    """All causes that hold, one of each name."""
+    found: dict[str, Cause] = {}
+    for each in hypotheses:
+        if each.name not in found and (cause := each.cause(e)) is not None:
+            found[each.name] = cause
+    return found
+
+
+def _named(found: dict[str, Cause], count: int) -> Cause:
+    """The one cause, or all that fit where the wrong entries do not tell them apart. count: of entries explained"""
+    entries = "1 wrong entry" if count == 1 else f"{count} wrong entries"
+    if len(found) > 1:
+        names = sorted(found, key=lambda name: name.startswith("1-ulp"))  # stable; what has a reason comes first
+        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+        which = f"the {entries} cannot tell them apart" if count > 1 else f"{entries} cannot tell them apart"
+        return Cause(f"fits {', '.join(names[:_MOST_NAMED])}{more}", which)
+    (cause,) = found.values()
+    if count >= FEW:
         return cause
-    others = dict.fromkeys(each.name for each in _RIVALS if each.name != cause.name and each.holds(e))
-    if not others:
-        return cause
-    fits = "1 wrong entry also fits" if count == 1 else f"{count} wrong entries also fit"
-    return cause._replace(explanation=f"perhaps, as {fits} {', '.join(others)}; {cause.explanation}")
+    return Cause(f"fits {cause.name}", f"{cause.explanation}; {entries}, too few to be sure")
+
+
+def _described(pattern: Cause | None, e: Evidence) -> Cause:
+    """No cause, but what all wrong entries have in common."""
+    if pattern is None:
+        return UNKNOWN
+    ties = _ties(e)
+    return Cause(f"{NOT_KNOWN} ({pattern.name})", f"{pattern.explanation}{ties}")
+
+
+def _ties(e: Evidence) -> str:
+    """How many wrong codes are of ties, where the products are known."""
+    if not _is_encoded_data(e) or e.steps.rounding != "rne":
+        return ""
+    ties = np.isin(np.abs(e.baseline.product), E2M1_MIDPOINTS)[np.not_equal(*e.codes)]
+    if not ties.any():
+        return "; no product is exactly between two codes"
+    return f"; {np.count_nonzero(ties)} of {ties.size} products are exactly between two codes"
 
 
 def _unwritten(e: Evidence) -> bool:
@@ -57,8 +111,15 @@ def _runs_differ(e: Evidence) -> bool:
 
 
 def _nibble_swap(e: Evidence) -> bool:
+    """Also in fields of a user's own names, as long as they are bytes and no scales."""
+    if e.right.dtype != np.uint8 or e.kind in ("amax", "scale_inv"):
+        return False
+    return np.array_equal(e.actual, e.right >> 4 | e.right << 4)
+
+
+def _nibble_swap_in_part(e: Evidence) -> bool:
     right = e.right[e.wrong]
-    return e.kind == "data" and np.array_equal(e.actual[e.wrong], right >> 4 | right << 4)
+    return e.kind == "data" and right.size >= FEW and np.array_equal(e.actual[e.wrong], right >> 4 | right << 4)
 
 
 def _row_column_mix(e: Evidence) -> bool:
@@ -102,14 +163,6 @@ def _transposed_tiles(e: Evidence) -> bool:
     return e.kind.endswith("scale_inv") and e.field.swizzled and _same(e.actual_of(e.root), unswizzled(e.right))
 
 
-def _tie_direction(e: Evidence) -> bool:
-    if not _is_encoded_data(e) or e.steps.rounding != "rne":
-        return False
-    right, actual, _ = _wrong_values(e)
-    ties = np.isin(np.abs(e.baseline.product), E2M1_MIDPOINTS)[np.not_equal(*e.codes)]
-    return bool((ties & (np.abs(right - actual) == 1)).all())
-
-
 def _zero_sign(e: Evidence) -> bool:
     if e.kind not in ("output", "data"):
         return False
@@ -140,14 +193,14 @@ def _nan_bits(e: Evidence) -> bool:
     return e.kind == "output" and bool((np.isnan(e.right) & np.isnan(e.actual))[e.wrong].all())
 
 
-def _multiplier_clamp(e: Evidence) -> bool:
+def _underflowed(e: Evidence) -> bool:
     if not _is_encoded_data(e):
         return False
     underflowed = np.repeat(e.baseline.scale_inv == 0, 16, axis=1)
     return bool(underflowed[np.not_equal(*e.codes)].all())
 
 
-def _scale_clamp(e: Evidence) -> bool:
+def _scale_nan(e: Evidence) -> bool:
     return e.kind == "scale_inv" and bool((e.actual[e.wrong] & 0x7F == 0x7F).all())
 
 
@@ -209,41 +262,59 @@ def _same(one: np.ndarray, other: np.ndarray) -> bool:
     return one.shape == other.shape and np.array_equal(_bits(one), _bits(other))
 
 
-_TIES = Hypothesis("tie direction", "every wrong code is of a product exactly between two e2m1 values", _tie_direction)
-# The causes that may explain the same few bytes.
-_RIVALS = (*hypotheses(exactly=True), _TIES)
-HYPOTHESES = (
+# What is so whatever the cause: the first that holds is told, and nothing else.
+FACTS = (
     Hypothesis("unwritten or stale", "every wrong byte still holds the pattern from before the run", _unwritten),
     Hypothesis("differs between runs", "a race, or state that a run left behind", _runs_differ),
     Hypothesis("padding not zeroed", "every value is right; bytes that belong to no block are not 0",
                lambda e: not (e.wrong & e.valued).any()),
-    *hypotheses(exactly=True, subtle=False),
+)  # fmt: skip
+# Each gives all bytes of the root's side, the right ones too.
+REPLAYED = (
+    *changed_steps.hypotheses(),
+    *changed_blocks.hypotheses(),
+    *changed_inputs.hypotheses(),
+    *places.OF_INPUTS,
+)  # fmt: skip
+# Each gives all bytes of the root.
+REARRANGED = (
     Hypothesis("nibble swap", "the two codes of a byte changed places", _nibble_swap),
     Hypothesis("row/column mix", "the bytes are those of the other direction", _row_column_mix),
     Hypothesis("compact and swizzled mixed up", "the scale bytes lie in the other layout", _layout_mix),
     Hypothesis("swizzled twice", "the permutation was applied to bytes already in tiles", _swizzled_twice),
     Hypothesis("swizzled backwards", "the inverse of the permutation was applied", _transposed_tiles),
-    _TIES,
-    Hypothesis("sign of zero dropped", "-0.0 was written as +0.0", _zero_sign),
+    *places.OF_OUTPUTS,
+    *amax_causes.EXACT,
+)  # fmt: skip
+# Each gives all wrong bytes, in a part of the tensor or for a choice that is not made alike everywhere.
+PARTIAL = (
+    *changed_steps.hypotheses(in_part=True),
+    *changed_blocks.hypotheses(in_part=True),
+    Hypothesis("nibble swap", "the two codes of every wrong byte changed places", _nibble_swap_in_part),
+    *sum_causes.HYPOTHESES,
+    *code_causes.HYPOTHESES,
+    *amax_causes.HYPOTHESES,
+)  # fmt: skip
+# What all wrong entries have in common: the first that holds is told.
+PATTERNS = (
+    Hypothesis("sign of zero dropped", "every wrong value is +0.0 for -0.0", _zero_sign),
     Hypothesis("NaN lost", "every wrong value is a number where a NaN belongs", _nan_lost),
     Hypothesis("NaN code", "every wrong code belongs to a NaN product, which must give 0x7", _nan_code),
     Hypothesis("NaN bits", "a NaN is there, with other bits than the hardware's conversion gives", _nan_bits),
-    Hypothesis("missing clamp of the multiplier", "every wrong code is in a block whose scale underflowed to 0",
-               _multiplier_clamp),
-    Hypothesis("missing saturation of the scale", "the scale became NaN instead of 448", _scale_clamp),
-    Hypothesis("sign of a value", "every wrong value is the right one with the other sign", _sign),
+    Hypothesis("underflowed blocks", "every wrong code is in a block whose scale underflowed to 0", _underflowed),
+    Hypothesis("NaN scales", "every wrong scale is a NaN", _scale_nan),
+    Hypothesis("signs", "every wrong value is the right one with the other sign", _sign),
     Hypothesis("zeros written", "every wrong byte is 0", _zeros),
-    *hypotheses(exactly=False),
-    *changed_inputs.hypotheses(),
-    *sum_causes.HYPOTHESES,
-    *code_causes.HYPOTHESES,
-    Hypothesis("permutation", "the right bytes stand in other places of the layout", _permutation),
-    *amax_causes.HYPOTHESES,
+    *code_causes.PATTERNS,
+    *sum_causes.PATTERNS,
+    *amax_causes.PATTERNS,
     Hypothesis("1-ulp scale", "every wrong scale byte is the neighbour of the right one", _one_scale_off),
-    Hypothesis("one code off", "every wrong code is the neighbour of the right one, and no tie", _one_code_off),
+    Hypothesis("one code off", "every wrong code is the neighbour of the right one", _one_code_off),
     Hypothesis("1-ulp value", "every wrong value is the neighbour of the right one", _one_ulp_off),
+    Hypothesis("right bytes in other places", "the wrong entries hold the right bytes, in another order", _permutation),
     Hypothesis("gradient before it is quantized",
                "dbias and what is quantized are wrong: they have the gradient in common",
                lambda e: "dbias" in e.differences and len(e.differences) > 1),
     Hypothesis("tile edge", "only the last, perhaps incomplete, band of rows or columns is wrong", _tile_edge),
 )  # fmt: skip
+HYPOTHESES = (*FACTS, *REPLAYED, *REARRANGED, *PARTIAL, *PATTERNS)
