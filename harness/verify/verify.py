@@ -19,6 +19,7 @@ from harness.errors import AccessError, CompileError, LaunchError, NotCapable
 from harness.suite.command_lines import verify_command, without_commands
 from harness.verdict import Result, Verdict
 from harness.verify.corner import wrong_corner
+from harness.verify.diagnosis import disagreement
 from harness.verify.diagnosis.mismatch import render
 from harness.verify.digest import digests
 from harness.verify.expected import NUMPY_LARGEST, Expected, expect, expect_on, expect_split, make_inputs
@@ -88,12 +89,12 @@ def _verify(
     where = "cuda" if device.name == "cuda" else "cpu", numpy_largest
     expected = expect(case, *where) if inputs is None else expect_on(case, inputs, *where)
     if expected.disagreement:
-        return failed(empty, Verdict.MISMATCH, expected.disagreement)
+        return failed(empty, Verdict.MISMATCH, disagreement.told(case, expected))
     others = splits_judged(case, numpy_largest) if inputs is None else ()
     splits = [(split, expect_split(split, *where)) for split in others]
     for split, other in splits:
         if other.disagreement:
-            return failed(empty, Verdict.MISMATCH, f"split {split.shape}: {other.disagreement}")
+            return failed(empty, Verdict.MISMATCH, f"split {split.shape}: {disagreement.told(split, other)}")
     compared, ran, written = 0, [], {}
     for target in device.targets:
         program = device.prepare(case, target, expected.inputs, expected.fields)

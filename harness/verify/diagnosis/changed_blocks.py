@@ -113,6 +113,8 @@ class _Oracle:
 def _some_ties(e: Evidence, ask: _Oracle, found: list[Answer]) -> list[Answer]:
     """Ties at some of the midpoints alone, of either sign: those that the kernel shows to be wrong, together."""
     right, actual = e.expected[e.root], e.actual_of(e.root)
+    if right.dtype != np.uint8:
+        return []
     unexplained = right != actual
     for answer in found:
         if answer.name == other_casts.TIES:
@@ -122,13 +124,18 @@ def _some_ties(e: Evidence, ask: _Oracle, found: list[Answer]) -> list[Answer]:
     flips = set()
     for flip in ((midpoint, negative) for midpoint in range(_MIDPOINTS) for negative in (False, True)):
         made = ask(partial(_cast_of, other_casts.flipped_ties({flip})))
-        if made is not None and ((made[e.root] != right) & (actual != right)).any():
+        if made is not None and _shares_a_code(made[e.root] ^ right, actual ^ right):
             flips.add(flip)
     made = ask(partial(_cast_of, other_casts.flipped_ties(flips))) if flips else None
     if made is None:
         return []
     where = ", ".join(f"{other_casts.E2M1_MIDPOINTS[m]:g}" for m in sorted({m for m, _ in flips}))
     return [Answer(other_casts.TIES, f"a product of exactly {where} went to the other neighbour", made)]
+
+
+def _shares_a_code(one: np.ndarray, other: np.ndarray) -> bool:
+    """Whether two changes of bytes are the same, and not none, in some nibble."""
+    return any(((one & nibble != 0) & (one & nibble == other & nibble)).any() for nibble in (0x0F, 0xF0))
 
 
 # =====================================================================================================================
