@@ -239,7 +239,7 @@ def explained(
         bounded = all(isinstance(expected.values[name], Interval) for name in wrong)
         what = "values are outside their intervals" if bounded else "bytes differ"
         verdict, reason = Verdict.MISMATCH, f"{target}: {what} in {', '.join(wrong)}"
-    return verdict, reason, render(case, target, expected, runs, POISONS, verdict, cause)
+    return verdict, reason, render(case, target, expected, runs, POISONS, verdict, cause, approximated[:_NAMED])
 
 
 def _unwritten(runs: list[dict[str, np.ndarray]], name: str) -> np.ndarray:

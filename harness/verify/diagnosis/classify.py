@@ -30,11 +30,15 @@ NOT_KNOWN = "not known"
 UNKNOWN = Cause(NOT_KNOWN, "no known mistake gives these bytes; trace the first wrong block")
 
 _BANDS = (128, 64, 32, 16)
-_MOST_NAMED = 4  # causes that fit alike
+_MOST_NAMED, _MOST_SHOWN = 4, 3  # causes that fit alike
+APPROXIMATE = Cause("approximate instruction", "PTX leaves the last bits open of what the kernel executed")
 
 
-def cause_of(evidence: Evidence) -> Cause | None:
-    """What explains the earliest wrong field in the dataflow; None if nothing is wrong."""
+def cause_of(evidence: Evidence, approximated: bool = False) -> Cause | None:
+    """What explains the earliest wrong field in the dataflow; None if nothing is wrong.
+
+    approximated: whether the kernel executed instructions whose last bits are open, which a few wrong entries also fit
+    """
     if not evidence.differences:
         return None
     if not evidence.comparable:
@@ -47,7 +51,10 @@ def cause_of(evidence: Evidence) -> Cause | None:
         found = _all(hypotheses, e)
         if found:
             fields = e.of_side if hypotheses is REPLAYED else [e.root]
-            return _named(found, sum(e.differences[name].count for name in fields if name in e.differences))
+            count = sum(e.differences[name].count for name in fields if name in e.differences)
+            if approximated and (count < FEW or len(found) > 1):
+                found |= {APPROXIMATE.name: APPROXIMATE}
+            return _named(found, count)
     return _described(_first(PATTERNS, e), e)
 
 
@@ -67,15 +74,18 @@ def _all(hypotheses: Iterable[Hypothesis], e: Evidence) -> dict[str, Cause]:
 def _named(found: dict[str, Cause], count: int) -> Cause:
     """The one cause, or all that fit where the wrong entries do not tell them apart. count: of entries explained"""
     entries = "1 wrong entry" if count == 1 else f"{count} wrong entries"
-    if len(found) > 1:
-        names = sorted(found, key=lambda name: name.startswith("1-ulp"))  # stable; what has a reason comes first
-        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-        which = f"the {entries} cannot tell them apart" if count > 1 else f"{entries} cannot tell them apart"
-        return Cause(f"fits {', '.join(names[:_MOST_NAMED])}{more}", which)
-    (cause,) = found.values()
-    if count >= FEW:
-        return cause
-    return Cause(f"fits {cause.name}", f"{cause.explanation}; {entries}, too few to be sure")
+    if len(found) == 1:
+        (cause,) = found.values()
+        if count >= FEW:
+            return cause
+        return Cause(f"fits {cause.name}", f"{cause.explanation}; {entries}, too few to be sure")
+    names = sorted(found, key=lambda name: name.startswith("1-ulp"))  # stable; what has a reason comes first
+    if len(names) > _MOST_NAMED:
+        some = ", ".join(names[:_MOST_SHOWN])
+        return Cause(
+            NOT_KNOWN, f"{entries} {'fits' if count == 1 else 'fit'} {len(names)} known mistakes alike, such as {some}"
+        )
+    return Cause(f"fits {', '.join(names)}", f"{entries} cannot tell {'these' if len(names) > 2 else 'the two'} apart")
 
 
 def _described(pattern: Cause | None, e: Evidence) -> Cause:
