@@ -24,13 +24,15 @@ from harness.verify.diagnosis import (
 from harness.verify.diagnosis.casts import E2M1_MIDPOINTS
 from harness.verify.diagnosis.difference import swizzled, unswizzled, wrong_entries
 from harness.verify.diagnosis.evidence import FEW, Cause, Evidence, Hypothesis
+from harness.verify.diagnosis.other_products import ROUNDINGS
 from harness.verify.diagnosis.steps import Steps
 
 NOT_KNOWN = "not known"
 UNKNOWN = Cause(NOT_KNOWN, "no known mistake gives these bytes; trace the first wrong block")
 
 _BANDS = (128, 64, 32, 16)
-_MOST_NAMED, _MOST_SHOWN = 4, 3  # causes that fit alike
+_MANY = 64  # wrong entries; fewer do not tell one rounding from another that is not in the catalogue
+_WIDTH = 100  # of what is said of a cause, in columns
 APPROXIMATE = Cause("approximate instruction", "PTX leaves the last bits open of what the kernel executed")
 
 
@@ -73,19 +75,33 @@ def _all(hypotheses: Iterable[Hypothesis], e: Evidence) -> dict[str, Cause]:
 
 def _named(found: dict[str, Cause], count: int) -> Cause:
     """The one cause, or all that fit where the wrong entries do not tell them apart. count: of entries explained"""
-    entries = "1 wrong entry" if count == 1 else f"{count} wrong entries"
+    entries = "1 entry" if count == 1 else f"{count} entries"
+    if count < _MANY and set(found) <= {*ROUNDINGS, APPROXIMATE.name}:
+        return Cause(f"{NOT_KNOWN} (a rounding)", f"{entries} as by {_some(sorted(found, key=_plain), 40)}")
     if len(found) == 1:
         (cause,) = found.values()
         if count >= FEW:
             return cause
         return Cause(f"fits {cause.name}", f"{cause.explanation}; {entries}, too few to be sure")
-    names = sorted(found, key=lambda name: name.startswith("1-ulp"))  # stable; what has a reason comes first
-    if len(names) > _MOST_NAMED:
-        some = ", ".join(names[:_MOST_SHOWN])
-        return Cause(
-            NOT_KNOWN, f"{entries} {'fits' if count == 1 else 'fit'} {len(names)} known mistakes alike, such as {some}"
-        )
-    return Cause(f"fits {', '.join(names)}", f"{entries} cannot tell {'these' if len(names) > 2 else 'the two'} apart")
+    names = sorted(found, key=_plain)
+    fitting = Cause(
+        f"fits {', '.join(names)}", f"{entries} cannot tell {'these' if len(names) > 2 else 'the two'} apart"
+    )
+    if len(str(fitting)) <= _WIDTH:
+        return fitting
+    verb = "fits" if count == 1 else "fit"
+    return Cause(NOT_KNOWN, f"{entries} {verb} {len(names)} known mistakes alike, such as {_some(names, 60)}")
+
+
+def _plain(name: str) -> bool:
+    """For a stable order in which causes that have a reason come first."""
+    return name.startswith("1-ulp")
+
+
+def _some(names: list[str], taken: int) -> str:
+    """As many names as fit on the line of which some columns are taken, at least one."""
+    most = next(n for n in range(len(names), 0, -1) if n == 1 or len(", ".join(names[:n])) <= _WIDTH - taken)
+    return ", ".join(names[:most]) + (", …" if most < len(names) else "")
 
 
 def _described(pattern: Cause | None, e: Evidence) -> Cause:
@@ -102,8 +118,8 @@ def _ties(e: Evidence) -> str:
         return ""
     ties = np.isin(np.abs(e.baseline.product), E2M1_MIDPOINTS)[np.not_equal(*e.codes)]
     if not ties.any():
-        return "; no product is exactly between two codes"
-    return f"; {np.count_nonzero(ties)} of {ties.size} products are exactly between two codes"
+        return "; none is at a tie"
+    return f"; {np.count_nonzero(ties)} of {ties.size} at a tie"
 
 
 def _unwritten(e: Evidence) -> bool:
@@ -230,6 +246,15 @@ def _one_scale_off(e: Evidence) -> bool:
     return bool((np.abs(right - actual) == 1).all())
 
 
+def _stored_off(e: Evidence) -> bool:
+    """Whether all scales are one step off, up or down alike, and nothing else of the side is wrong."""
+    if e.kind != "scale_inv" or any(name in e.differences for name in e.of_side if name != e.root):
+        return False
+    right, actual = (_bits(array)[e.valued].astype(np.int64) for array in (e.right, e.actual))
+    inner = (right > 0) & (right < 0x7E)
+    return any((actual[inner] - right[inner] == step).all() for step in (1, -1)) and bool(inner.any())
+
+
 def _one_code_off(e: Evidence) -> bool:
     if e.kind != "data":
         return False
@@ -294,6 +319,7 @@ REARRANGED = (
     Hypothesis("swizzled twice", "the permutation was applied to bytes already in tiles", _swizzled_twice),
     Hypothesis("swizzled backwards", "the inverse of the permutation was applied", _transposed_tiles),
     *places.OF_OUTPUTS,
+    Hypothesis("1-ulp scale", "every scale that is stored is one step from the one that codes are of", _stored_off),
     *amax_causes.EXACT,
 )  # fmt: skip
 # Each gives all wrong bytes, in a part of the tensor or for a choice that is not made alike everywhere.
@@ -321,6 +347,7 @@ PATTERNS = (
     Hypothesis("1-ulp scale", "every wrong scale byte is the neighbour of the right one", _one_scale_off),
     Hypothesis("one code off", "every wrong code is the neighbour of the right one", _one_code_off),
     Hypothesis("1-ulp value", "every wrong value is the neighbour of the right one", _one_ulp_off),
+    Hypothesis("right bytes in other places", "", places.moved),
     Hypothesis("right bytes in other places", "the wrong entries hold the right bytes, in another order", _permutation),
     Hypothesis("gradient before it is quantized",
                "dbias and what is quantized are wrong: they have the gradient in common",

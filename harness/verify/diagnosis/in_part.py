@@ -39,7 +39,7 @@ def part_of(e: Evidence, predicted: np.ndarray, chosen: np.ndarray | slice = sli
         made, could = (np.bincount(flat[mask.reshape(-1)], minlength=flat.max() + 1) for mask in (wrong, changed))
         hit = made > 0
         if (made[hit] == could[hit]).all() and (could[hit] - 1).sum() >= FEW:
-            return f"in {np.count_nonzero(hit)} of the {np.count_nonzero(could)} {called} where it would show"
+            return f"in {np.count_nonzero(hit)} of {np.count_nonzero(could)} {called}"
     return ""
 
 
@@ -47,8 +47,8 @@ def _partitions(lines: np.ndarray, length: int, width: int) -> Iterator[tuple[st
     """Ways to part a root into cells, each with the number of every entry's cell. width: entries of a block"""
     columns = np.arange(length)
     if width > 1:
-        yield "positions of a block", (columns % width)[None, :]
+        yield "positions of blocks", (columns % width)[None, :]
     yield "lines", lines[:, None] - lines[0]
     yield "columns of blocks", (columns // width)[None, :]
-    yield "lines of a group of 16", lines[:, None] % BLOCK
+    yield "lines of 16", lines[:, None] % BLOCK
     yield "tiles of 16 lines by a block", (lines[:, None] - lines[0]) // BLOCK * length + columns[None, :] // width

@@ -129,6 +129,11 @@ def _to(dtype: object) -> Callable[[np.ndarray], np.ndarray]:
     return lambda values: values.astype(dtype).astype(np.float32)
 
 
+def _cut(bits: int) -> Callable[[np.ndarray], np.ndarray]:
+    """Toward zero, by the last bits of a mantissa."""
+    return lambda values: (np.asarray(values, np.float32).view(np.uint32) >> bits << bits).view(np.float32)
+
+
 _bf16, _fp16 = _to(ml_dtypes.bfloat16), _to(np.float16)
 PRODUCTS = (
     Way("division for a multiplication", "x / (scale_inv * S_dec) gives these codes",
@@ -147,8 +152,15 @@ PRODUCTS = (
         lambda x, scale, s, d, m: (x / scale) / d),
     Way("product rounded to bf16", "x * m, rounded to bf16, gives these codes", lambda x, scale, s, d, m: _bf16(x * m)),
     Way("product rounded to fp16", "x * m, rounded to fp16, gives these codes", lambda x, scale, s, d, m: _fp16(x * m)),
-    Way("multiplier rounded to fp16", "x times m, rounded to fp16, gives these codes",
-        lambda x, scale, s, d, m: x * _fp16(m)),
+    *(
+        Way(f"multiplier {how} {name}", f"x times m, {how} {name}, gives these codes",
+            lambda x, scale, s, d, m, to=to: x * to(m))
+        for how, name, to in (
+            ("rounded to", "fp16", _fp16), ("rounded to", "bf16", _bf16), ("cut to", "fp16", _cut(13)),
+            ("cut to", "bf16", _cut(16)),
+        )
+    ),
+    Way("product cut to bf16", "x * m, cut to bf16, gives these codes", lambda x, scale, s, d, m: _cut(16)(x * m)),
     Way("product not rounded", "x / (scale_inv * S_dec), rounded once to a code, gives these codes",
         lambda x, scale, s, d, m: _nearly_exact(x, scale, d)),
 )  # fmt: skip
@@ -235,3 +247,11 @@ BLOCK_AMAXES = tuple(
         lambda magnitudes, kept=tuple(kept): magnitudes[..., list(kept)].max(axis=-1, initial=np.float32(0)))
     for called, kept in _subsets()
 )  # fmt: skip
+
+
+# Causes that change nothing but a rounding. Others that nobody listed may give the same few bytes.
+ROUNDINGS = frozenset(
+    way.name
+    for way in (MULTIPLY_FORM, DIVIDE_FORM, *SCALE_PRODUCTS, *PRODUCTS, *ENCODE_SCALES, *DECODE_SCALES)
+    if not way.name.startswith(("S_enc", "scale of another", "scale not"))
+) | {_DIRECT[0], _RECIPROCAL[0], "1-ulp multiplier", "fast_math where exact was asked", "fast_math ignored"}

@@ -17,6 +17,7 @@ from harness.verify.expected import oracle_of
 LARGEST = 1 << 20  # in `Case.work`, for the questions to the oracle
 _MOST_PLACES = 1 << 21  # entries; beyond it, no places are tried
 _EXTENTS = "extents swapped"
+_BLOCK_BYTES = 8  # of codes
 _SHIFTS = (1, 2, 4, 8, 16, 32, 64, 128)
 _EXCHANGES = (1, 2, 3, 4, 7, 8, 15, 16, 32, 64)
 
@@ -124,39 +125,45 @@ def _stride(e: Evidence) -> str:
 
 
 def _moved(e: Evidence) -> str:
+    """A displacement of the root where nothing later of the side is wrong, or where its codes moved with its scales."""
+    found, data = moved(e), f"{e.side}_data"
+    if not found or e.kind != "scale_inv" or data not in e.differences:
+        return found
+    blocks = [array.reshape(len(array), -1, _BLOCK_BYTES) for array in (e.expected[data], e.actual_of(data))]
+    return found if found in _displacements(*blocks) else ""
+
+
+def moved(e: Evidence) -> str:
     """The one displacement, or exchange, that explains every entry whose source is in the array."""
     if not _is_map(e):
         return ""
-    arrays = [(e.right, e.actual, "")]
-    if e.field.swizzled:
-        arrays.append((e.expected[e.root], e.actual_of(e.root), " of the tiles"))
-    for right, actual, where in arrays:
-        extent = right.shape if where or e.field.valid is None else e.field.valid
-        right, actual = right[: extent[0], : extent[1]], actual[: extent[0], : extent[1]]
-        for axis, called in enumerate(("rows", "columns")):
-            places = np.arange(right.shape[axis])
-            for source, what in _sources(places, called):
-                inside = (source >= 0) & (source < places.size)
-                if not inside.any():
-                    continue
-                keep = np.compress(inside, actual, axis)
-                there = np.take(right, source[inside], axis)
-                changed = there != np.compress(inside, right, axis)
-                if np.count_nonzero(changed) >= FEW and 2 * inside.sum() > places.size and (keep == there).all():
-                    return what + where
-    return ""
+    extent = e.field.valid or e.field.shape
+    found = next(_displacements(e.right[: extent[0], : extent[1]], e.actual[: extent[0], : extent[1]]), "")
+    if not found and e.field.swizzled:
+        found = next(_displacements(e.expected[e.root], e.actual_of(e.root)), "")
+        return f"{found} of the tiles" if found else ""
+    return found
+
+
+def _displacements(right: np.ndarray, actual: np.ndarray) -> Iterator[str]:
+    for axis, called in enumerate(("rows", "columns")):
+        places = np.arange(right.shape[axis])
+        for source, what in _sources(places, called):
+            inside = (source >= 0) & (source < places.size)
+            if 2 * inside.sum() <= places.size:
+                continue
+            kept, there = np.compress(inside, actual, axis), np.take(right, source[inside], axis)
+            changed = there != np.compress(inside, right, axis)
+            if np.count_nonzero(changed) >= FEW and (kept == there).all():
+                yield what
 
 
 def _sources(places: np.ndarray, called: str) -> Iterator[tuple[np.ndarray, str]]:
     for distance in _SHIFTS:
         for apart in (distance, -distance):
-            yield (
-                places + apart,
-                f"each entry of the output is the right one of {distance} {called} "
-                + ("further on" if apart > 0 else "before"),
-            )
+            yield places + apart, f"each entry is that of {distance} {called} {'later' if apart > 0 else 'earlier'}"
     for apart in _EXCHANGES:
-        yield places ^ apart, f"{called} of the output whose numbers differ by xor {apart} have changed places"
+        yield places ^ apart, f"{called} whose numbers differ by xor {apart} have changed places"
 
 
 def _is_map(e: Evidence) -> bool:

@@ -235,7 +235,7 @@ def test_the_wrong_step(monkeypatch, flags, function, mutant, name):
     actual = per_tensor.numpy_oracle(case, tensors)
     monkeypatch.undo()
     assert any((actual[field] != right[field]).any() for field in right)
-    assert cause(per_tensor, case, tensors, actual) == name
+    assert name in cause(per_tensor, case, tensors, actual)  # the one amax is that of a part as well
 
 
 def test_a_sum_of_sr_that_is_not_rounded(monkeypatch):
@@ -341,7 +341,7 @@ def test_codes_of_an_underflowed_block():
         return codes_changed(case, tensors, changed)
 
     assert cause(per_tensor, case, tensors, of(3)) == "not known (underflowed blocks)"
-    assert cause(per_tensor, case, tensors, of(0)) == "zeros for an underflowed block"
+    assert cause(per_tensor, case, tensors, of(0)).startswith("fits zeros for an underflowed block")
 
 
 def scales_changed(case: Case, tensors: Arrays, change: Callable[[np.ndarray], None]) -> Arrays:
@@ -450,7 +450,7 @@ def test_right_bytes_in_other_places():
     tensors = per_tensor.inputs(case, tensor())
     data = per_tensor.numpy_oracle(case, tensors)["rowwise_data"]
     assert cause(per_tensor, case, tensors, {"rowwise_data": np.roll(data, 8, axis=1)}) == "wrong place"
-    moved = {"rowwise_data": data.reshape(-1)[::-1].reshape(data.shape)}
+    moved = {"rowwise_data": data.reshape(-1)[::-1].reshape(data.shape).copy()}
     assert cause(per_tensor, case, tensors, moved) == "not known (right bytes in other places)"
 
 
