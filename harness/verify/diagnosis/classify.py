@@ -22,7 +22,7 @@ from harness.verify.diagnosis import (
     sum_causes,
 )
 from harness.verify.diagnosis.casts import E2M1_MIDPOINTS
-from harness.verify.diagnosis.difference import swizzled, unswizzled, wrong_entries
+from harness.verify.diagnosis.difference import compacted, swizzled, unswizzled, wrong_entries
 from harness.verify.diagnosis.evidence import FEW, Cause, Evidence, Hypothesis
 from harness.verify.diagnosis.other_products import ROUNDINGS
 from harness.verify.diagnosis.steps import Steps
@@ -32,6 +32,12 @@ UNKNOWN = Cause(NOT_KNOWN, "no known mistake gives these bytes; trace the first 
 
 _BANDS = (128, 64, 32, 16)
 _MANY = 64  # wrong entries; fewer do not tell one rounding from another that is not in the catalogue
+# A cause that is not told beside another which says more of the same.
+_SAME = {
+    "multiplier rounded to bf16": {"fast_math where exact was asked"},
+    code_causes.CANDIDATE: {"mae and mse mixed up", "error_math mixed up", "448 and 256 mixed up"},
+}
+_ONE_KIND = 2  # kinds of wrong scales that say no more than as many entries
 _WIDTH = 100  # of what is said of a cause, in columns
 APPROXIMATE = Cause("approximate instruction", "PTX leaves the last bits open of what the kernel executed")
 
@@ -52,11 +58,10 @@ def cause_of(evidence: Evidence, approximated: bool = False) -> Cause | None:
     for hypotheses in (REPLAYED, REARRANGED, PARTIAL):
         found = _all(hypotheses, e)
         if found:
-            fields = e.of_side if hypotheses is REPLAYED else [e.root]
-            count = sum(e.differences[name].count for name in fields if name in e.differences)
+            count = _independent(e) if hypotheses is REPLAYED else e.differences[e.root].count
             if approximated and (count < FEW or len(found) > 1):
                 found |= {APPROXIMATE.name: APPROXIMATE}
-            return _named(found, count)
+            return _named(found, count, hypotheses is not PARTIAL and _is_one_kind(e))
     return _described(_first(PATTERNS, e), e)
 
 
@@ -73,35 +78,60 @@ def _all(hypotheses: Iterable[Hypothesis], e: Evidence) -> dict[str, Cause]:
     return found
 
 
-def _named(found: dict[str, Cause], count: int) -> Cause:
-    """The one cause, or all that fit where the wrong entries do not tell them apart. count: of entries explained"""
-    entries = "1 entry" if count == 1 else f"{count} entries"
-    if count < _MANY and set(found) <= {*ROUNDINGS, APPROXIMATE.name}:
-        return Cause(f"{NOT_KNOWN} (a rounding)", f"{entries} as by {_some(sorted(found, key=_plain), 40)}")
-    if len(found) == 1:
-        (cause,) = found.values()
-        if count >= FEW:
-            return cause
-        return Cause(f"fits {cause.name}", f"{cause.explanation}; {entries}, too few to be sure")
-    names = sorted(found, key=_plain)
+def _independent(e: Evidence) -> int:
+    """How many wrong entries say why they are wrong: the root's, or all of its side where the root does not spoil them.
+
+    A wrong amax makes scales and codes wrong, which then say nothing; but where they are not those that it gives, the
+    mistake was made in them as well.
+    """
+    count = e.differences[e.root].count
+    if e.kind != "amax" or not isinstance(e.steps, Steps) or e.actual.shape != e.right.shape:
+        return count
+    given = e.steps.encode(e.steps.lines(e.tensors["input"], e.lines), e.lines, e.actual)
+    for kind, made in (("scale_inv", given.scale_inv), ("data", given.data)):
+        name = f"{e.side}_{kind}"
+        if name in e.differences:
+            actual = e.sampled(name, compacted(e.fields[name], e.actual_of(name)))
+            if actual.shape != made.shape or (actual != made).any():
+                return sum(e.differences[other].count for other in e.of_side if other in e.differences)
+    return count
+
+
+def _named(found: dict[str, Cause], count: int, alike: bool) -> Cause:
+    """The one cause, or all that fit where the wrong entries do not tell them apart; none if they are too few.
+
+    count: of the root's wrong entries; what they spoil further on says nothing about why they are wrong
+    alike: whether these are so much alike that they say no more than one
+    """
+    names = sorted(found, key=lambda name: name.startswith("1-ulp"))  # stable; what has a reason comes first
+    names = [name for name in names if not _SAME.get(name, set()) & set(names)]
+    roundings = set(found) <= {*ROUNDINGS, APPROXIMATE.name}
+    if count < FEW or alike or (roundings and count < _MANY):
+        entries = "1 entry fits" if count == 1 else f"{count} entries{', all alike,' if alike else ''} fit"
+        name = f"{NOT_KNOWN} (a rounding)" if roundings else NOT_KNOWN
+        return Cause(name, f"{entries} {_some(names, len(f'{name}: {entries} , …'))}")
+    if len(names) == 1:
+        return found[names[0]]
     fitting = Cause(
-        f"fits {', '.join(names)}", f"{entries} cannot tell {'these' if len(names) > 2 else 'the two'} apart"
+        f"fits {', '.join(names)}", f"{count} entries cannot tell {'these' if len(names) > 2 else 'the two'}"
     )
+    fitting = fitting._replace(explanation=f"{fitting.explanation} apart")
     if len(str(fitting)) <= _WIDTH:
         return fitting
-    verb = "fits" if count == 1 else "fit"
-    return Cause(NOT_KNOWN, f"{entries} {verb} {len(names)} known mistakes alike, such as {_some(names, 60)}")
-
-
-def _plain(name: str) -> bool:
-    """For a stable order in which causes that have a reason come first."""
-    return name.startswith("1-ulp")
+    said = f"{count} entries fit {len(names)} known mistakes alike, such as"
+    return Cause(NOT_KNOWN, f"{said} {_some(names, len(f'{NOT_KNOWN}: {said} , …'))}")
 
 
 def _some(names: list[str], taken: int) -> str:
     """As many names as fit on the line of which some columns are taken, at least one."""
     most = next(n for n in range(len(names), 0, -1) if n == 1 or len(", ".join(names[:n])) <= _WIDTH - taken)
     return ", ".join(names[:most]) + (", …" if most < len(names) else "")
+
+
+def _is_one_kind(e: Evidence) -> bool:
+    """Whether all wrong scales are the same one or two bytes for the same one or two, as where all blocks are alike."""
+    pairs = zip(_bits(e.right)[e.wrong].tolist(), _bits(e.actual)[e.wrong].tolist(), strict=True)
+    return e.kind == "scale_inv" and len(set(pairs)) <= _ONE_KIND
 
 
 def _described(pattern: Cause | None, e: Evidence) -> Cause:
@@ -310,6 +340,7 @@ REPLAYED = (
     *changed_blocks.hypotheses(),
     *changed_inputs.hypotheses(),
     *places.OF_INPUTS,
+    *code_causes.CHOICES,
 )  # fmt: skip
 # Each gives all bytes of the root.
 REARRANGED = (

@@ -10,6 +10,7 @@ from harness.verify.diagnosis.evidence import FEW, SAMPLE, Evidence, Hypothesis
 from harness.verify.diagnosis.steps import Steps
 from harness.verify.expected import oracle_of
 
+CANDIDATE = "another candidate"
 _OFTEN = 0.15  # other random bits change a third of the codes that are not exact
 _ALIKE = 0.2
 
@@ -59,8 +60,10 @@ def _saturation(e: Evidence) -> bool:
     return np.count_nonzero(wrong) >= FEW and bool((right & 7 == 7)[wrong].all())
 
 
+CHOICES = (
+    Hypothesis(CANDIDATE, "every wrong block is encoded as the candidate that does not win", _candidate),
+)  # fmt: skip
 HYPOTHESES = (
-    Hypothesis("another candidate", "every wrong block is encoded as the candidate that does not win", _candidate),
     Hypothesis("other random bits", "codes went to the other neighbour of their products, up and down alike",
                _random_bits),
 )  # fmt: skip

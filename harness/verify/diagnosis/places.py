@@ -118,8 +118,9 @@ def _stride(e: Evidence) -> str:
         covered, met = np.zeros(size, bool), np.zeros(size, bool)
         covered[to] = True
         met[to[source == actual[to]]] = True
-        rest = ~covered & (actual != 0)
-        if (met == covered).all() and _untouched(e, e.root, rest.nonzero()[0]):
+        rest = ~covered if e.kind == "data" else ~covered & (actual != 0)
+        moved_there = np.count_nonzero(covered & (actual != e.right.reshape(-1)) & (actual != 0))
+        if moved_there >= FEW and (met == covered).all() and _untouched(e, e.root, rest.nonzero()[0]):
             return f"lines of {e.right.shape[1]} entries were written {stride} entries apart"
     return ""
 
@@ -161,7 +162,8 @@ def _displacements(right: np.ndarray, actual: np.ndarray) -> Iterator[str]:
 def _sources(places: np.ndarray, called: str) -> Iterator[tuple[np.ndarray, str]]:
     for distance in _SHIFTS:
         for apart in (distance, -distance):
-            yield places + apart, f"each entry is that of {distance} {called} {'later' if apart > 0 else 'earlier'}"
+            where = called if distance > 1 else called.removesuffix("s")
+            yield places + apart, f"each entry is that of {distance} {where} {'later' if apart > 0 else 'earlier'}"
     for apart in _EXCHANGES:
         yield places ^ apart, f"{called} whose numbers differ by xor {apart} have changed places"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -65,11 +66,15 @@ def tensor(rows: int = 304, cols: int = 272, dtype: str = "bf16") -> np.ndarray:
 
 
 def cause(module, case: Case, tensors: Arrays, actual: Arrays, **changes: Arrays) -> str | None:
-    """The name of the cause for what the oracle expects and a kernel's `actual` arrays."""
+    """The name of the cause for what the oracle expects and a kernel's `actual` arrays.
+
+    Where too few entries are wrong to know it, `perhaps` and what they fit.
+    """
     expected = module.numpy_oracle(case, tensors)
     fields = module.outputs(case)
     found = cause_of(Evidence(case, tensors, fields, expected, ({**expected, **actual},)))
-    return found and found.name
+    few = found and re.match(r"\d+ entr.*? fits? (.*)", found.explanation)
+    return f"perhaps {few[1]}" if few else found and found.name
 
 
 def wrong_flags(case: Case, tensors: Arrays, **flags) -> Arrays:
@@ -200,10 +205,7 @@ def test_divide_form(monkeypatch):
     monkeypatch.setattr(nvfp4, "scale_inv_multiply", divide_form)
     actual = per_tensor.numpy_oracle(case, tensors)
     monkeypatch.undo()
-    assert (
-        cause(per_tensor, case, tensors, actual)
-        == "fits divide instead of multiply scale form, order of the scale product, scale product not rounded between"
-    )
+    assert cause(per_tensor, case, tensors, actual).startswith("perhaps divide instead of multiply scale form, ")
 
 
 def divide_form(block_amax: np.ndarray, s_enc: np.ndarray) -> np.ndarray:
@@ -251,7 +253,7 @@ def test_a_sum_of_sr_that_is_not_rounded(monkeypatch):
     monkeypatch.setattr(nvfp4, "e2m1_stochastic", in_float64)
     actual = per_tensor.numpy_oracle(case, tensors)
     monkeypatch.undo()
-    assert cause(per_tensor, case, tensors, actual) == "sum of sr not rounded"
+    assert cause(per_tensor, case, tensors, actual) == "fits sum of sr not rounded, product cut to bf16"
 
 
 def test_448_for_256(monkeypatch):
@@ -281,7 +283,7 @@ def test_tie_direction(monkeypatch, side):
     actual = per_tensor.numpy_oracle(case, tensors)
     monkeypatch.undo()
     found = cause(per_tensor, case, tensors, actual)
-    assert found.startswith("fits tie direction, ")  # a multiplier that is too large or too small breaks all ties, too
+    assert "tie direction, " in found  # a multiplier that is too large or too small breaks all ties, too
 
 
 def codes_changed(case: Case, tensors: Arrays, change: Callable[[np.ndarray], np.ndarray]) -> Arrays:
@@ -423,7 +425,7 @@ def test_row_column_mix_of_amax(outputs):
     case = per_tensor_case(rht=True, outputs=outputs)
     tensors = per_tensor.inputs(case, tensor())
     right = per_tensor.numpy_oracle(per_tensor_case(rht=True), tensors)
-    assert cause(per_tensor, case, tensors, {"columnwise_amax": right["rowwise_amax"]}) == "fits row/column mix"
+    assert cause(per_tensor, case, tensors, {"columnwise_amax": right["rowwise_amax"]}) == "perhaps row/column mix"
 
 
 @pytest.mark.parametrize("function, name", [(layout.swizzle, "swizzled twice"), (layout.unswizzle, None)])
@@ -459,14 +461,14 @@ def test_amax_before_rounding():
     tensors = per_tensor.inputs(case, tensor())
     rotated = unrounded(tensors["input"].astype(np.float32).T, 0xD7E8)
     actual = {"columnwise_amax": np.abs(rotated).max().reshape(1)}
-    assert cause(per_tensor, case, tensors, actual) == "fits amax before rounding, rht kept in float32"
+    assert cause(per_tensor, case, tensors, actual) == "perhaps amax before rounding, rht kept in float32"
 
 
 def test_amax_of_a_part():
     case = per_tensor_case(stage="amax")
     tensors = per_tensor.inputs(case, tensor())
     actual = {"rowwise_amax": np.abs(tensors["input"][16:].astype(np.float32)).max().reshape(1)}
-    assert cause(per_tensor, case, tensors, actual) == "fits amax of a part"
+    assert cause(per_tensor, case, tensors, actual) == "perhaps amax of a part"
 
 
 def test_nan_in_an_amax():
@@ -476,7 +478,8 @@ def test_nan_in_an_amax():
     tensors = per_tensor.inputs(case, x)
     nan = np.array([np.nan], np.float32)
     assert (
-        cause(per_tensor, case, tensors, {"rowwise_amax": nan, "columnwise_amax": nan}) == "fits NaN kept in the amax"
+        cause(per_tensor, case, tensors, {"rowwise_amax": nan, "columnwise_amax": nan})
+        == "perhaps NaN kept in the amax"
     )
 
 
@@ -492,7 +495,7 @@ def test_nan_in_the_amax_of_a_block(nans):
     scale_inv = per_tensor.numpy_oracle(case, tensors)["rowwise_scale_inv"]
     scale_inv[:304, :17] = encoded.scale_inv
     found = cause(per_tensor, case, tensors, {"rowwise_scale_inv": scale_inv, "rowwise_data": encoded.data})
-    assert found == "fits NaN kept in the amax" if nans == 16 else "NaN kept in the amax"
+    assert found == "perhaps NaN kept in the amax"
 
 
 def test_a_rowwise_output_is_never_called_rotated():
@@ -545,7 +548,7 @@ def test_a_cause_that_one_byte_suggests_names_the_others():
     evidence = Evidence(case, tensors, per_tensor.outputs(case), right, ({**right, "rowwise_data": data},))
     found = cause_of(evidence)
     assert found.name == "not known"
-    assert found.explanation.startswith("1 wrong entry fits ") and "alike, such as" in found.explanation
+    assert found.explanation.startswith("1 entry fits sr and rne mixed up, tie direction, ")
 
 
 def test_amax_of_the_wrong_granule():
@@ -690,7 +693,7 @@ def test_the_butterflies_of_the_rotation():
         encoded = other.encode(other.lines(tensors["input"], numbers), numbers, amax)
         actual = {"columnwise_amax": amax, "columnwise_data": encoded.data}
         actual["columnwise_scale_inv"] = layout.arrange(encoded.scale_inv, "compact")
-        assert cause(per_tensor, case, tensors, actual).removeprefix("fits ") == name
+        assert cause(per_tensor, case, tensors, actual).removeprefix("perhaps ") == name
 
 
 def row_case(**flags) -> Case:
