@@ -47,6 +47,7 @@ class Expected:
     oracles: `numpy`, `torch` or both
     disagreement: a sentence if the oracles differ, or if the inputs are not what they should be or the values all
         alike, in which case no verdict on a kernel is possible
+    differing: the field and the index of the first entry for which the oracles differ, if they do and it is known
     """
 
     inputs: dict[str, np.ndarray]
@@ -54,6 +55,7 @@ class Expected:
     values: dict[str, Demand]
     oracles: tuple[str, ...]
     disagreement: str = ""
+    differing: tuple[str, tuple[int, ...]] | None = None
 
     def on(self, target: str) -> Expected:
         """The demand on our kernels for one architecture, whose matrix unit may have a stated order of sums."""
@@ -234,9 +236,11 @@ def expect_on(
         answers["numpy"] = numpy_values or oracle.numpy_oracle(case, inputs)
     answers["torch"] = torch_calls.ask_torch(oracle, case, inputs, torch_device, alone=not answers)
     values = answers.get("numpy", answers["torch"])
-    disagreement = _misfit(values, fields) or (_disagreement(values, answers["torch"]) if "numpy" in answers else "")
+    disagreement, differing = _misfit(values, fields), None
+    if not disagreement and "numpy" in answers:
+        disagreement, differing = _disagreement(values, answers["torch"])
     values = {name: value.bounds if isinstance(value, Interval) else value for name, value in values.items()}
-    return Expected(inputs, fields, values, tuple(answers), disagreement)
+    return Expected(inputs, fields, values, tuple(answers), disagreement, differing)
 
 
 def _require_contiguous(case: Case, inputs: Mapping[str, np.ndarray]) -> None:
@@ -256,23 +260,27 @@ def _misfit(values: Mapping[str, Demand], fields: Mapping[str, Field]) -> str:
     return ""
 
 
-def _disagreement(numpy_values: Mapping[str, Demand], torch_values: Mapping[str, Demand]) -> str:
+def _disagreement(
+    numpy_values: Mapping[str, Demand], torch_values: Mapping[str, Demand]
+) -> tuple[str, tuple[str, tuple[int, ...]] | None]:
+    """A sentence and the first entry that differs, if there is one."""
     for name, value in numpy_values.items():
-        other = torch_values[name]
+        other, says = torch_values[name], f"the oracles disagree on {name}: "
         if isinstance(value, Interval) != isinstance(other, Interval):
-            return f"the oracles disagree on {name}: only one of them gives an interval"
+            return f"{says}only one of them gives an interval", None
         if value.dtype.name != other.dtype.name or value.shape != other.shape:
-            return f"the oracles disagree on {name}: numpy {value.dtype}{value.shape}, torch {other.dtype}{other.shape}"
+            return f"{says}numpy {value.dtype}{value.shape}, torch {other.dtype}{other.shape}", None
         if isinstance(value, Interval):
             found = value.disagreement(other)
             if found:
-                return f"the oracles disagree on {name}: {found}"
+                return f"{says}{found}", None
             continue
         differing = np.flatnonzero(value.reshape(-1).view(np.uint8) != other.reshape(-1).view(np.uint8))
         if differing.size:
-            at = np.unravel_index(int(differing[0]) // value.dtype.itemsize, value.shape)
+            index = np.unravel_index(int(differing[0]) // value.dtype.itemsize, value.shape)
+            at = tuple(int(i) for i in index)
             return (
                 f"the oracles disagree on {differing.size} bytes of {name}, first at byte {differing[0]}: entry "
-                f"{[int(i) for i in at]} is {decoded(name, value[at])} by NumPy, {decoded(name, other[at])} by torch"
-            )
-    return ""
+                f"{list(at)} is {decoded(name, value[at])} by NumPy, {decoded(name, other[at])} by torch"
+            ), (name, at)
+    return "", None

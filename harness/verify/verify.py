@@ -18,6 +18,7 @@ from harness.device.equal_bytes import equal_bytes
 from harness.errors import AccessError, CompileError, LaunchError, NotCapable
 from harness.verdict import Result, Verdict
 from harness.verify.corner import wrong_corner
+from harness.verify.diagnosis import disagreement
 from harness.verify.diagnosis.mismatch import Story, render
 from harness.verify.digest import digests
 from harness.verify.expected import NUMPY_LARGEST, Expected, expect, expect_on, expect_split, make_inputs
@@ -94,15 +95,15 @@ def _verify(
     where = "cuda" if device.name == "cuda" else "cpu", numpy_largest
     expected = expect(case, *where) if inputs is None else expect_on(case, inputs, *where)
     if expected.disagreement:
-        return failed(empty, Verdict.MISMATCH, expected.disagreement)
+        return disagreeing(empty, case, expected)
     others = splits_judged(case, numpy_largest) if inputs is None else ()
     splits = [(split, expect_split(split, *where)) for split in others]
     for split, other in splits:
         if other.disagreement:
-            return failed(empty, Verdict.MISMATCH, f"split {split.shape}: {other.disagreement}")
+            return disagreeing(empty, split, other, f"split {split.shape}: ")
     other = other_expected(case, expected, where[0], inputs is not None)
     if other and other.disagreement:
-        return failed(empty, Verdict.MISMATCH, f"on {WORDS}: {other.disagreement}")
+        return disagreeing(empty, case, other, f"on {WORDS}: ")
     compared, ran, written = 0, [], {}
     for target in device.targets:
         program = device.prepare(case, target, expected.inputs, expected.fields)
@@ -142,6 +143,12 @@ def failed(empty: Result, verdict: Verdict, reason: str, story: str = "") -> Res
     trace = story.trace if isinstance(story, Story) else ()
     story = str(story) or f"{verdict}  {empty.case_id}\n  {reason}"
     return replace(empty, verdict=verdict, reason=next(iter(reason.splitlines()), ""), story=story, trace=trace)
+
+
+def disagreeing(empty: Result, case: Case, expected: Expected, where: str = "") -> Result:
+    """The result of a case whose oracles disagree, or expect too little. where: which input it is, as in `on ...: `"""
+    verdict = Verdict.SETUP_ERROR
+    return failed(empty, verdict, f"{where}{expected.disagreement}", disagreement.told(case, expected, verdict, where))
 
 
 def judge(
@@ -347,7 +354,7 @@ def explained(
         bounded = all(isinstance(expected.values[name], Interval) for name in wrong)
         what = "values are outside their intervals" if bounded else "bytes differ"
         verdict, reason = Verdict.MISMATCH, f"{target}: {what} in {', '.join(wrong)}"
-    return verdict, reason, render(case, target, expected, runs, poisons, verdict, cause)
+    return verdict, reason, render(case, target, expected, runs, poisons, verdict, cause, approximated[:_NAMED])
 
 
 def _unwritten(runs: list[dict[str, np.ndarray]], name: str, poisons: Sequence[int]) -> np.ndarray:

@@ -42,7 +42,10 @@ REFUSED, SAME_CODE = "does not compile", "same code"
 
 _GREEN = (Verdict.PASS, Verdict.EXCLUDED)
 _WRONG = re.compile(r"^(?:field|also) +\w+ (\w+) .*?: (\d+) of (\d+) entries", re.MULTILINE)
-_CAUSE = re.compile(r"^cause +([^:\n]+)", re.MULTILINE)
+_CAUSE = re.compile(
+    r"^cause +(?:fits |not known(?: \(a rounding\))?: \d+ entr[^:\n]*? fits? |not known \((?=[^)\n]*\)))?([^:)\n]+)",
+    re.MULTILINE,
+)
 _SENTENCES = {
     "the oracles disagree": "oracles disagree",
     "is not zero after": "scratch not cleaned",
@@ -168,6 +171,7 @@ def at_most(seconds: int) -> Iterator[None]:
 
 
 def cause_of(result: Result) -> str:
+    """What is named: a cause, all causes that fit, or what wrong entries have in common whose cause is not known."""
     named = _CAUSE.search(result.story)
     if named:
         return named[1].strip()

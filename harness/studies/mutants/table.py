@@ -50,7 +50,8 @@ class Counts(NamedTuple):
 
 
 def is_named(mutant: Mutant, catch: Catch) -> bool:
-    return bool(catch.by) and catch.cause == mutant.cause
+    """Whether the mutant's cause is the one that was named, or one of those that were said to fit."""
+    return bool(catch.by) and mutant.cause in catch.cause.split(", ")
 
 
 def write(hunted: Sequence[tuple[Mutant, Catch]], stem: Path, command: str, beside: Sequence[str] = ()) -> list[Path]:

@@ -20,7 +20,7 @@ from harness.verdict import Result, Verdict
 from harness.verify.expected import NUMPY_LARGEST, Expected, expect
 from harness.verify.not_run import note_unset
 from harness.verify.other_input import WORDS, other_expected
-from harness.verify.verify import POISONS, attempt, failed, judge, on_host
+from harness.verify.verify import POISONS, attempt, disagreeing, failed, judge, on_host
 
 
 def verify_card(case: Case, device: CardDevice, numpy_largest: int = NUMPY_LARGEST) -> Result:
@@ -32,10 +32,10 @@ def _verify(case: Case, device: CardDevice, empty: Result, numpy_largest: int) -
     where = "cuda" if device.name == "cuda" else "cpu"
     ours = expect(case, where, numpy_largest)
     if ours.disagreement:
-        return failed(empty, Verdict.MISMATCH, ours.disagreement)
+        return disagreeing(empty, case, ours)
     other_ours = other_expected(case, ours, where)
     if other_ours and other_ours.disagreement:
-        return failed(empty, Verdict.MISMATCH, f"on {WORDS}: {other_ours.disagreement}")
+        return disagreeing(empty, case, other_ours, f"on {WORDS}: ")
     keeping = device.card.keeping(case)
     expected, other = keeping.expected(ours), other_ours and keeping.expected(other_ours)
     lines, why = keeping.lines(ours), {}

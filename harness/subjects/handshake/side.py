@@ -82,7 +82,7 @@ class _Run:
 
     def judged(self, empty: Result) -> Done:
         if self.ours.disagreement:
-            return Done(failed(empty, Verdict.MISMATCH, self.ours.disagreement), {})
+            return Done(disagreeing(empty, self.case, self.ours), {})
         written: dict[str, np.ndarray] = {}
         lines: tuple[str, ...] = ()
         for target in self.device.targets:

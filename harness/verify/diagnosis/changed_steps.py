@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from harness.contract.case import OWN, Case
+from harness.verify.diagnosis import changed_blocks, other_casts, other_products
 from harness.verify.diagnosis.decode_steps import DecodeSteps
+from harness.verify.diagnosis.difference import compacted, wrong_entries
 from harness.verify.diagnosis.evidence import OTHER_GRANULE, Evidence, Hypothesis
+from harness.verify.diagnosis.in_part import part_of
 from harness.verify.diagnosis.steps import Steps
 
 _DEFAULT_MASKS = 0xD7E8, 0xACE1  # sign masks of per_tensor and per_token
+
+_GRANULES = "first", *(f"xor {n}" for n in (1, 2, 4, 8, 16, 32)), *(f"{n:+d}" for n in (1, -1, 2, -2, 4, -4, 8, -8))
 
 Choices = Callable[[Steps, Case], Iterable[dict[str, object]]]
 
@@ -21,14 +27,13 @@ Choices = Callable[[Steps, Case], Iterable[dict[str, object]]]
 class Change(NamedTuple):
     """A possible mistake, and the changed fields of the steps in all variants of it.
 
-    of: the class of steps that it changes; subtle: tried only after the byte comparisons, which may name it better
+    of: the class of steps that it changes
     """
 
     name: str
     explanation: str
     choices: Choices
     of: type = Steps
-    subtle: bool = False
 
 
 def _with(field: str, *values: object, when: Callable[[Steps], object] = lambda steps: True) -> Choices:
@@ -95,7 +100,7 @@ CHANGES = (
     Change("fast_math ignored", "the multiplier was not rounded to bf16",
            _with("multiplier", "reciprocal", "direct", when=lambda steps: steps.multiplier == "fast")),
     Change("1-ulp multiplier", "the multiplier, one last bit more or less, gives these codes",
-           _with("multiplier_ulps", 1, -1), subtle=True),
+           _with("multiplier_ulps", 1, -1)),
     Change("multiplier of the scale before its cast", "the scale that is stored is not what the multiplier is made of",
            _with("multiplier_of", "scale")),
     Change("S_enc without its clamp", "S_enc is inf, and not FLT_MAX, for these amaxes",
@@ -133,7 +138,7 @@ CHANGES = (
     Change("amax of the wrong granule", "S_enc came from an amax per row or window, or from one for the tensor",
            _granularities),
     Change(*OTHER_GRANULE,
-           _with("granule", "neighbour", "first", when=lambda steps: steps.granularity in ("row", "window"))),
+           _with("granule", *_GRANULES, when=lambda steps: steps.granularity in ("row", "window"))),
     Change(*OTHER_GRANULE, _with("granule", "first", when=lambda steps: steps.granularity != "tensor"), DecodeSteps),
     Change("no floor under the amax", "S_enc was computed from an amax below 1e-12", _with("amax_floor", 0.0)),
     Change("another floor under the amax", "S_enc was computed from an amax of a power of ten that is not 1e-12",
@@ -149,18 +154,60 @@ CHANGES = (
 )  # fmt: skip
 
 
-def hypotheses(exactly: bool, subtle: bool = True) -> list[Hypothesis]:
-    """A hypothesis for each change, or for each that is not subtle; `exactly` as in `Evidence.explained_by`."""
+_DIRECTLY = ("scale_product", other_products.SCALE_PRODUCTS), ("scale_cast", other_casts.SCALE_CASTS)
+_AFTER = ("product_by", other_products.PRODUCTS), ("code_cast", other_casts.CODE_CASTS)
+# For cases that are too large for `changed_blocks`.
+LARGE = (
+    *(
+        Change(way.name, way.explanation, _with(field, way.function))
+        for field, ways in (*_DIRECTLY, *_AFTER)
+        for way in ways
+    ),
+    *(
+        Change(way.name, way.explanation,
+               _with("multiplier_by", way.function, when=lambda steps, kind=kind: steps.multiplier == kind))
+        for kind, ways in other_products.MULTIPLIERS.items()
+        for way in ways
+    ),
+)  # fmt: skip
 
-    def holds(change: Change) -> Callable[[Evidence], bool]:
-        def explains(e: Evidence) -> bool:
-            if type(e.steps) is not change.of or not (e.wrong & e.valued).any():
-                return False
-            candidates = (replace(e.steps, **choice) for choice in change.choices(e.steps, e.case))
-            strictly = exactly or change.subtle
-            others = (other for other in candidates if other != e.steps and e.explained_by(other, strictly))
-            return any(not e.overflowed_by(other) for other in others)
 
-        return explains
+def hypotheses(in_part: bool = False) -> list[Hypothesis]:
+    """A hypothesis for each change: that it was made everywhere, or `in_part` in some part of the tensor alone."""
+    return [
+        Hypothesis(c.name, c.explanation, partial(_in_part if in_part else _everywhere, c)) for c in (*CHANGES, *LARGE)
+    ]
 
-    return [Hypothesis(c.name, c.explanation, holds(c)) for c in CHANGES if subtle or not c.subtle]
+
+def _everywhere(change: Change, e: Evidence) -> bool:
+    return any(e.explained_by(other) and not e.overflowed_by(other) for other in _others(change, e))
+
+
+def _in_part(change: Change, e: Evidence) -> str:
+    for other in _others(change, e):
+        made = e.replay(other)
+        before = list(made)[: list(made).index(e.kind)] if e.kind in made else None
+        if before is None or any(_contradicted(e, kind, made[kind]) for kind in before):
+            continue
+        found = part_of(e, made[e.kind], e.lines)
+        if found and not e.overflowed_by(other):
+            return f"{change.explanation}, {found}"
+    return ""
+
+
+def _contradicted(e: Evidence, kind: str, array: np.ndarray) -> bool:
+    """Whether a field before the root in the dataflow, which is right, would not be."""
+    name = f"{e.side}_{kind}"
+    if name not in e.fields:
+        return False
+    actual = e.sampled(name, compacted(e.fields[name], e.actual_of(name)))
+    return actual.shape == array.shape and bool(wrong_entries("", actual, array).any())
+
+
+def _others(change: Change, e: Evidence) -> list[Steps | DecodeSteps]:
+    if type(e.steps) is not change.of or not (e.wrong & e.valued).any():
+        return []
+    if change in LARGE and e.case.work <= changed_blocks.LARGEST:
+        return []
+    candidates = (replace(e.steps, **choice) for choice in change.choices(e.steps, e.case))
+    return [other for other in candidates if other != e.steps]

@@ -10,6 +10,10 @@ from harness.verify.diagnosis.evidence import FEW, SAMPLE, Evidence, Hypothesis
 from harness.verify.diagnosis.steps import Steps
 from harness.verify.expected import oracle_of
 
+CANDIDATE = "another candidate"
+_OFTEN = 0.15  # other random bits change a third of the codes that are not exact
+_ALIKE = 0.2
+
 
 def _candidate(e: Evidence) -> bool:
     oracle = oracle_of(e.case.recipe)
@@ -41,7 +45,11 @@ def _random_bits(e: Evidence) -> bool:
     high = np.minimum(low + (E2M1_VALUES[low] != product), 7)
     magnitude = actual & 7
     fits = ((magnitude == low) | (magnitude == high)) & (actual >> 3 == right >> 3)
-    return bool(fits[right != actual].all())
+    wrong = right != actual
+    inexact = low != high
+    upward = ((actual & 7) > (right & 7))[wrong].mean()
+    often = wrong.sum() >= max(FEW, _OFTEN * inexact.sum())
+    return bool(fits[wrong].all()) and bool(often) and abs(upward - 0.5) < _ALIKE
 
 
 def _saturation(e: Evidence) -> bool:
@@ -52,8 +60,11 @@ def _saturation(e: Evidence) -> bool:
     return np.count_nonzero(wrong) >= FEW and bool((right & 7 == 7)[wrong].all())
 
 
+CHOICES = (
+    Hypothesis(CANDIDATE, "every wrong block is encoded as the candidate that does not win", _candidate),
+)  # fmt: skip
 HYPOTHESES = (
-    Hypothesis("no saturation", "every wrong code is of a value that saturates", _saturation),
-    Hypothesis("another candidate", "every wrong block is encoded as the candidate that does not win", _candidate),
-    Hypothesis("other random bits", "every wrong code is the other neighbour of its product", _random_bits),
-)
+    Hypothesis("other random bits", "codes went to the other neighbour of their products, up and down alike",
+               _random_bits),
+)  # fmt: skip
+PATTERNS = (Hypothesis("values that saturate", "every wrong code is of a value that saturates", _saturation),)

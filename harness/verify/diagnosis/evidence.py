@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -84,6 +84,21 @@ class Evidence:
         return next(iter(self.differences))
 
     @cached_property
+    def _computed(self) -> dict[str, Any]:
+        return {}
+
+    def once(self, name: str, compute: Callable[[Evidence], Any]) -> Any:
+        """What `compute` makes of the evidence, kept under a name for the hypotheses that share it."""
+        if name not in self._computed:
+            self._computed[name] = compute(self)
+        return self._computed[name]
+
+    @property
+    def of_side(self) -> list[str]:
+        """The fields of the root's side; all fields if it has no side."""
+        return [name for name in self.fields if not self.side or name.startswith(f"{self.side}_")]
+
+    @cached_property
     def outside(self) -> set[str]:
         """Fields with entries outside their intervals; other wrong fields with an interval only differ between runs."""
         return {
@@ -156,18 +171,18 @@ class Evidence:
 
     @cached_property
     def lines(self) -> np.ndarray:
-        """Numbers of the lines to replay: groups of 16 with wrong entries, evenly spread.
+        """Numbers of the lines to replay: groups of 16, all of them if they are few.
 
-        A wrong amax belongs to no single line, so groups are then taken from all lines.
+        Of many, those with wrong entries come first, evenly spread; right ones fill what is left, because a mistake
+        that would have made them wrong is then not this one. A wrong amax belongs to no single line.
         """
         count, length = (self.case.cols, self.case.rows) if self.field.transposed else (self.case.rows, self.case.cols)
-        if self.kind == "amax":
-            groups = np.arange(count // BLOCK)
-        else:
-            groups = np.unique(np.flatnonzero((self.wrong & self.valued).any(axis=1)) // BLOCK)
-        most = max(1, SAMPLE // (length * BLOCK))
-        if len(groups) > most:
-            groups = groups[np.linspace(0, len(groups) - 1, most).astype(np.int64)]
+        groups, most = np.arange(count // BLOCK), max(2, SAMPLE // (length * BLOCK))
+        if len(groups) > most and self.kind != "amax":
+            wrong = np.unique(np.flatnonzero((self.wrong & self.valued).any(axis=1)) // BLOCK)
+            wrong = _spread(wrong, most - most // 4)
+            groups = np.sort(np.concatenate([wrong, _spread(np.setdiff1d(groups, wrong), most - len(wrong))]))
+        groups = _spread(groups, most)
         return (groups[:, None] * BLOCK + np.arange(BLOCK)).reshape(-1)
 
     @cached_property
@@ -180,31 +195,18 @@ class Evidence:
         """Expected and actual codes of `lines`, for a root that is data."""
         return unpacked(self.right[self.lines]), unpacked(self.actual[self.lines])
 
-    def explained_by(self, steps: Steps | DecodeSteps, exactly: bool) -> bool:
-        """Whether other steps give the bytes that the kernel wrote.
-
-        exactly: in every field of the side, as far as `lines` show; otherwise wherever the root is wrong, while no
-            field before the root in the dataflow contradicts them. A few wrong entries then only count if they are
-            at least half of those that the other steps would make wrong: a bug may be confined to a part of the
-            tensor, but then it shows more than once
-        """
-        given = self._replay(steps)
-        for kind, array in given.items():
+    def explained_by(self, steps: Steps | DecodeSteps) -> bool:
+        """Whether other steps give the bytes that the kernel wrote, in every field of the side, as `lines` show."""
+        for kind, array in self.replay(steps).items():
             name = f"{self.side}_{kind}" if self.side else kind
             if name not in self.expected:
                 continue
-            actual = self._sampled(name, compacted(self.fields[name], self.actual_of(name)))
+            actual = self.sampled(name, compacted(self.fields[name], self.actual_of(name)))
             if actual.shape != array.shape:
                 if kind == self.kind:
                     return False
                 continue
-            differs = wrong_entries("", actual, array)
-            if kind == self.kind and not exactly:
-                wrong = self._sampled(name, self.wrong)
-                predicted = wrong_entries("", self._sampled(name, self.right), array)
-                enough = wrong.sum() >= FEW or 2 * wrong.sum() >= predicted.sum()
-                return bool(enough) and not (differs & wrong).any()
-            if differs.any():
+            if wrong_entries("", actual, array).any():
                 return False
         return True
 
@@ -219,10 +221,10 @@ class Evidence:
             right, other, wrong = ~np.isinf(self._amax(self.steps)), ~np.isinf(self._amax(steps)), self.wrong
         else:
             right, other = _finite_blocks(self.baseline), _finite_blocks(self._encode(steps))
-            wrong = self._sampled(self.root, self.wrong).reshape(*right.shape, -1).any(axis=2)
+            wrong = self.sampled(self.root, self.wrong).reshape(*right.shape, -1).any(axis=2)
         return right.shape == other.shape == wrong.shape and bool((right & ~other)[wrong].all())
 
-    def _replay(self, steps: Steps | DecodeSteps) -> dict[str, np.ndarray]:
+    def replay(self, steps: Steps | DecodeSteps) -> dict[str, np.ndarray]:
         if isinstance(steps, DecodeSteps):
             return {"output": steps.decode(self.tensors, self.lines).output}
         encoded = self._encode(steps)
@@ -244,11 +246,17 @@ class Evidence:
             self._amaxes[key] = steps.amax(self.tensors["input"])
         return self._amaxes[key]
 
-    def _sampled(self, name: str, array: np.ndarray) -> np.ndarray:
+    def sampled(self, name: str, array: np.ndarray) -> np.ndarray:
         if name.endswith("amax"):
             return array
         valid = self.fields[name].valid
         return array[self.lines] if valid is None else array[self.lines, : valid[1]]
+
+
+def _spread(groups: np.ndarray, most: int) -> np.ndarray:
+    if len(groups) <= most:
+        return groups
+    return groups[np.unique(np.linspace(0, len(groups) - 1, most).astype(np.int64))] if most else groups[:0]
 
 
 def _finite_blocks(encoded: Encoded) -> np.ndarray:
@@ -258,12 +266,14 @@ def _finite_blocks(encoded: Encoded) -> np.ndarray:
 
 
 class Hypothesis(NamedTuple):
-    """A cause, and whether the evidence shows it."""
+    """A cause, and whether the evidence shows it: True, or what exactly it shows in place of the explanation."""
 
     name: str
     explanation: str
-    holds: Callable[[Evidence], bool]
+    holds: Callable[[Evidence], bool | str]
 
-    @property
-    def cause(self) -> Cause:
-        return Cause(self.name, self.explanation)
+    def cause(self, e: Evidence) -> Cause | None:
+        found = self.holds(e)
+        if not found:
+            return None
+        return Cause(self.name, found if isinstance(found, str) else self.explanation)

@@ -48,12 +48,14 @@ def render(
     poisons: Sequence[int] = (),
     verdict: str = "MISMATCH",
     cause: str = "",
+    approximated: Sequence[str] = (),
 ) -> Story:
     """A report on a wrong output, at most 40 lines of 110 columns, with what traces its first wrong byte.
 
     target: what the kernel was compiled for
     runs: what it wrote, one mapping by field for each run, each on outputs filled with the byte in `poisons` before
     verdict: the first word of the report; cause: given if it is known and need not be guessed
+    approximated: instructions that ran whose last bits PTX leaves open
     """
     first, values = resolved(expected, runs)
     order = [first, *(i for i in range(len(runs)) if i != first)]
@@ -91,7 +93,9 @@ def render(
             if found.kind == "bytes":
                 lines += _block(evidence, found)
             trace += ["--at", f"{at[0]},{at[1]}"]
-        lines.append(_labelled("cause", cause or str(cause_of(evidence))))
+        lines.append(_labelled("cause", cause or str(cause_of(evidence, bool(approximated)))))
+        if approximated and not cause:
+            lines.append(_labelled("open", f"PTX leaves the last bits of {', '.join(approximated)} open"))
     return Story.of(lines, trace)
 
 

@@ -41,20 +41,24 @@ class Section:
     rows: list[Row]
 
 
-def rendered(head: Iterable[str], witnesses: Collection[str], sections: Iterable[Section]) -> str:
-    """The lines of `head`, a table for each section with a column for each witness, and the first difference."""
+def rendered(head: Iterable[str], witnesses: Collection[str], sections: Iterable[Section], reference: str = "") -> str:
+    """The lines of `head`, a table for each section with a column for each witness, and the first difference.
+
+    reference: the witness that the others are compared with where no steps are known; it then has no second column
+    """
     console = text.console(file=StringIO(), width=_WIDTH, force_terminal=False, color_system=None)
     for line in head:
         console.print(line, highlight=False, soft_wrap=True)
-    first = ""
+    first, steps = "", () if reference else ("steps",)
     for section in sections:
-        table = Table(*section.headings, "steps", *witnesses, "", box=box.SIMPLE_HEAD, padding=(0, 1))
+        table = Table(*section.headings, *steps, *witnesses, "", box=box.SIMPLE_HEAD, padding=(0, 1))
         for row in section.rows:
             mark = "" if not row.differing else "<-" if first else "<- first"
             if row.differing and not first:
                 who, where = " and ".join(row.differing), " ".join(row.cells[:2]).strip()
-                first = f"first difference from the steps: {who} at {where}"
-            table.add_row(*row.cells, row.ours, *(row.theirs.get(who, _ABSENT) for who in witnesses), mark)
+                first = f"first difference from {reference or 'the steps'}: {who} at {where}"
+            ours = () if reference else (row.ours,)
+            table.add_row(*row.cells, *ours, *(row.theirs.get(who, _ABSENT) for who in witnesses), mark)
         console.print(table, highlight=False)
     console.print(first or "all agree on this block", highlight=False, soft_wrap=True)
     return console.file.getvalue().rstrip() + "\n"

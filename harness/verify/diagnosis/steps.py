@@ -7,6 +7,7 @@ bytes that decide come from the oracles.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import ml_dtypes
@@ -64,7 +65,8 @@ class Steps:
     granularity: `tensor`, `row` or `window`
     amax_floor: the least amax that S_enc is computed from
     square: True for 16x16 blocks
-    granule: whose amax a line or window takes: its `own`, that of its `neighbour` in a pair, or the `first` one
+    granule: whose amax a line or window takes: its `own`, the `first` one, that of the line whose number differs by
+        `xor N`, or of the line `+N` or `-N` away
     rotation: sign mask of the rht, None without
     rotation_strides: of its butterflies; rotation_turned: whether they have b - a for a - b
     rotation_norm: what the rotated values are multiplied by
@@ -84,6 +86,8 @@ class Steps:
     random_direction: the third counter word if it is not `direction`
     random_order: which byte of a word serves each of its four elements
     random_sum: the dtype that a value and its random share are added in
+    scale_product, scale_cast, multiplier_by, product_by, code_cast: functions that take the place of a step, as
+        `other_products` and `other_casts` have them; None for the contract's
     """
 
     direction: int = 0
@@ -113,6 +117,11 @@ class Steps:
     random_direction: int | None = None
     random_order: tuple[int, ...] = (0, 1, 2, 3)
     random_sum: type = np.float32
+    scale_product: Callable[..., np.ndarray] | None = None
+    scale_cast: Callable[..., np.ndarray] | None = None
+    multiplier_by: Callable[..., np.ndarray] | None = None
+    product_by: Callable[..., np.ndarray] | None = None
+    code_cast: Callable[..., np.ndarray] | None = None
 
     @classmethod
     def of(cls, case: Case, side: str) -> Steps | None:
@@ -171,10 +180,16 @@ class Steps:
         if self.square:
             block_amax = np.repeat(block_amax.reshape(-1, BLOCK, blocks).max(axis=1), BLOCK, axis=0)
         scale = self._scale(block_amax, encode_scale)
-        scale_inv = casts.e4m3(scale)
+        scale_inv = casts.e4m3(scale) if self.scale_cast is None else self.scale_cast(scale)
         divisor = scale if self.multiplier_of == "scale" else E4M3_VALUES[scale_inv]
         multiplier = self._multiplier(divisor, encode_scale, decode_scale)
-        product = (grouped * multiplier[:, :, None]).reshape(n, -1)
+        if self.product_by is None:
+            product = grouped * multiplier[:, :, None]
+        else:
+            both = (np.broadcast_to(each, divisor.shape)[:, :, None] for each in (encode_scale, decode_scale))
+            product = self.product_by(grouped, divisor[:, :, None], *both, multiplier[:, :, None])
+            product = np.where((divisor == 0)[:, :, None], grouped * multiplier[:, :, None], product).astype(np.float32)
+        product = product.reshape(n, -1)
         random = self._random(numbers, blocks) if self.rounding == "sr" else None
         return Encoded(
             values=values,
@@ -186,8 +201,13 @@ class Steps:
             multiplier=multiplier,
             product=product,
             random=random,
-            codes=casts.e2m1(product, random, self.random_sum),
+            codes=self._codes(product, random),
         )
+
+    def _codes(self, product: np.ndarray, random: np.ndarray | None) -> np.ndarray:
+        if self.code_cast is not None and random is None:
+            return self.code_cast(product)
+        return casts.e2m1(product, random, self.random_sum)
 
     @np.errstate(all="ignore")
     def scales(self, block_amax: np.ndarray, amaxes: np.ndarray) -> np.ndarray:
@@ -221,9 +241,17 @@ class Steps:
     def _encode_scale(self, amax: np.ndarray, numbers: np.ndarray) -> np.ndarray:
         if self.granularity == "tensor":
             return self._encode_of(amax.reshape(-1)[:1].reshape(1, 1))  # weight_2d stores the one amax for every line
-        granules = amax[{"own": numbers, "neighbour": numbers ^ 1, "first": numbers * 0}[self.granule]]
+        granules = amax[self._whose(numbers, len(amax))]
         by_block = granules[:, None] if self.granularity == "row" else np.repeat(granules, WINDOW // BLOCK, axis=1)
         return self._encode_of(by_block)
+
+    def _whose(self, numbers: np.ndarray, count: int) -> np.ndarray:
+        if self.granule == "own":
+            return numbers
+        if self.granule == "first":
+            return numbers * 0
+        other = numbers ^ int(self.granule[4:]) if self.granule.startswith("xor") else numbers + int(self.granule)
+        return np.where((other >= 0) & (other < count), other, numbers)
 
     def _encode_of(self, granules: np.ndarray) -> np.ndarray:
         granules = np.fmax(granules, np.float32(self.amax_floor))
@@ -235,11 +263,15 @@ class Steps:
         return np.where(granules == 0, np.float32(1), np.where(scale == 0, np.float32(self.encode_of_inf), scale))
 
     def _scale(self, block_amax: np.ndarray, encode_scale: np.ndarray) -> np.ndarray:
+        if self.scale_product is not None:
+            return np.fmin(self.scale_product(block_amax, encode_scale), _FLT_MAX)
         if self.scale_form == "divide":
             return block_amax / np.float32(6) * encode_scale
         return np.fmin(block_amax * (encode_scale * (np.float32(1) / np.float32(6))), _FLT_MAX)
 
     def _multiplier(self, scale: np.ndarray, encode_scale: np.ndarray, decode_scale: np.ndarray) -> np.ndarray:
+        if self.multiplier_by is not None:
+            return np.asarray(self.multiplier_by(scale, encode_scale, decode_scale), np.float32)
         multiplier = self._exact_multiplier(scale, encode_scale, decode_scale).astype(np.float32)
         multiplier = (multiplier.view(np.int32) + np.int32(self.multiplier_ulps)).view(np.float32)
         return multiplier if self.underflow is None else np.where(scale == 0, np.float32(self.underflow), multiplier)

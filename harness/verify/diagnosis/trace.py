@@ -89,11 +89,12 @@ def trace(
     elif alone.is_gemm:
         tables = [_product(spot, alone, inputs), _elements(spot, [at])]
     else:
-        tables = _entries(spot)
+        tables = _block_without_steps(spot, side, inputs) or _entries(spot)
     place = f"block {spot.block} of line {spot.line}, from input {list(at)}"
     if alone.is_gemm:
         place = f"row {at[0]} of A by row {at[1]} of B, summed in order"
-    return rendered((case.id, f"{title}: {place}"), spot.witnesses, tables)
+    reference = "" if steps is not None or alone.is_gemm else next(iter(spot.witnesses))
+    return rendered((case.id, f"{title}: {place}"), spot.witnesses, tables, reference)
 
 
 @dataclass(frozen=True)
@@ -191,6 +192,35 @@ def _decoding(spot: _Spot, steps: DecodeSteps, inputs: Mapping[str, np.ndarray])
         for i, position in enumerate(range(spot.span.start, spot.span.stop))
     ]
     return [Section(("", "step"), head), Section(("i", "code", "q * factor"), body)]
+
+
+def _block_without_steps(spot: _Spot, side: str, inputs: Mapping[str, np.ndarray]) -> list[Section]:
+    """The element's sixteen inputs beside the amaxes, scales and codes of every witness, for a recipe without steps.
+
+    Empty if the field is not one of a quantizer's, or its input is no matrix.
+    """
+    x, fields = inputs.get("input"), spot.fields
+    if not side or x is None or x.ndim != 2 or f"{side}_data" not in fields:
+        return []
+    transposed = fields[f"{side}_data"].transposed
+    line, block = spot.line, spot.block
+    raw = x[spot.span, line] if transposed else x[line, spot.span]
+    head = []
+    if f"{side}_amax" in fields:
+        amaxes = {who: _float(_granule(array, spot)) for who, array in spot.ask(f"{side}_amax").items()}
+        head.append(Row(("amax",), next(iter(amaxes.values())), amaxes))
+    magnitudes = np.abs(raw.astype(np.float32))
+    amax = _float(np.where(np.isnan(magnitudes), np.float32(0), magnitudes).max())
+    head.append(Row(("block amax of x",), amax, dict.fromkeys(spot.witnesses, amax)))
+    if f"{side}_scale_inv" in fields:
+        scales = {who: _scale(array[line, block]) for who, array in spot.ask(f"{side}_scale_inv").items()}
+        head.append(Row(("scale_inv",), next(iter(scales.values())), scales))
+    codes = {who: unpacked(array[line])[spot.span] for who, array in spot.ask(f"{side}_data").items()}
+    body = []
+    for i in range(BLOCK):
+        theirs = {who: _code(found[i]) for who, found in codes.items()}
+        body.append(Row((str(i), _float(raw[i])), next(iter(theirs.values())), theirs))
+    return [Section(("field",), head), Section(("i", "x"), body)]
 
 
 def _entries(spot: _Spot) -> list[Section]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -65,11 +66,15 @@ def tensor(rows: int = 304, cols: int = 272, dtype: str = "bf16") -> np.ndarray:
 
 
 def cause(module, case: Case, tensors: Arrays, actual: Arrays, **changes: Arrays) -> str | None:
-    """The name of the cause for what the oracle expects and a kernel's `actual` arrays."""
+    """The name of the cause for what the oracle expects and a kernel's `actual` arrays.
+
+    Where too few entries are wrong to know it, `perhaps` and what they fit.
+    """
     expected = module.numpy_oracle(case, tensors)
     fields = module.outputs(case)
     found = cause_of(Evidence(case, tensors, fields, expected, ({**expected, **actual},)))
-    return found and found.name
+    few = found and re.match(r"\d+ entr.*? fits? (.*)", found.explanation)
+    return f"perhaps {few[1]}" if few else found and found.name
 
 
 def wrong_flags(case: Case, tensors: Arrays, **flags) -> Arrays:
@@ -200,7 +205,7 @@ def test_divide_form(monkeypatch):
     monkeypatch.setattr(nvfp4, "scale_inv_multiply", divide_form)
     actual = per_tensor.numpy_oracle(case, tensors)
     monkeypatch.undo()
-    assert cause(per_tensor, case, tensors, actual) == "divide instead of multiply scale form"
+    assert cause(per_tensor, case, tensors, actual).startswith("perhaps divide instead of multiply scale form, ")
 
 
 def divide_form(block_amax: np.ndarray, s_enc: np.ndarray) -> np.ndarray:
@@ -232,7 +237,7 @@ def test_the_wrong_step(monkeypatch, flags, function, mutant, name):
     actual = per_tensor.numpy_oracle(case, tensors)
     monkeypatch.undo()
     assert any((actual[field] != right[field]).any() for field in right)
-    assert cause(per_tensor, case, tensors, actual) == name
+    assert name in cause(per_tensor, case, tensors, actual)  # the one amax is that of a part as well
 
 
 def test_a_sum_of_sr_that_is_not_rounded(monkeypatch):
@@ -248,7 +253,7 @@ def test_a_sum_of_sr_that_is_not_rounded(monkeypatch):
     monkeypatch.setattr(nvfp4, "e2m1_stochastic", in_float64)
     actual = per_tensor.numpy_oracle(case, tensors)
     monkeypatch.undo()
-    assert cause(per_tensor, case, tensors, actual) == "sum of sr not rounded"
+    assert cause(per_tensor, case, tensors, actual) == "fits sum of sr not rounded, product cut to bf16"
 
 
 def test_448_for_256(monkeypatch):
@@ -277,7 +282,8 @@ def test_tie_direction(monkeypatch, side):
     monkeypatch.setattr(nvfp4, "e2m1", e2m1_ties(side))
     actual = per_tensor.numpy_oracle(case, tensors)
     monkeypatch.undo()
-    assert cause(per_tensor, case, tensors, actual) == "tie direction"
+    found = cause(per_tensor, case, tensors, actual)
+    assert "tie direction, " in found  # a multiplier that is too large or too small breaks all ties, too
 
 
 def codes_changed(case: Case, tensors: Arrays, change: Callable[[np.ndarray], np.ndarray]) -> Arrays:
@@ -293,7 +299,7 @@ def test_a_wrong_code_at_a_tie_that_is_no_neighbour_is_not_a_tie():
         codes[tie_tensor() == 0.25] = 6
         return codes
 
-    assert cause(per_tensor, case, tensors, codes_changed(case, tensors, far)) == "no known pattern"
+    assert cause(per_tensor, case, tensors, codes_changed(case, tensors, far)) == "not known"
 
 
 def test_a_mistake_in_a_part_of_the_tensor():
@@ -321,7 +327,7 @@ def test_nan_code(code):
     assert cause(per_tensor, case, tensors, actual) == "NaN code"
 
 
-def test_missing_clamp_of_the_multiplier():
+def test_codes_of_an_underflowed_block():
     case = per_tensor_case()
     x = tensor()
     x[17, 32:48] = (np.linspace(1, 2, 16) * 2**-17).astype(BF16)
@@ -336,8 +342,8 @@ def test_missing_clamp_of_the_multiplier():
 
         return codes_changed(case, tensors, changed)
 
-    assert cause(per_tensor, case, tensors, of(3)) == "missing clamp of the multiplier"
-    assert cause(per_tensor, case, tensors, of(0)) == "zeros for an underflowed block"
+    assert cause(per_tensor, case, tensors, of(3)) == "not known (underflowed blocks)"
+    assert cause(per_tensor, case, tensors, of(0)).startswith("fits zeros for an underflowed block")
 
 
 def scales_changed(case: Case, tensors: Arrays, change: Callable[[np.ndarray], None]) -> Arrays:
@@ -353,12 +359,11 @@ def edit(index, value) -> Callable[[np.ndarray], None]:
     return change
 
 
-def test_missing_saturation_of_the_scale():
+def test_a_scale_that_is_nan_where_it_did_not_overflow_is_no_missing_saturation():
     case = per_tensor_case()
     tensors = per_tensor.inputs(case, tensor())
-    assert cause(per_tensor, case, tensors, scales_changed(case, tensors, edit((5, 0), 0x7F))) == (
-        "missing saturation of the scale"
-    )
+    found = cause(per_tensor, case, tensors, scales_changed(case, tensors, edit((5, 0), 0x7F)))
+    assert found == "not known (NaN scales)"
 
 
 def test_one_ulp_scale():
@@ -369,7 +374,7 @@ def test_one_ulp_scale():
         array[3, 4] += 1
         array[200, 9] -= 1
 
-    assert cause(per_tensor, case, tensors, scales_changed(case, tensors, nudge)) == "1-ulp scale"
+    assert cause(per_tensor, case, tensors, scales_changed(case, tensors, nudge)) == "not known (1-ulp scale)"
 
 
 @pytest.mark.parametrize("scale_layout", ["compact", "swizzled"])
@@ -396,14 +401,14 @@ def test_one_code_off():
         codes[4, 4] = (codes[4, 4] & 8) | (3 if codes[4, 4] & 7 == 2 else abs(int(codes[4, 4] & 7) - 1))
         return codes
 
-    assert cause(per_tensor, case, tensors, codes_changed(case, tensors, nudge)) == "one code off"
+    assert cause(per_tensor, case, tensors, codes_changed(case, tensors, nudge)) == "not known (one code off)"
 
 
 def test_zeros():
     case = per_tensor_case()
     tensors = per_tensor.inputs(case, tensor())
     actual = codes_changed(case, tensors, np.zeros_like)
-    assert cause(per_tensor, case, tensors, actual) == "zeros written"
+    assert cause(per_tensor, case, tensors, actual) == "not known (zeros written)"
 
 
 @pytest.mark.parametrize("outputs", ["both", "rowwise"])
@@ -420,7 +425,7 @@ def test_row_column_mix_of_amax(outputs):
     case = per_tensor_case(rht=True, outputs=outputs)
     tensors = per_tensor.inputs(case, tensor())
     right = per_tensor.numpy_oracle(per_tensor_case(rht=True), tensors)
-    assert cause(per_tensor, case, tensors, {"columnwise_amax": right["rowwise_amax"]}) == "row/column mix"
+    assert cause(per_tensor, case, tensors, {"columnwise_amax": right["rowwise_amax"]}) == "perhaps row/column mix"
 
 
 @pytest.mark.parametrize("function, name", [(layout.swizzle, "swizzled twice"), (layout.unswizzle, None)])
@@ -442,11 +447,13 @@ def test_swizzled_backwards():
     )
 
 
-def test_permutation():
+def test_right_bytes_in_other_places():
     case = per_tensor_case()
     tensors = per_tensor.inputs(case, tensor())
     data = per_tensor.numpy_oracle(case, tensors)["rowwise_data"]
-    assert cause(per_tensor, case, tensors, {"rowwise_data": np.roll(data, 8, axis=1)}) == "permutation"
+    assert cause(per_tensor, case, tensors, {"rowwise_data": np.roll(data, 8, axis=1)}) == "wrong place"
+    moved = {"rowwise_data": data.reshape(-1)[::-1].reshape(data.shape).copy()}
+    assert cause(per_tensor, case, tensors, moved) == "not known (right bytes in other places)"
 
 
 def test_amax_before_rounding():
@@ -454,14 +461,14 @@ def test_amax_before_rounding():
     tensors = per_tensor.inputs(case, tensor())
     rotated = unrounded(tensors["input"].astype(np.float32).T, 0xD7E8)
     actual = {"columnwise_amax": np.abs(rotated).max().reshape(1)}
-    assert cause(per_tensor, case, tensors, actual) == "amax before rounding"
+    assert cause(per_tensor, case, tensors, actual) == "perhaps amax before rounding, rht kept in float32"
 
 
 def test_amax_of_a_part():
     case = per_tensor_case(stage="amax")
     tensors = per_tensor.inputs(case, tensor())
     actual = {"rowwise_amax": np.abs(tensors["input"][16:].astype(np.float32)).max().reshape(1)}
-    assert cause(per_tensor, case, tensors, actual) == "amax of a part"
+    assert cause(per_tensor, case, tensors, actual) == "perhaps amax of a part"
 
 
 def test_nan_in_an_amax():
@@ -470,17 +477,25 @@ def test_nan_in_an_amax():
     x[100, 100] = np.nan
     tensors = per_tensor.inputs(case, x)
     nan = np.array([np.nan], np.float32)
-    assert cause(per_tensor, case, tensors, {"rowwise_amax": nan, "columnwise_amax": nan}) == "NaN kept in the amax"
+    assert (
+        cause(per_tensor, case, tensors, {"rowwise_amax": nan, "columnwise_amax": nan})
+        == "perhaps NaN kept in the amax"
+    )
 
 
-@pytest.mark.parametrize("case", ["all of a block", "some of a block"])
-def test_nan_in_the_amax_of_a_block(case):
+@pytest.mark.parametrize("nans", [16, 3])
+def test_nan_in_the_amax_of_a_block(nans):
     """Signalling NaNs, for which NumPy's `fmax` is a NaN in some of its loops."""
     x = tensor()
-    x.view(np.uint16)[3, 16 : 32 if case.startswith("all") else 19] = 0x7F81
+    x.view(np.uint16)[3, 16 : 16 + nans] = 0x7F81
     case = per_tensor_case(stage="encode", outputs="rowwise")
     tensors = per_tensor.inputs(case, x)
-    assert cause(per_tensor, case, tensors, scales_changed(case, tensors, edit((3, 1), 0x7E))) == "NaN kept in the amax"
+    kept = replace(Steps.of(case, "rowwise"), block_nans="kept")
+    encoded = kept.encode(kept.lines(x, np.arange(304)), np.arange(304), tensors["rowwise_amax"])
+    scale_inv = per_tensor.numpy_oracle(case, tensors)["rowwise_scale_inv"]
+    scale_inv[:304, :17] = encoded.scale_inv
+    found = cause(per_tensor, case, tensors, {"rowwise_scale_inv": scale_inv, "rowwise_data": encoded.data})
+    assert found == "perhaps NaN kept in the amax"
 
 
 def test_a_rowwise_output_is_never_called_rotated():
@@ -531,10 +546,9 @@ def test_a_cause_that_one_byte_suggests_names_the_others():
     right = per_tensor.numpy_oracle(case, tensors)
     data = nvfp4.pack(np.where(x == 2.5, np.uint8(5), nvfp4.unpack(right["rowwise_data"])))
     evidence = Evidence(case, tensors, per_tensor.outputs(case), right, ({**right, "rowwise_data": data},))
-    assert str(cause_of(evidence)) == (
-        "sr and rne mixed up: perhaps, as 1 wrong entry also fits 1-ulp multiplier, tie direction; "
-        "the other rounding gives these codes"
-    )
+    found = cause_of(evidence)
+    assert found.name == "not known"
+    assert found.explanation.startswith("1 entry fits sr and rne mixed up, tie direction, ")
 
 
 def test_amax_of_the_wrong_granule():
@@ -558,7 +572,7 @@ def test_tile_edge():
         codes[288:, 3::5] ^= 5
         return codes
 
-    assert cause(per_tensor, case, tensors, codes_changed(case, tensors, spoil)) == "tile edge"
+    assert cause(per_tensor, case, tensors, codes_changed(case, tensors, spoil)) == "not known (tile edge)"
 
 
 def test_no_known_pattern():
@@ -569,7 +583,7 @@ def test_no_known_pattern():
         codes[::7, 3::50] ^= 5
         return codes
 
-    assert cause(per_tensor, case, tensors, codes_changed(case, tensors, spoil)) == "no known pattern"
+    assert cause(per_tensor, case, tensors, codes_changed(case, tensors, spoil)) == "not known"
 
 
 def test_unwritten_and_unstable_runs():
@@ -600,7 +614,7 @@ def test_a_wrong_amax_is_blamed_before_what_it_spoils():
     tensors = per_tensor.inputs(case, tensor())
     actual = per_tensor.numpy_oracle(case, {"input": (tensors["input"].astype(np.float32) / 2).astype(BF16)})
     found = cause(per_tensor, case, tensors, actual)
-    assert found == "no known pattern"
+    assert found == "not known"
     right = per_tensor.numpy_oracle(case, tensors)
     assert cause(per_tensor, case, tensors, {**actual, "rowwise_amax": right["rowwise_amax"]}) == found
 
@@ -631,10 +645,10 @@ def test_dequantize_mistakes():
     swapped = {**tensors, "data": tensors["data"] >> 4 | tensors["data"] << 4}
     assert cause(dequantize, case, tensors, dequantize.numpy_oracle(case, swapped)) == "nibble swap"
     right = dequantize.numpy_oracle(case, tensors)["output"]
-    assert cause(dequantize, case, tensors, {"output": right + np.float32(0)}) == "sign of zero dropped"
+    assert cause(dequantize, case, tensors, {"output": right + np.float32(0)}) == "not known (sign of zero dropped)"
     ulp = right.copy()
     ulp[3, 3] = np.nextafter(ulp[3, 3], np.float32(9))
-    assert cause(dequantize, case, tensors, {"output": ulp}) == "1-ulp value"
+    assert cause(dequantize, case, tensors, {"output": ulp}) == "not known (1-ulp value)"
     q = nvfp4.decode_e2m1(nvfp4.unpack(tensors["data"]))
     scale = nvfp4.decode_e4m3(tensors["scale_inv"][:304, :17])
     factor = scale * (tensors["amax"] * (np.float32(1) / np.float32(2688)))
@@ -654,15 +668,15 @@ def test_dequantize_nan_bits():
     tensors["amax"] = np.array([np.inf], np.float32)
     right = dequantize.numpy_oracle(case, tensors)["output"]
     other = np.where(np.isnan(right), np.float32(np.nan), right)
-    assert cause(dequantize, case, tensors, {"output": other}) == "NaN bits"
+    assert cause(dequantize, case, tensors, {"output": other}) == "not known (NaN bits)"
 
 
-def test_every_cause_has_one_meaning():
+def test_every_cause_has_a_name():
     texts = {}
     for hypothesis in HYPOTHESES:
-        texts.setdefault(hypothesis.cause.name, set()).add(hypothesis.cause.explanation)
-    assert all(explanation.strip() for found in texts.values() for explanation in found)
-    assert "no known pattern" not in texts
+        texts.setdefault(hypothesis.name, set()).add(hypothesis.explanation)
+    assert all(name.strip() == name for name in texts)
+    assert "not known" not in texts
 
 
 def test_the_butterflies_of_the_rotation():
@@ -679,7 +693,7 @@ def test_the_butterflies_of_the_rotation():
         encoded = other.encode(other.lines(tensors["input"], numbers), numbers, amax)
         actual = {"columnwise_amax": amax, "columnwise_data": encoded.data}
         actual["columnwise_scale_inv"] = layout.arrange(encoded.scale_inv, "compact")
-        assert cause(per_tensor, case, tensors, actual) == name
+        assert cause(per_tensor, case, tensors, actual).removeprefix("perhaps ") == name
 
 
 def row_case(**flags) -> Case:
@@ -746,7 +760,7 @@ def test_parts_of_the_sums_of_a_gemm():
     cut["a_data"][:, 8:16] = 0
     assert cause(gemm_ordered, case, tensors, gemm_ordered.numpy_oracle(case, cut)) == "a part of the sum"
     right = gemm_ordered.numpy_oracle(case, tensors)["output"]
-    assert cause(gemm_ordered, case, tensors, {"output": right * np.float32(128)}) == "a constant factor"
+    assert cause(gemm_ordered, case, tensors, {"output": right * np.float32(128)}) == "not known (a constant factor)"
 
 
 def test_sums_in_another_order():

@@ -266,7 +266,7 @@ def test_the_screens_of_the_other_recipes():
     def roll(run, poison):
         run["swizzled_scale_inv"][:] = np.roll(run["swizzled_scale_inv"], 16, axis=0)
 
-    assert "permutation" in told(swizzle, case, normal(48, 80), roll)
+    assert "wrong place" in told(swizzle, case, normal(48, 80), roll)
 
 
 def test_no_difference_says_so():
