@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from harness import text
+from harness.runner.outcome import few_compared
 from harness.verdict import Result, Verdict
 
 MOST_LINES = 25  # lines of the last screen, including pytest's
@@ -54,15 +55,17 @@ def _render(
     compared.add_row("bytes compared", f"{sum(result.bytes_compared for result in results):,}")
     compared.add_row("seconds", f"{seconds:.1f}")
 
-    wrong = sorted((result for result in results if result.verdict.exit_code), key=lambda result: result.case_id)
+    red = sorted((result for result in results if result.verdict.exit_code), key=lambda result: result.case_id)
+    wrong = [result for result in red if result.verdict.judges]
+    unjudged = [result for result in red if not result.verdict.judges]
     declared = Counter(result.conventions for result in results if result.verdict is Verdict.CONVENTION)
     incapable = Counter(result.reason for result in results if result.verdict is Verdict.EXCLUDED)
-    by_case = [(result.verdict, result.case_id, 1) for result in wrong]
-    compared_inputs = {result.input for result in results if result.verdict is not Verdict.EXCLUDED}
+    compared_inputs = {result.input for result in results if result.verdict.judges}
     left_out = ", ".join(sorted({result.input for result in results} - compared_inputs))
     lists = (
-        *_listed("wrong", "case", "others, which verify.md has", by_case, 0, rows),
+        *_listed("wrong", "case", "others, which verify.md has", _cases(wrong), 0, rows),
         *(_cut(f"the first: {_cause(result)}", width) for result in wrong[:1]),
+        *_not_judged(unjudged, width, rows),
         *_listed("cases", _CONVENTIONS, "by others", _by(declared), width, rows),
         *_listed(
             "excluded",
@@ -72,6 +75,7 @@ def _render(
             width,
             rows,
         ),
+        *([few] if (few := few_compared(results)) else []),
         *([_cut(f"no compared case has the input {left_out}", width)] if left_out else []),
     )
     console = text.console(width=width, color_system=None)
@@ -99,6 +103,19 @@ def _verdicts(results: Sequence[Result]) -> str:
     return ", ".join(
         f"{found[verdict]:,} {verdict}" for verdict in Verdict if found[verdict] or verdict is Verdict.PASS
     )
+
+
+def _not_judged(results: Sequence[Result], width: int, rows: int) -> list[str]:
+    """How many cases judged no kernel, the first of them, and, if there is room, its reason."""
+    if not results:
+        return []
+    first = results[0]
+    told = f"{len(results):,} not judged, the first {first.verdict}  {first.case_id}"
+    return [told, *([_cut(f"  {first.reason}", width)] if rows > 1 else [])]
+
+
+def _cases(results: Sequence[Result]) -> list[tuple[str, str, int]]:
+    return [(result.verdict, result.case_id, 1) for result in results]
 
 
 def _by(counts: Counter[str]) -> list[tuple[str, str, int]]:

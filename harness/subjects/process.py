@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.contract.case import Case
-from harness.errors import AccessError, CompileError, LaunchError, UsageError
+from harness.errors import AccessError, CaseError, CompileError, LaunchError, NotEmulated, UsageError
 from harness.subjects import messages
 from harness.subjects.audit.violations import Violation, ViolationError
 
@@ -24,7 +24,7 @@ LONGEST_TEXT = 600  # characters of a sentence from a subject
 _ENDING = 10.0  # seconds that a killed process may take to end
 _OURS = ("PYTEST_", "HARNESS_", "COV_")  # prefixes of environment variables that are hidden from a subject
 _OFFENCES = {str(each): each for each in (Violation.RAISES, Violation.DECLINES_LATE, Violation.READS_ORACLE)}
-_ERRORS = {"launch": LaunchError, "compile": CompileError}
+_ERRORS = {"launch": LaunchError, "compile": CompileError, "not_emulated": NotEmulated}
 
 
 class Child:
@@ -70,7 +70,7 @@ class Child:
     def ask(self, operation: str, /, files: Sequence[int] = (), **given: Any) -> dict[str, Any]:
         """Send the process a request and return its answer.
 
-        Raises ViolationError, LaunchError, CompileError or UsageError.
+        Raises ViolationError, UsageError, or a CaseError: LaunchError, CompileError or NotEmulated.
         """
         if self._process is None:
             self._start()
@@ -79,7 +79,7 @@ class Child:
     def release(self) -> None:
         """Make the process unmap its memory."""
         if self.kept and self._process is not None:
-            with suppress(ViolationError, LaunchError):  # the process is gone, and its mappings with it
+            with suppress(ViolationError, CaseError):  # the process is gone, and its mappings with it
                 self.ask("close")
         self.kept.clear()
 
