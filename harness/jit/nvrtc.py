@@ -72,11 +72,15 @@ def build(main: str, sources: Mapping[str, str], names: Sequence[str], options: 
 
 
 def _nvrtc():
+    """The bindings, with their library loaded. Raises NoDevice where either is missing."""
     try:
         from cuda.bindings import nvrtc
-    except ImportError as error:
+
+        nvrtc.nvrtcVersion()
+    except (ImportError, RuntimeError) as error:  # a RuntimeError for a library that is not found
         raise NoDevice(
-            f"NVRTC is not installed ({error}); `pip install cuda-bindings nvidia-cuda-nvrtc` brings it, no GPU needed"
+            f"there is no NVRTC ({one_line(str(error))}); `pip install cuda-bindings nvidia-cuda-nvrtc` brings it, "
+            "no GPU needed"
         ) from None
     return nvrtc
 

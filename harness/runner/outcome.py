@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
+from harness.device.capability import OF_THE_DEVICE
 from harness.errors import SEVERITY, Exit
+from harness.subjects.card.card import is_card
+from harness.subjects.subject import DECLARED
 from harness.verdict import Result, Verdict, exit_words
 
 BEFORE_COMPARED = (Verdict.COMPILE_ERROR, Verdict.LAUNCH_ERROR)
-OF_THE_DEVICE = "capability:"  # a device's reasons for EXCLUDED begin so, and no subject's do
 _SHOWN = 3
+_DECLARE = (
+    "; declare the flags that it is for as HARNESS_FLAGS in its module, which the cases of a set then take on, or "
+    "select with -k or --case those that it takes"
+)
 
 
 def outcome(
@@ -36,31 +42,30 @@ def outcome(
         return worst([ended_by or Exit.BYTES_DIFFER, *wrong]), "" if ended_by else sentence
     if wrong:
         return worst(wrong), ""
-    too_few = few_compared(results)
-    return (Exit.NO_DEVICE, too_few) if too_few else (Exit.CLEAN, "")
+    few = few_compared(results)
+    if not few or _by_a_card(results):  # what a card is for it declares, every extent and flag
+        return Exit.CLEAN, ""
+    return Exit.NO_DEVICE, few if all(result.verdict is Verdict.EXCLUDED for result in results) else few + _DECLARE
 
 
 def few_compared(results: Sequence[Result]) -> str:
-    """A sentence if nothing was compared, or if a subject refuses most of the cases that its device runs; else empty.
+    """A sentence if nothing was compared, or less than half of what the device runs; empty otherwise.
 
-    What a card or a function declares is not counted against it: the cases of a set take on the flags it declares.
+    What a function declares, as its flags, is not asked of it.
     """
     excluded = [result for result in results if result.verdict is Verdict.EXCLUDED]
-    refused = [result for result in excluded if not result.reason.startswith(OF_THE_DEVICE)]
-    by_device = len(excluded) - len(refused)
-    if len(excluded) == len(results):
-        if not refused:
+    by_device = sum(not result.subject or result.reason.startswith(OF_THE_DEVICE) for result in excluded)
+    declared = sum(result.reason.startswith(DECLARED) for result in excluded)
+    refused = len(excluded) - by_device - declared
+    if results and len(excluded) == len(results):
+        if by_device == len(results):
             return f"nothing was compared: all {by_device:,} cases are excluded on this device"
-        also = f", and the device runs {by_device:,} others not" if by_device else ""
-        return f"nothing was compared: the subject refuses {_count(len(refused))}{also}"
-    asked = len(results) - by_device
-    if 2 * len(refused) <= asked or any(_is_card(result.subject) for result in refused):
+        by_others = f"; of them {by_device:,} by the device" if by_device else ""
+        return f"nothing was compared: all {len(results):,} cases are excluded{by_others}"
+    asked = len(results) - by_device - declared
+    if 2 * refused <= asked:
         return ""
-    return (
-        f"only {asked - len(refused):,} of {asked:,} cases were compared: the subject refuses {len(refused):,}, more "
-        "than half; declare the flags that it is for as HARNESS_FLAGS in its module, and the cases of a set take them "
-        "on, or select with -k or --case the cases that it takes"
-    )
+    return f"only {asked - refused:,} of {asked:,} cases were compared: the subject refuses the other {refused:,}"
 
 
 def worst(codes: Iterable[Exit]) -> Exit:
@@ -98,12 +103,10 @@ def meaning(code: Exit, selected: Collection[str], results: Sequence[Result]) ->
     return exit_words(code, [result.verdict for result in results])
 
 
-def _is_card(subject: str) -> bool:
-    return subject.rpartition(" (")[0].endswith((".yaml", ".yml"))
-
-
-def _count(cases: int) -> str:
-    return f"all {cases:,} cases" if cases > 1 else "the case"
+def _by_a_card(results: Sequence[Result]) -> bool:
+    """Whether a card's kernels were compared."""
+    ran = [result.subject for result in results if result.verdict is not Verdict.EXCLUDED]
+    return any(is_card(subject.rpartition(" (")[0]) for subject in ran)
 
 
 def _some(ids: Sequence[str]) -> str:

@@ -62,7 +62,9 @@ def _render(
     incapable = Counter(result.reason for result in results if result.verdict is Verdict.EXCLUDED)
     compared_inputs = {result.input for result in results if result.verdict.judges}
     left_out = ", ".join(sorted({result.input for result in results} - compared_inputs))
+    few = "" if red else few_compared(results)
     lists = (
+        *([few] if few else []),
         *_listed("wrong", "case", "others, which verify.md has", _cases(wrong), 0, rows),
         *(_cut(f"the first: {_cause(result)}", width) for result in wrong[:1]),
         *_not_judged(unjudged, width, rows),
@@ -75,7 +77,6 @@ def _render(
             width,
             rows,
         ),
-        *([few] if (few := few_compared(results)) else []),
         *([_cut(f"no compared case has the input {left_out}", width)] if left_out else []),
     )
     console = text.console(width=width, color_system=None)

@@ -23,6 +23,7 @@ PATIENCE = 240.0  # seconds for one request; the first call of a subject may com
 LONGEST_TEXT = 600  # characters of a sentence from a subject
 _ENDING = 10.0  # seconds that a killed process may take to end
 _OURS = ("PYTEST_", "HARNESS_", "COV_")  # prefixes of environment variables that are hidden from a subject
+_BEFORE = "; what it does not take it says before, by refuses(case) or HARNESS_FLAGS"
 _OFFENCES = {str(each): each for each in (Violation.RAISES, Violation.DECLINES_LATE, Violation.READS_ORACLE)}
 _ERRORS = {"launch": LaunchError, "compile": CompileError, "not_emulated": NotEmulated}
 
@@ -152,7 +153,8 @@ def checked(name: str, answer: Mapping[str, Any], token: str, loading: bool = Fa
         case {"error": [str(kind), str(text)]} if kind in _ERRORS:
             raise _ERRORS[kind](shown(text))
         case {"error": [str(kind), str(text)]} if kind in _OFFENCES:
-            raise ViolationError(_OFFENCES[kind], f"{name} {shown(text)}")
+            hint = _BEFORE if kind == Violation.DECLINES_LATE else ""
+            raise ViolationError(_OFFENCES[kind], f"{name} {shown(text)}{hint}")
     raise ValueError("an answer that says neither what was found nor what went wrong")
 
 

@@ -52,7 +52,7 @@ def with_card(device: Device, card: Card) -> CardDevice:
 
     Raises UsageError for a cubin without a GPU, DeviceUnavailable for PTX that this GPU does not run.
     """
-    if device.name != "cuda" and card.code.cubin:
+    if device.name != "cuda" and card.file.code.endswith(".cubin"):
         raise UsageError(f"{card.file.code} is machine code, which only a GPU runs; name PTX, or use --device cuda")
     if device.name == "cuda" and not is_for(card, device):
         target, gpu = card.code.program.target, device.targets[0]
@@ -72,13 +72,21 @@ def with_masked_m(case: Case, inputs: Mapping[str, np.ndarray]) -> dict[str, np.
     return {**inputs, MASKED_M: np.array([case.rows], np.int32)}
 
 
+def _target(card: Card) -> str:
+    """What the card's code is for, also if it does not compile."""
+    try:
+        return card.code.program.target
+    except CompileError:
+        return card.file.arch
+
+
 class CardDevice:
     """inner: the device with our own kernels"""
 
     def __init__(self, inner: Any, card: Card):
         self.inner, self.card = inner, card
         self.name, self.modes = inner.name, inner.modes
-        self.targets = inner.targets if inner.name == "cuda" else (card.code.program.target,)
+        self.targets = inner.targets if inner.name == "cuda" else (_target(card),)
         self.subject_label = card.label
 
     def identity(self) -> dict[str, str]:
