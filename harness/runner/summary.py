@@ -66,7 +66,7 @@ def _render(
     lists = (
         *([few] if few else []),
         *_listed("wrong", "case", "others, which verify.md has", _cases(wrong), 0, rows),
-        *(_cut(f"the first: {_cause(result)}", width) for result in wrong[:1]),
+        *(_cut(f"the first: {_cause(result)}", width) for result in wrong[:1] if rows > 1 or not unjudged),
         *_not_judged(unjudged, width, rows),
         *_listed("cases", _CONVENTIONS, "by others", _by(declared), width, rows),
         *_listed(
@@ -107,12 +107,13 @@ def _verdicts(results: Sequence[Result]) -> str:
 
 
 def _not_judged(results: Sequence[Result], width: int, rows: int) -> list[str]:
-    """How many cases judged no kernel, the first of them, and, if there is room, its reason."""
+    """How many cases judged no kernel, and, if there is room, the first of them and its reason."""
     if not results:
         return []
-    first = results[0]
-    told = f"{len(results):,} not judged, the first {first.verdict}  {first.case_id}"
-    return [told, *([_cut(f"  {first.reason}", width)] if rows > 1 else [])]
+    first, told = results[0], f"{len(results):,} not judged"
+    if rows == 1:
+        return [_cut(f"{told}: {', '.join(dict.fromkeys(each.verdict for each in results))}", width)]
+    return [f"{told}, the first {first.verdict}  {first.case_id}", _cut(f"  {first.reason}", width)]
 
 
 def _cases(results: Sequence[Result]) -> list[tuple[str, str, int]]:

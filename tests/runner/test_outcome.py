@@ -34,15 +34,15 @@ def ended(found: list[Result]) -> tuple[Exit, str]:
     [
         (["SETUP_ERROR"], 64, "1 selected, 0 compared, 0 excluded, 1 not judged; no kernel was judged: the suite, "
                               "recipe, oracle or card is at fault"),
-        (["NOT_EMULATED"], 4, "1 selected, 0 compared, 0 excluded, 1 not judged; no kernel was judged: the emulator "
-                              "lacks what it uses"),
-        (["PASS", "PASS", "NOT_EMULATED"], 4, "3 selected, 2 compared, 0 excluded, 1 not judged; in 1 case no kernel was "
-                                      "judged: the emulator lacks what it uses"),
+        (["NOT_EMULATED"], 4, "1 selected, 0 compared, 0 excluded, 1 not judged; no kernel was judged: the "
+                              "emulator lacks what it uses"),
+        (["PASS", "PASS", "NOT_EMULATED"], 4, "3 selected, 2 compared, 0 excluded, 1 not judged; in 1 case no "
+                                      "kernel was judged: the emulator lacks what it uses"),
         (["PASS", "SETUP_ERROR", "NO_DEVICE"], 64, "3 selected, 1 compared, 0 excluded, 2 not judged; in 1 case no "
          "kernel was judged: the suite, recipe, oracle or card is at fault; in 1 case no kernel was judged: this "
          "machine lacks what the case takes"),
-        (["MISMATCH", "SETUP_ERROR"], 1, "2 selected, 1 compared, 0 excluded, 1 not judged, 1 wrong; bytes differ; in 1 "
-                                      "case no kernel was judged: the suite, recipe, oracle or card is at fault"),
+        (["MISMATCH", "SETUP_ERROR"], 1, "2 selected, 1 compared, 0 excluded, 1 not judged, 1 wrong; bytes differ; in "
+                                      "1 case no kernel was judged: the suite, recipe, oracle or card is at fault"),
         (["COMPILE_ERROR"], 1, "1 selected, 0 compared, 0 excluded, 1 failed before they could be compared; a kernel "
                                "does not compile"),
         (["MISMATCH", "NOT_EMULATED"], 1, "2 selected, 1 compared, 0 excluded, 1 not judged, 1 wrong; bytes differ; in "

@@ -22,7 +22,8 @@ FAULTS = {
         ".py", "np.float32(1 / 6)", "np.float32(1 / 5)", Verdict.SETUP_ERROR, "the oracles disagree on "
     ),
     "a parameter that nothing binds to": (
-        ".cu", "int rows, int cols) {\n  __shared__", "int rows, int columns) {\n  const int cols = columns;\n  __shared__",
+        ".cu", "int rows, int cols) {\n  __shared__",
+        "int rows, int columns) {\n  const int cols = columns;\n  __shared__",
         Verdict.SETUP_ERROR, "nothing binds to parameter 'columns'",
     ),
     "a kernel that the suite misspells": (
