@@ -6,9 +6,12 @@ from collections import Counter
 
 import pytest
 
+from harness.device.emulator import EmulatorDevice
 from harness.errors import Exit
+from harness.runner.isolation import given_up
 from harness.runner.outcome import last_line, meaning, outcome
 from harness.runner.summary import render
+from harness.suite.suite import find_case
 from harness.verdict import Result, Verdict
 
 SUBJECT, CARD = "mine:quantize (source 0)", "mine.yaml (source 0)"
@@ -118,3 +121,23 @@ def test_on_this_device_is_said_of_devices_alone():
     mixed = [*refused(0, 2), Result("t/default/1x1/x/graph", "t", Verdict.EXCLUDED, MODE, subject=SUBJECT)]
     _, sentence = outcome({result.case_id for result in mixed}, 3, mixed)
     assert sentence == "nothing was compared: all 3 cases are excluded; of them 1 by the device"
+
+
+# A case that takes too long
+
+
+@pytest.mark.parametrize(
+    ("place", "verdict"),
+    [
+        ("harness/oracles/nvfp4.py", Verdict.SETUP_ERROR),
+        ("harness/verify/expected.py", Verdict.SETUP_ERROR),
+        ("harness/emulator/machine/scheduler.py", Verdict.LAUNCH_ERROR),
+        ("harness/device/cuda_program.py", Verdict.LAUNCH_ERROR),
+    ],
+)
+def test_an_oracle_without_end_is_no_kernel_that_hangs(place: str, verdict: Verdict):
+    stack = (
+        f'    File "/there/harness/verify/verify.py", line 90, in attempt\n    File "/there/{place}", line 3, in f\n'
+    )
+    record = given_up(find_case("swizzle/default/48x80/normal/eager"), EmulatorDevice(), "no end after 3 s", stack)
+    assert (record["verdict"], record["story"].split()[0]) == (verdict, str(verdict))
