@@ -44,7 +44,8 @@ def render(records: Sequence[Record], judgements: Sequence[Judgement], code: Exi
     unjudged = sum(not Verdict(record["verdict"]).judges for record in wrong)
     summary += [f"{len(wrong) - unjudged} wrong"] if len(wrong) > unjudged else []
     summary += [f"{unjudged} not judged"] if unjudged else []
-    end = f"{', '.join(summary)}: exit {int(code)} ({exit_words(code, verdicts) or 'clean'})"
+    means = exit_words(code, verdicts).partition(";")[0] or "clean"  # the counts have the rest
+    end = f"{', '.join(summary)}: exit {int(code)} ({means})"
     return "\n".join([*shown, *([""] if shown else []), end])
 
 
