@@ -15,8 +15,19 @@ from harness.contract.splits import other_splits
 from harness.device.capability import incapable
 from harness.device.device import Device, Outcome, Program
 from harness.device.equal_bytes import equal_bytes
-from harness.errors import AccessError, CompileError, LaunchError, NotCapable
-from harness.verdict import Result, Verdict
+from harness.errors import (
+    AccessError,
+    CompileError,
+    ContractError,
+    LaunchError,
+    NoDevice,
+    NotCapable,
+    NotEmulated,
+    StorageError,
+    UsageError,
+)
+from harness.text import one_line
+from harness.verdict import Result, Verdict, fault_of
 from harness.verify.corner import wrong_corner
 from harness.verify.diagnosis import disagreement
 from harness.verify.diagnosis.mismatch import Story, render
@@ -86,6 +97,18 @@ def attempt(case: Case, device: Device, run: Callable[[Result], Result], draw: b
         result = failed(empty, verdict, f"{error.kind.replace('_', ' ')} at {error}")
     except LaunchError as error:
         result = failed(empty, Verdict.LAUNCH_ERROR, str(error))
+    except NotEmulated as error:
+        result = failed(empty, Verdict.NOT_EMULATED, str(error))
+    except NoDevice as error:
+        result = failed(empty, Verdict.NO_DEVICE, str(error))
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and type(error).__name__ != "OutOfMemoryError":  # torch's, of a GPU
+            raise
+        result = failed(empty, Verdict.NO_DEVICE, one_line(f"too little memory for the case: {error}"))
+    except StorageError:
+        raise
+    except (UsageError, ContractError) as error:
+        result = failed(empty, Verdict.SETUP_ERROR, str(error))
     return replace(result, notes=take_notes(case.id), seconds=round(time.perf_counter() - started, 4))
 
 
@@ -139,9 +162,9 @@ def blank(case: Case, device: Device) -> Result:
 
 
 def failed(empty: Result, verdict: Verdict, reason: str, story: str = "") -> Result:
-    """The result of a wrong kernel; without a story, the reason is used."""
+    """The result of a wrong kernel, or of a case in which none was judged; without a story, the reason is used."""
     trace = story.trace if isinstance(story, Story) else ()
-    story = str(story) or f"{verdict}  {empty.case_id}\n  {reason}"
+    story = str(story) or "\n".join([f"{verdict}  {empty.case_id}", f"  {reason}", *fault_of(verdict)])
     return replace(empty, verdict=verdict, reason=next(iter(reason.splitlines()), ""), story=story, trace=trace)
 
 
@@ -212,7 +235,7 @@ def _other_wrong(
         case, target, other, wrong_fields(device, runs, other), on_host(device, runs, other), _approximated(runs),
         poisons, STATE if remembers else "",
     )  # fmt: skip
-    head, _, screen = without_commands(story, "trace").partition("\n")  # a trace is of the case's own input
+    head, _, screen = str(story).partition("\n")  # without its trace, which is of the case's own input
     story = f"{head}\ninput     {WORDS}; right on the case's own\n{screen}"
     return verdict, f"{reason} on {WORDS}{_FRESH if remembers else ''}", story
 

@@ -25,7 +25,7 @@ from harness.verify.digest import of_each_field
 from harness.verify.expected import NUMPY_LARGEST, Expected, expect, expect_on, fields_of, forget, make_inputs
 from harness.verify.not_run import keep_note, note_no_corners
 from harness.verify.other_input import WORDS, other_inputs
-from harness.verify.verify import POISONS, attempt, blank, explained, failed, on_host
+from harness.verify.verify import POISONS, attempt, blank, disagreeing, explained, failed, on_host
 
 
 @dataclass(frozen=True)
@@ -104,9 +104,10 @@ def _audit(case: Case, device: SubjectDevice, empty: Result, numpy_largest: int)
             others = expect_on(case, other, where, numpy_largest)
             expected = expect(case, where, numpy_largest)
             judge = Judge(device, case, (expected, others))
-            disagreement = expected.disagreement or others.disagreement
-            if disagreement:
-                return failed(empty, Verdict.MISMATCH, disagreement)
+            if expected.disagreement:
+                return disagreeing(empty, case, expected)
+            if others.disagreement:
+                return disagreeing(empty, case, others, f"on {WORDS}: ")
             finding = find(program, observations, judge.right)
     except ViolationError as error:
         return accused(empty, error.finding)

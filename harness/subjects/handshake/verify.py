@@ -60,13 +60,13 @@ class Handshaker:
         first = self.producer.work(producer, expected, {})
         result = _told(self.pair.producer, first, {})
         if not result.verdict.right:
-            blamed = "" if result.verdict is Verdict.EXCLUDED else "producer"
+            blamed = "producer" if result.verdict.judges else ""
             return Handshake(name, result, None, sum(first.poisoned.values()), blamed)
         given = handed_over(arrays, first.written)
         read = expect_on(consumer, consumed(arrays, first.written, expected, consumer), *where)
         second = self.consumer.work(consumer, read, given)
         found = _told(self.pair.consumer, second, arrays)
-        blamed = "" if found.verdict.right or found.verdict is Verdict.EXCLUDED else "consumer"
+        blamed = "consumer" if found.verdict.judges and not found.verdict.right else ""
         poisoned = sum(first.poisoned.values()) + sum(second.poisoned.values())
         return Handshake(name, result, found, poisoned, blamed)
 
@@ -77,7 +77,8 @@ def _told(side: Side, done: Done, arrays: Mapping[str, Array]) -> Result:
     if result.verdict.right or result.verdict is Verdict.EXCLUDED:
         return result
     story = _leak(side, done, arrays) if done.leak else result.story
-    return replace(result, story=f"blamed    the {side.role}, {side.name}\n{story}")
+    who = "blamed" if result.verdict.judges else "side"
+    return replace(result, story=f"{who:<9} the {side.role}, {side.name}\n{story}")
 
 
 def _leak(side: Side, done: Done, arrays: Mapping[str, Array]) -> str:

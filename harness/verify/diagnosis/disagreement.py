@@ -8,7 +8,7 @@ import numpy as np
 
 from harness.contract.case import Case
 from harness.contract.field import Field
-from harness.verdict import Verdict
+from harness.verdict import Verdict, fault_of
 from harness.verify.diagnosis.difference import compact_index, first_input
 from harness.verify.diagnosis.mismatch import Story
 from harness.verify.diagnosis.one_tensor import holder
@@ -18,10 +18,10 @@ from harness.verify.expected import Expected
 def told(case: Case, expected: Expected, verdict: Verdict, where: str = "") -> Story:
     """The report on a disagreement. where: which input or split it is of, if not the case's own
 
-    Only the case's own can be traced, by options that show the block of the first entry that differs, both oracles beside
-    what they read.
+    Only the case's own can be traced, by options that show the block of the first entry that differs, both oracles
+    beside what they read.
     """
-    lines = [f"{verdict}  {case.id}", f"  {where}{expected.disagreement}"]
+    lines = [f"{verdict}  {case.id}", f"  {where}{expected.disagreement}", *fault_of(verdict)]
     traced = () if where or expected.differing is None else trace_options(case, expected.fields, *expected.differing)
     return Story.of(lines, traced)
 
