@@ -126,6 +126,8 @@ class Result:
     times: of the bench, only for a PASS or a CONVENTION
     subject: name and version of the subject that ran in place of our kernels
     offence: the name of the rule that the subject broke
+    second_opinion: what runs that differ because of approximate instructions write with the nearest values, as
+        `harness.verify.nearest` makes it; else empty
     written: digests of what the subject wrote in its first call, by field, right or wrong
     """
 
@@ -147,6 +149,7 @@ class Result:
     subject: str = ""
     offence: str = ""
     written: dict = field(default_factory=dict)
+    second_opinion: dict = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("reason", "input", "device", "subject", "offence"):
@@ -162,7 +165,8 @@ class Result:
 
     def to_record(self) -> dict:
         """The result in JSON's types, for a line of a journal and for pytest-xdist."""
-        return json.loads(json.dumps(asdict(self)))
+        record = json.loads(json.dumps(asdict(self)))
+        return record if self.second_opinion else {key: record[key] for key in record if key != "second_opinion"}
 
     @classmethod
     def from_record(cls, record: dict) -> Result:

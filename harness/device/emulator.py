@@ -21,7 +21,7 @@ from harness.emulator.errors import LaunchError as LaunchRefused
 from harness.emulator.launch import Module, launch
 from harness.emulator.machine.watch import Watch
 from harness.emulator.memory import Buffer
-from harness.emulator.schedule import ASCENDING, DESCENDING, Schedule
+from harness.emulator.schedule import Schedule, order_of_run
 from harness.emulator.stream import Stream
 from harness.errors import AccessError, CompileError, LaunchError, NotCapable
 from harness.files import KERNELS
@@ -117,7 +117,10 @@ class EmulatedProgram:
     def resplit(self, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]) -> None:
         self.inputs, self.fields = inputs, fields
 
-    def run(self, poison: int, repeat: int) -> Outcome:
+    def order(self, repeat: int, nearest: bool = False) -> Schedule:
+        return order_of_run(repeat, self.seed, nearest)
+
+    def run(self, poison: int, repeat: int, nearest: bool = False) -> Outcome:
         """Every launch in order on poisoned outputs; AccessError for what a sanitizer would report.
 
         Grids that differ between devices of different sizes alternate. Blocks and warps run in ascending order, in
@@ -139,7 +142,9 @@ class EmulatedProgram:
         approximated: dict[str, None] = {}
         stream = Stream() if any(step.early for step in self.steps) else None
         for step, compiled in zip(self.steps, self.kernels, strict=True):
-            approximated |= dict.fromkeys(self._launch(step, compiled, arrays, repeat, stream).approximated)
+            approximated |= dict.fromkeys(
+                self._launch(step, compiled, arrays, repeat, stream, nearest=nearest).approximated
+            )
         if stream:
             try:
                 stream.end()
@@ -158,19 +163,18 @@ class EmulatedProgram:
 
     def _launch(
         self, step: Step, compiled: Compiled, arrays: Mapping[str, Buffer], repeat: int, stream: Stream | None = None,
-        only: tuple[int, ...] = (),
+        only: tuple[int, ...] = (), nearest: bool = False,
     ) -> Counters:  # fmt: skip
         """Run one launch. stream: given if some launches are early; only: numbers of the blocks to run, all if empty"""
         arguments = [0 if value is None else value for _, value in bind(step, arrays)]
         grids = compiled.launch.grids(step.case.problem, self.device.multiprocessors)
-        schedules = (ASCENDING, DESCENDING, Schedule(seed=self.seed))
         watch = Watch(*self.watch) if self.watch else None
         if watch:
             self.watched.append((step, compiled, watch))
         try:
             counters = (partial(stream.launch, early=step.early) if stream else launch)(
                 _module(compiled), compiled.symbol, grid=grids[repeat % len(grids)],
-                block=(compiled.launch.threads, 1, 1), args=arguments, schedule=schedules[repeat % len(schedules)],
+                block=(compiled.launch.threads, 1, 1), args=arguments, schedule=self.order(repeat, nearest),
                 count_traffic=False,
                 watch=watch,
                 only=only,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from harness.verify.diagnosis.mismatch import render
 from harness.verify.digest import digests
 from harness.verify.expected import NUMPY_LARGEST, Expected, expect, expect_on, expect_split, make_inputs
 from harness.verify.host_room import host_room
+from harness.verify.nearest import NearestRuns, nearest_runs
 
 # Complementary patterns: a byte that no run writes differs from the expected byte in at least one of the first two
 # runs. The third run repeats the first.
@@ -35,6 +37,15 @@ _ACCESS_VERDICTS = {
     "unwritten_read": Verdict.UNWRITTEN,
     "race": Verdict.NONDETERMINISTIC,
 }
+
+
+class Wrong(NamedTuple):
+    """What is wrong. second_opinion: on runs that differ because of approximate instructions, if it was asked for"""
+
+    verdict: Verdict
+    reason: str
+    story: str
+    second_opinion: NearestRuns | None = None
 
 
 # Returns the verdict on a case: `verify` for our kernels, `harness.subjects.audit.verify.audit` for a subject.
@@ -104,8 +115,7 @@ def _verify(
         found = found or _resplit(case, device, target, program, splits)
         found = found or (wrong_corner(case, device, target, demanded) if inputs is None else None)
         if found is not None:
-            verdict, reason, story = found
-            return replace(failed(empty, verdict, reason, story), instantiations=tuple(ran), oracles=expected.oracles)
+            return replace(failed(empty, *found), instantiations=tuple(ran), oracles=expected.oracles)
         fields = [field for each in (expected, *dict(splits).values()) for field in each.fields.values()]
         compared += len(POISONS) * sum(field.nbytes for field in fields)
         if wrote := digests(device, outcomes[0], expected, demanded):
@@ -125,27 +135,31 @@ def blank(case: Case, device: Device) -> Result:
     )  # fmt: skip
 
 
-def failed(empty: Result, verdict: Verdict, reason: str, story: str = "") -> Result:
+def failed(
+    empty: Result, verdict: Verdict, reason: str, story: str = "", second_opinion: NearestRuns | None = None
+) -> Result:
     """The result of a wrong kernel; without a story, the reason is used."""
     story = story or f"{verdict}  {empty.case_id}\n  {reason}\n  reproduce: {reproduce(empty)}"
-    return replace(empty, verdict=verdict, reason=next(iter(reason.splitlines()), ""), story=story)
+    opinion = second_opinion.to_record() if second_opinion else {}
+    reason = next(iter(reason.splitlines()), "")
+    return replace(empty, verdict=verdict, reason=reason, story=story, second_opinion=opinion)
 
 
 def judge(
     case: Case, device: Device, target: str, program: Program, expected: Expected
-) -> tuple[list[Outcome], tuple[Verdict, str, str] | None]:
-    """Run once for each poison. Returns the outcomes, and the verdict, reason and story if anything is wrong.
+) -> tuple[list[Outcome], Wrong | None]:
+    """Run once for each poison. Returns the outcomes, and what is wrong if anything is.
 
     A kernel is right if it wrote exactly the expected bytes in every run, the same each time, and nothing else.
     """
     outcomes, trespass = run_all(program)
     if trespass:
-        return outcomes, (Verdict.OUT_OF_BOUNDS, f"{target}: {trespass}", "")
+        return outcomes, Wrong(Verdict.OUT_OF_BOUNDS, f"{target}: {trespass}", "")
     wrong = wrong_fields(device, outcomes, expected)
     if not wrong:
         return outcomes, None
-    approximated = tuple(dict.fromkeys(each for outcome in outcomes for each in outcome.approximated))
-    return outcomes, explained(case, target, expected, wrong, on_host(device, outcomes, expected), approximated)
+    approximation = Approximation(program, expected, outcomes)
+    return outcomes, explained(case, target, expected, wrong, on_host(device, outcomes, expected), approximation)
 
 
 def run_all(program: Program) -> tuple[list[Outcome], str]:
@@ -157,6 +171,18 @@ def run_all(program: Program) -> tuple[list[Outcome], str]:
             return outcomes, outcome.trespass
         outcomes.append(outcome)
     return outcomes, ""
+
+
+class Approximation:
+    """Approximate instructions in the runs of a program, and what the runs write with the nearest values."""
+
+    def __init__(self, program: Program, expected: Expected, outcomes: Sequence[Outcome]):
+        self.instructions = tuple(dict.fromkeys(each for outcome in outcomes for each in outcome.approximated))
+        self._program, self._values, self._outcomes = program, expected.values, outcomes
+
+    def second_opinion(self) -> NearestRuns | None:
+        """Run the program again, in the same orders; its inputs must be those of the outcomes."""
+        return nearest_runs(self._program, self._values, POISONS, self._outcomes)
 
 
 def wrong_fields(device: Device, outcomes: Sequence[Outcome], expected: Expected) -> list[str]:
@@ -172,21 +198,18 @@ def wrong_fields(device: Device, outcomes: Sequence[Outcome], expected: Expected
 
 def _resplit(
     case: Case, device: Device, target: str, program: Program, splits: Sequence[tuple[Case, Expected]]
-) -> tuple[Verdict, str, str] | None:
+) -> Wrong | None:
     """Run the launches of the case, or replay its graph, on other splits of its allocation."""
     for split, expected in splits:
         program.resplit(expected.inputs, expected.fields)
         _, found = judge(split, device, target, program, expected.on(target))
         if found:
-            verdict, reason, story = found
-            story = story.replace(f"CASE='{split.id}'", f"CASE='{case.id}'")
-            return verdict, f"{reason}, when the split became {split.shape}", story
+            story = found.story.replace(f"CASE='{split.id}'", f"CASE='{case.id}'")
+            return found._replace(reason=f"{found.reason}, when the split became {split.shape}", story=story)
     return None
 
 
-def _unlike_eager(
-    case: Case, device: Device, target: str, program: Program, expected: Expected
-) -> tuple[Verdict, str, str] | None:
+def _unlike_eager(case: Case, device: Device, target: str, program: Program, expected: Expected) -> Wrong | None:
     """Compare a graph with the same launches made eagerly, where an interval leaves room for a difference."""
     bounded = [name for name, value in expected.values.items() if isinstance(value, Interval)]
     if case.mode == "eager" or not bounded:
@@ -199,7 +222,7 @@ def _unlike_eager(
         return None
     reason = f"{target}: the graph and an eager launch differ in {', '.join(differing)}"
     runs, verdict = on_host(device, outcomes, expected), Verdict.NONDETERMINISTIC
-    return verdict, reason, render(case, target, expected, runs, (poison, poison), verdict)
+    return Wrong(verdict, reason, render(case, target, expected, runs, (poison, poison), verdict))
 
 
 def _differ(outcomes: Sequence[Outcome], name: str) -> bool:
@@ -216,13 +239,10 @@ def on_host(device: Device, outcomes: Sequence[Outcome], expected: Expected) -> 
 
 def explained(
     case: Case, target: str, expected: Expected, wrong: list[str], runs: list[dict[str, np.ndarray]],
-    approximated: Sequence[str] = (),
-) -> tuple[Verdict, str, str]:  # fmt: skip
-    """The verdict on wrong fields, its reason and its story. runs: one for each of POISONS
-
-    approximated: instructions in the runs whose last bits PTX leaves open
-    """
-    cause = ""
+    approximation: Approximation | None = None,
+) -> Wrong:  # fmt: skip
+    """The verdict on wrong fields. runs: one for each of POISONS; approximation: in these runs"""
+    cause, opinion = "", None
     unwritten = [name for name in wrong if _unwritten(runs, name).any()]
     if unwritten:
         share = _unwritten(runs, unwritten[0])
@@ -231,14 +251,17 @@ def explained(
     elif any(_raw(runs[0][name], run[name]).any() for name in wrong for run in runs[1:]):
         verdict = Verdict.NONDETERMINISTIC
         reason = f"{target}: runs on the same input differ in {', '.join(wrong)}"
-        if approximated:
-            cause = f"approximate instruction: PTX leaves the last bits of {', '.join(approximated[:_NAMED])} open"
-            reason += f", because of an {cause}"
+        if approximation and approximation.instructions:
+            named = ", ".join(approximation.instructions[:_NAMED])
+            cause = f"approximate instruction: PTX leaves the last bits of {named} open"
+            opinion = approximation.second_opinion()
+            reason += f", because of an {cause}" + (f"; {opinion}" if opinion else "")
     else:
         bounded = all(isinstance(expected.values[name], Interval) for name in wrong)
         what = "values are outside their intervals" if bounded else "bytes differ"
         verdict, reason = Verdict.MISMATCH, f"{target}: {what} in {', '.join(wrong)}"
-    return verdict, reason, render(case, target, expected, runs, POISONS, verdict, cause)
+    told = str(opinion) if opinion else ""
+    return Wrong(verdict, reason, render(case, target, expected, runs, POISONS, verdict, cause, told), opinion)
 
 
 def _unwritten(runs: list[dict[str, np.ndarray]], name: str) -> np.ndarray:

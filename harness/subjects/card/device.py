@@ -20,7 +20,7 @@ from harness.emulator.errors import Fault, NotEmulated
 from harness.emulator.errors import LaunchError as LaunchRefused
 from harness.emulator.launch import Module, launch
 from harness.emulator.memory import Buffer
-from harness.emulator.schedule import ASCENDING, DESCENDING, Schedule
+from harness.emulator.schedule import Schedule, order_of_run
 from harness.emulator.stream import Stream
 from harness.emulator.tensor_map import TensorMap
 from harness.errors import AccessError, DeviceUnavailable, LaunchError, NotCapable, UsageError
@@ -139,7 +139,7 @@ class EmulatedCard:
         self.unwritten: Mapping[str, np.ndarray] = {}  # by input: mask of the bytes that must not be read
         self.numbers = card.numbers(case)
 
-    def run(self, poison: int, repeat: int) -> Outcome:
+    def run(self, poison: int, repeat: int, nearest: bool = False) -> Outcome:
         """Every launch in order on poisoned outputs; AccessError for what a sanitizer would report.
 
         Blocks and warps run in ascending order, in descending order, and in one drawn from the case's seed.
@@ -152,7 +152,7 @@ class EmulatedCard:
         for name, size in file.workspace.items():
             memory.put(name, size_of(size, self.numbers), poison, False)
         scratch = {name: memory.put(name, size_of(size, self.numbers), 0, True) for name, size in file.scratch.items()}
-        schedule = (ASCENDING, DESCENDING, Schedule(seed=self.case.seed))[repeat % 3]
+        schedule = self.order(repeat, nearest)
         stream = Stream() if any(each.early for each in file.launches) else None
         approximated: dict[str, None] = {}
         for number, each in self.card.launches(self.case):
@@ -178,6 +178,9 @@ class EmulatedCard:
 
     def resplit(self, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]) -> None:
         self.inputs, self.fields = inputs, fields
+
+    def order(self, repeat: int, nearest: bool = False) -> Schedule:
+        return order_of_run(repeat, self.case.seed, nearest)
 
     def _launch(
         self, number: int, each: Launch, memory: EmulatedMemory, schedule: Schedule, stream: Stream | None

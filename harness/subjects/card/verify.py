@@ -41,8 +41,7 @@ def _verify(case: Case, device: CardDevice, empty: Result, numpy_largest: int) -
             lines, found = ([*lines, *why], None) if why else (lines, found)
         found = found or wrong_corner(case, device, ours, outcomes[0].outputs)
         if found:
-            verdict, reason, story = found
-            return replace(failed(empty, verdict, reason, story), oracles=ours.oracles)
+            return replace(failed(empty, *found), oracles=ours.oracles)
     promised = sum(int(np.count_nonzero(form.promised)) for form in keeping.outputs(ours.fields).values())
     compared = len(POISONS) * len(device.targets) * promised
     verdict = Verdict.CONVENTION if lines else Verdict.PASS

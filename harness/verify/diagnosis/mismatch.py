@@ -37,12 +37,14 @@ def render(
     poisons: Sequence[int] = (),
     verdict: str = "MISMATCH",
     cause: str = "",
+    nearest: str = "",
 ) -> str:
     """A report on a wrong output, at most 40 lines of 110 columns.
 
     target: what the kernel was compiled for
     runs: what it wrote, one mapping by field for each run, each on outputs filled with the byte in `poisons` before
     verdict: the first word of the report; cause: given if it is known and need not be guessed
+    nearest: what the runs write if approximate instructions give the nearest value, if that was asked
     """
     first, values = resolved(expected, runs)
     order = [first, *(i for i in range(len(runs)) if i != first)]
@@ -80,6 +82,7 @@ def render(
                 lines += _block(evidence, found)
             where = f"{tensor}{where} --at {at[0]},{at[1]}"
         lines.append(_labelled("cause", cause or str(cause_of(evidence))))
+        lines += [_labelled("nearest", nearest)] if nearest else []
         lines.append(_labelled("trace", f"harness trace{recipe_dir_option(case.id)} {quoted(case.id)}{where}"))
     lines.append(_labelled("reproduce", verify_command(case.id)))
     return "\n".join(lines)
