@@ -11,7 +11,7 @@ from enum import StrEnum
 from harness.errors import Exit
 from harness.text import one_line, printable
 
-_SELDOM = ("trace", "while_timed", "notes")  # a record has them only where they say something
+_SELDOM = ("trace", "while_timed", "notes", "second_opinion")  # a record has them only where they say something
 
 
 class Verdict(StrEnum):
@@ -160,6 +160,8 @@ class Result:
     times: of the bench, only for a PASS or a CONVENTION
     subject: name and version of the subject that ran in place of our kernels
     offence: the name of the rule that the subject broke
+    second_opinion: what runs that differ because of approximate instructions write with the nearest values, as
+        `harness.verify.nearest` makes it; else empty
     written: digests of what the subject wrote in its first call, by field, right or wrong
     trace: options of `harness trace` that lead to the first wrong byte; empty if that would show other bytes
     while_timed: whether it was found while the case was timed
@@ -187,6 +189,7 @@ class Result:
     trace: tuple[str, ...] = ()
     while_timed: bool = False
     notes: tuple[str, ...] = ()
+    second_opinion: dict = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("reason", "input", "device", "subject", "offence"):

@@ -25,11 +25,13 @@ class Outcome:
     trespass: a sentence about changed bytes that the kernel must not touch, empty if there are none
     approximated: `ex2.approx.f32 at file.cu:12` for each instruction whose last bits PTX leaves open, and which differ
     from run to run
+    launches: of a subject on the emulator, in the order of the run
     """
 
     outputs: dict[str, Array]
     trespass: str = ""
     approximated: tuple[str, ...] = ()
+    launches: int = 0
 
 
 class Program(Protocol):
@@ -38,7 +40,11 @@ class Program(Protocol):
     kernels: tuple[Compiled, ...]
 
     def run(self, poison: int, repeat: int) -> Outcome:
-        """Fill outputs and guards with the byte `poison`, launch, wait. `repeat` counts the runs of a verification."""
+        """Fill outputs and guards with the byte `poison`, launch, wait. `repeat` counts the runs of a verification.
+
+        A program whose outcomes name approximate instructions also takes `nearest=True`, with which these give the
+        nearest value in every order, and has `order(repeat)`, the Schedule of a run.
+        """
 
     def resplit(self, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]) -> None:
         """Put other inputs, or another split of the case's allocation, in place at the same addresses.

@@ -22,7 +22,7 @@ from harness.emulator.errors import NotEmulated as LacksInstruction
 from harness.emulator.launch import Module, launch
 from harness.emulator.machine.watch import Watch
 from harness.emulator.memory import Buffer
-from harness.emulator.schedule import ASCENDING, DESCENDING, Schedule
+from harness.emulator.schedule import Schedule, order_of_run
 from harness.emulator.stream import Stream
 from harness.emulator.unset import Unset
 from harness.errors import AccessError, CompileError, LaunchError, NotCapable, NotEmulated
@@ -129,7 +129,10 @@ class EmulatedProgram:
         _module.cache_clear()
         return any(module.keeps for module in modules)
 
-    def run(self, poison: int, repeat: int) -> Outcome:
+    def order(self, repeat: int, nearest: bool = False) -> Schedule:
+        return order_of_run(repeat, self.seed, nearest)
+
+    def run(self, poison: int, repeat: int, nearest: bool = False) -> Outcome:
         """Every launch in order on poisoned outputs; AccessError for what a sanitizer would report.
 
         Grids that differ between devices of different sizes alternate. Blocks and warps run in ascending order, in
@@ -151,7 +154,9 @@ class EmulatedProgram:
         approximated: dict[str, None] = {}
         stream = Stream() if any(step.early for step in self.steps) else None
         for step, compiled in zip(self.steps, self.kernels, strict=True):
-            approximated |= dict.fromkeys(self._launch(step, compiled, arrays, repeat, stream).approximated)
+            approximated |= dict.fromkeys(
+                self._launch(step, compiled, arrays, repeat, stream, nearest=nearest).approximated
+            )
         if stream:
             try:
                 stream.end()
@@ -170,19 +175,18 @@ class EmulatedProgram:
 
     def _launch(
         self, step: Step, compiled: Compiled, arrays: Mapping[str, Buffer], repeat: int, stream: Stream | None = None,
-        only: tuple[int, ...] = (),
+        only: tuple[int, ...] = (), nearest: bool = False,
     ) -> Counters:  # fmt: skip
         """Run one launch. stream: given if some launches are early; only: numbers of the blocks to run, all if empty"""
         arguments = [0 if value is None else value for _, value in bind(step, arrays)]
         grids = compiled.launch.grids(step.case.problem, self.device.multiprocessors)
-        schedules = (ASCENDING, DESCENDING, Schedule(seed=self.seed))
         watch = Watch(*self.watch) if self.watch else None
         if watch:
             self.watched.append((step, compiled, watch))
         try:
             counters = (partial(stream.launch, early=step.early) if stream else launch)(
                 _module(compiled), compiled.symbol, grid=grids[repeat % len(grids)],
-                block=(compiled.launch.threads, 1, 1), args=arguments, schedule=schedules[repeat % len(schedules)],
+                block=(compiled.launch.threads, 1, 1), args=arguments, schedule=self.order(repeat, nearest),
                 count_traffic=False,
                 watch=watch,
                 only=only,

@@ -24,6 +24,7 @@ from harness.emulator.machine.run_ahead import RunAhead
 from harness.emulator.machine.scheduler import Scheduler, Tally
 from harness.emulator.machine.watch import Watch, WatchedScheduler
 from harness.emulator.memory import FIRST_WINDOW, Buffer
+from harness.emulator.process_order import ended, in_force
 from harness.emulator.ptx.limits import UNREADABLE
 from harness.emulator.ptx.parser import Program, parse
 from harness.emulator.ptx.syntax import Kernel, Variable
@@ -151,7 +152,8 @@ def launch(
     compiled: False to run every instruction by its NumPy step
     echo: takes each line that the kernel prints, behind its block and thread; standard output, if absent
     watch: follows one thread, by NumPy steps
-    schedule: the order of blocks and warps; it changes no counter, but one race may show only in one order
+    schedule: the order of blocks and warps; it changes no counter, but one race may show only in one order. An order
+        that this process is given (`process_order`) holds in its place
     cluster: blocks of a cluster, where the kernel does not say it
     dependence: on the launches before, made by `stream.Stream`; a launch that may begin before they have ended runs by
         NumPy steps until all threads of a batch have waited for them
@@ -162,6 +164,7 @@ def launch(
     Raises Fault, NotEmulated or LaunchError, which is NotOnTarget if the module's target lacks an instruction,
     and RefusedLaunch where CUDA would not begin the launch.
     """
+    schedule = in_force(schedule)
     code = module.code(kernel)
     resources = code.resources
     if resources.lacking:
@@ -224,6 +227,7 @@ def launch(
     if state.dependence:
         ids = {buffer.window: id(buffer) for buffer in memory}
         state.dependence.end(kernel, state.shadow, resources.accesses, ids)
+    ended(tuple(state.approximated))
     return _counters(state.traffic, tally, tuple(state.approximated))
 
 

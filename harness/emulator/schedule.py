@@ -6,7 +6,7 @@ that a fault names.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TypeVar
 
@@ -23,11 +23,19 @@ class Schedule:
 
     seed: draws the order, in which some warps also run ahead of others (`machine.run_ahead`); None for a fixed order
     only: the clusters of a grid that run, in this order; all of them, if empty
+    nearest: approximate instructions give the nearest value, whatever the order
     """
 
     descending: bool = False
     seed: int | None = None
     only: tuple[int, ...] = ()
+    nearest: bool = False
+
+    @property
+    def name(self) -> str:
+        if self.seed is not None:
+            return "drawn"
+        return "descending" if self.descending else "ascending"
 
     @property
     def stale_bits(self) -> int:
@@ -45,6 +53,8 @@ class Schedule:
         take one end or the other by the operands, so that no two orders agree and the error does not cancel in a
         quotient.
         """
+        if self.nearest:
+            return 0
         if self.seed is not None:
             return 2
         return 1 if self.descending else 0
@@ -72,6 +82,11 @@ class Schedule:
 
 
 ASCENDING, DESCENDING = Schedule(), Schedule(descending=True)
+
+
+def order_of_run(repeat: int, seed: int, nearest: bool = False) -> Schedule:
+    """The order of a verification's run, counted from 0: ascending, descending, drawn from the seed, and so on."""
+    return replace((ASCENDING, DESCENDING, Schedule(seed=seed))[repeat % 3], nearest=nearest)
 
 
 @lru_cache(maxsize=16)

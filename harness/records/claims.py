@@ -67,6 +67,8 @@ def _problems_of_case(record: Any) -> Iterator[str]:
         yield f"a case whose process died is a LAUNCH_ERROR, not a {verdict}"
     if record.offence and (not record.subject or verdict.right or verdict is Verdict.EXCLUDED):
         yield f"an offence is a subject's, and never a {verdict}"
+    if record.second_opinion and verdict is not Verdict.NONDETERMINISTIC:
+        yield f"a second opinion is on runs that differ, and never on a {verdict}"
     if not set(record.digests) <= set(record.targets):
         yield "there is a digest of a target that was not run"
     if record.written and not record.subject:

@@ -116,6 +116,15 @@ class _CaseLine(_Line):
         return self
 
 
+class NearestRuns(_Line):
+    """`harness.verify.nearest.NearestRuns` as JSON."""
+
+    orders: list[Literal["ascending", "descending", "drawn"]] = Field(min_length=1)
+    differing: Count
+    bytes: Count
+    alike: bool
+
+
 class Finished(_CaseLine):
     """A finished case, `harness.verdict.Result` as JSON.
 
@@ -141,6 +150,7 @@ class Finished(_CaseLine):
     trace: Words = []
     while_timed: bool = False
     notes: Words = []
+    second_opinion: NearestRuns | dict[str, None] = {}
 
     @model_validator(mode="after")
     def _as_a_run_writes_it(self) -> Finished:

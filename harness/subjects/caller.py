@@ -13,6 +13,8 @@ import numpy as np
 
 from harness.bench.gpu_timer import GpuClock
 from harness.contract.case import Case
+from harness.emulator.process_order import given_order
+from harness.emulator.schedule import Schedule
 from harness.errors import CompileError, LaunchError, NotEmulated
 from harness.subjects import shared, streams
 from harness.subjects.shared import Place
@@ -20,6 +22,8 @@ from harness.subjects.subject import Subject
 from harness.triton_driver.context import triton_on
 
 Places = Mapping[str, Place]
+
+MOST_NAMED = 16  # approximate instructions that an answer names
 
 
 class SubjectRaised(Exception):  # noqa: N818
@@ -68,8 +72,14 @@ class Caller:
     def close(self) -> None:
         self._opened.clear()
 
-    def call(self, number: int) -> None:
-        self._call(self._opened[number], 0)
+    def call(self, number: int, order: Schedule) -> dict[str, Any]:
+        """Call once. order: of all launches on the emulator
+
+        The answer has the number of launches that ended, and the approximate instructions in them.
+        """
+        with given_order(order) as launches:
+            self._call(self._opened[number], 0)
+        return {"launches": launches.count, "approximated": list(launches.approximated[:MOST_NAMED])}
 
     def idle(self) -> None:
         """Do nothing: on a CPU no work is ever queued."""

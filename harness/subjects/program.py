@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, ClassVar
 
@@ -14,9 +14,10 @@ from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.device.device import Outcome
 from harness.device.memory import flat
+from harness.emulator.schedule import Schedule, order_of_run
 from harness.jit.compile import Compiled
 from harness.jit.geometry import Grid
-from harness.subjects.process import Child
+from harness.subjects.process import Child, shown
 from harness.subjects.shared import HostBlock, Place, SharedMemory, needed
 
 GRACE = 0.02  # seconds; no write may arrive later
@@ -81,10 +82,14 @@ class SubjectProgram:
     def put(self, inputs: Mapping[str, np.ndarray]) -> None:
         self.memory.put({name: self.uploaded(array) for name, array in inputs.items()})
 
-    def run(self, poison: int, repeat: int) -> Outcome:
+    def run(self, poison: int, repeat: int, nearest: bool = False) -> Outcome:
+        """Call once; what it launches on the emulator runs in the order of this run, whatever the subject asks for."""
         self.poison(poison)
-        self._ask("call")
-        return self.outcome(poison)
+        answer = self._ask("call", order=self.order(repeat, nearest))
+        return replace(self.outcome(poison), **_launches(answer))
+
+    def order(self, repeat: int, nearest: bool = False) -> Schedule:
+        return order_of_run(repeat, self.case.seed, nearest)
 
     def run_behind_work(self, poison: int) -> Outcome | None:
         """Run behind work that keeps the stream busy; None if there are no streams."""
@@ -134,3 +139,11 @@ class SubjectProgram:
     def _place(self, array: Any, layout: Layout) -> Place:
         dtype = self.bf16 if layout.dtype == "bfloat16" else layout.dtype
         return self._block.place(array, dtype, layout.shape)
+
+
+def _launches(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """What an answer tells of launches on the emulator, as parts of an Outcome."""
+    match answer:
+        case {"launches": int(count), "approximated": list(names)}:
+            return {"launches": count, "approximated": tuple(map(shown, names))}
+    return {}

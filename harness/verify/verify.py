@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,6 +35,7 @@ from harness.verify.diagnosis.mismatch import Story, render
 from harness.verify.digest import digests
 from harness.verify.expected import NUMPY_LARGEST, Expected, expect, expect_on, expect_split, make_inputs
 from harness.verify.host_room import host_room
+from harness.verify.nearest import NearestRuns, nearest_runs
 from harness.verify.not_run import note_unset, take_notes
 from harness.verify.other_input import WORDS, other_expected
 
@@ -52,6 +54,15 @@ _ACCESS_VERDICTS = {
     "unwritten_read": Verdict.UNWRITTEN,
     "race": Verdict.NONDETERMINISTIC,
 }
+
+
+class Wrong(NamedTuple):
+    """What is wrong. second_opinion: on runs that differ because of approximate instructions, if it was asked for"""
+
+    verdict: Verdict
+    reason: str
+    story: str
+    second_opinion: NearestRuns | None = None
 
 
 # Returns the verdict on a case: `verify` for our kernels, `harness.subjects.audit.verify.audit` for a subject.
@@ -161,11 +172,15 @@ def blank(case: Case, device: Device) -> Result:
     )  # fmt: skip
 
 
-def failed(empty: Result, verdict: Verdict, reason: str, story: str = "") -> Result:
+def failed(
+    empty: Result, verdict: Verdict, reason: str, story: str = "", second_opinion: NearestRuns | None = None
+) -> Result:
     """The result of a wrong kernel, or of a case in which none was judged; without a story, the reason is used."""
     trace = story.trace if isinstance(story, Story) else ()
     story = str(story) or "\n".join([f"{verdict}  {empty.case_id}", f"  {reason}", *fault_of(verdict)])
-    return replace(empty, verdict=verdict, reason=next(iter(reason.splitlines()), ""), story=story, trace=trace)
+    opinion = second_opinion.to_record() if second_opinion else {}
+    reason = next(iter(reason.splitlines()), "")
+    return replace(empty, verdict=verdict, reason=reason, story=story, trace=trace, second_opinion=opinion)
 
 
 def disagreeing(empty: Result, case: Case, expected: Expected, where: str = "") -> Result:
@@ -177,8 +192,8 @@ def disagreeing(empty: Result, case: Case, expected: Expected, where: str = "") 
 def judge(
     case: Case, device: Device, target: str, program: Program, expected: Expected, other: Expected | None = None,
     excuses: Callable[[Expected, Outcome], bool] = lambda expected, outcome: False,
-) -> tuple[list[Outcome], tuple[Verdict, str, str] | None]:  # fmt: skip
-    """Run once for each poison. Returns the outcomes, and the verdict, reason and story if anything is wrong.
+) -> tuple[list[Outcome], Wrong | None]:  # fmt: skip
+    """Run once for each poison. Returns the outcomes, and what is wrong if anything is.
 
     A kernel is right if it wrote exactly the expected bytes in every run, the same each time, and nothing else.
 
@@ -197,7 +212,7 @@ def judge(
         more, trespass = run_all(program, REPEATS[-1:])
         outcomes += more
     if trespass:
-        return outcomes, (Verdict.OUT_OF_BOUNDS, f"{target}: {trespass}", "")
+        return outcomes, Wrong(Verdict.OUT_OF_BOUNDS, f"{target}: {trespass}", "")
     if not _right(device, outcomes, expected, excuses):
         return outcomes, _own_wrong(case, device, target, program, expected, outcomes, bool(other))
     return outcomes, _other_wrong(case, device, target, program, other, last[0]) if last else None
@@ -205,39 +220,39 @@ def judge(
 
 def _own_wrong(
     case: Case, device: Device, target: str, program: Program, expected: Expected, outcomes: list[Outcome], ask: bool
-) -> tuple[Verdict, str, str]:
+) -> Wrong:
     """ask: whether to ask if the bytes are right where no earlier launch has left anything"""
     wrong, runs = wrong_fields(device, outcomes, expected), on_host(device, outcomes, expected)
     steady = not any(_differ(outcomes, name) for name in wrong)
     remembers = ask and steady and _right_anew(device, program, expected, 0)
-    approximated, cause = _approximated(outcomes), STATE if remembers else ""
-    verdict, reason, story = explained(case, target, expected, wrong, runs, approximated, cause=cause)
-    return verdict, f"{reason}{_FRESH}" if remembers else reason, story
+    approximation, cause = Approximation(program, expected, outcomes), STATE if remembers else ""
+    found = explained(case, target, expected, wrong, runs, approximation, cause=cause)
+    return found._replace(reason=f"{found.reason}{_FRESH}") if remembers else found
 
 
-def _other_wrong(
-    case: Case, device: Device, target: str, program: Program, other: Expected, last: Outcome
-) -> tuple[Verdict, str, str]:
+def _other_wrong(case: Case, device: Device, target: str, program: Program, other: Expected, last: Outcome) -> Wrong:
     """The verdict on bytes that are right on the case's own input alone. last: the run on the other
 
     Bytes of the same order, once more in the same module and then in a fresh one, tell what outlives a call.
     """
     program.resplit(other.inputs, other.fields)
-    repeat, poisons = REPEATS[-1], [POISONS[-1], COMPLEMENT]
+    repeats, poisons = [REPEATS[-1], REPEATS[-1]], [POISONS[-1], COMPLEMENT]
     with _on_other_input():
-        runs = [last, program.run(COMPLEMENT, repeat)]
+        runs = [last, program.run(COMPLEMENT, REPEATS[-1])]
         wrong = wrong_fields(device, runs, other)
         steady = not any(_differ(runs, name) for name in wrong)
-        remembers = steady and _right_anew(device, program, other, repeat)
+        remembers = steady and _right_anew(device, program, other, REPEATS[-1])
         if steady and not remembers:
-            runs, poisons = [*runs, program.run(POISONS[0], 0)], [*poisons, POISONS[0]]
-    verdict, reason, story = explained(
-        case, target, other, wrong_fields(device, runs, other), on_host(device, runs, other), _approximated(runs),
-        poisons, STATE if remembers else "",
-    )  # fmt: skip
-    head, _, screen = str(story).partition("\n")  # without its trace, which is of the case's own input
+            repeats, poisons = [*repeats, 0], [*poisons, POISONS[0]]
+            runs = [*runs, program.run(POISONS[0], 0)]
+        wrong = wrong_fields(device, runs, other)
+        found = explained(
+            case, target, other, wrong, on_host(device, runs, other),
+            Approximation(program, other, runs, repeats, poisons), poisons, STATE if remembers else "",
+        )  # fmt: skip
+    head, _, screen = str(found.story).partition("\n")  # without its trace, which is of the case's own input
     story = f"{head}\ninput     {WORDS}; right on the case's own\n{screen}"
-    return verdict, f"{reason} on {WORDS}{_FRESH if remembers else ''}", story
+    return found._replace(reason=f"{found.reason} on {WORDS}{_FRESH if remembers else ''}", story=story)
 
 
 def _right_anew(device: Device, program: Program, expected: Expected, repeat: int) -> bool:
@@ -293,6 +308,25 @@ def _on_other_input() -> Iterator[None]:
         raise LaunchError(f"{error}, on {WORDS}") from None
 
 
+class Approximation:
+    """Approximate instructions in the runs of a program, and what the runs write with the nearest values.
+
+    outcomes: of the runs; repeats, poisons: their numbers, which say the orders, and what outputs were filled with
+    """
+
+    def __init__(
+        self, program: Program, expected: Expected, outcomes: Sequence[Outcome],
+        repeats: Sequence[int] = REPEATS, poisons: Sequence[int] = POISONS,
+    ):  # fmt: skip
+        self.instructions = tuple(dict.fromkeys(each for outcome in outcomes for each in outcome.approximated))
+        self._program, self._values, self._outcomes = program, expected.values, outcomes
+        self._runs = tuple(zip(repeats, poisons, strict=True))
+
+    def second_opinion(self) -> NearestRuns | None:
+        """Run the program again, in the same orders; its inputs must be those of the outcomes."""
+        return nearest_runs(self._program, self._values, self._runs, self._outcomes)
+
+
 def wrong_fields(device: Device, outcomes: Sequence[Outcome], expected: Expected) -> list[str]:
     """The fields that are wrong in any run."""
     return [
@@ -306,21 +340,18 @@ def wrong_fields(device: Device, outcomes: Sequence[Outcome], expected: Expected
 
 def _resplit(
     case: Case, device: Device, target: str, program: Program, splits: Sequence[tuple[Case, Expected]]
-) -> tuple[Verdict, str, str] | None:
+) -> Wrong | None:
     """Run the launches of the case, or replay its graph, on other splits of its allocation."""
     for split, expected in splits:
         program.resplit(expected.inputs, expected.fields)
         _, found = judge(split, device, target, program, expected.on(target))
         if found:
-            verdict, reason, story = found
             # Not to be traced: that would launch the split anew, in which its bytes may be right.
-            return verdict, f"{reason}, when the split became {split.shape}", str(story)
+            return found._replace(reason=f"{found.reason}, when the split became {split.shape}", story=str(found.story))
     return None
 
 
-def _unlike_eager(
-    case: Case, device: Device, target: str, program: Program, expected: Expected
-) -> tuple[Verdict, str, str] | None:
+def _unlike_eager(case: Case, device: Device, target: str, program: Program, expected: Expected) -> Wrong | None:
     """Compare a graph with the same launches made eagerly, where an interval leaves room for a difference."""
     bounded = [name for name, value in expected.values.items() if isinstance(value, Interval)]
     if case.mode == "eager" or not bounded:
@@ -334,7 +365,7 @@ def _unlike_eager(
         return None
     reason = f"{target}: the graph and an eager launch differ in {', '.join(differing)}"
     runs, verdict = on_host(device, outcomes, expected), Verdict.NONDETERMINISTIC
-    return verdict, reason, render(case, target, expected, runs, (poison, poison), verdict)
+    return Wrong(verdict, reason, render(case, target, expected, runs, (poison, poison), verdict))
 
 
 def _approximated(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
@@ -355,13 +386,13 @@ def on_host(device: Device, outcomes: Sequence[Outcome], expected: Expected) -> 
 
 def explained(
     case: Case, target: str, expected: Expected, wrong: list[str], runs: list[dict[str, np.ndarray]],
-    approximated: Sequence[str] = (), poisons: Sequence[int] = POISONS, cause: str = "",
-) -> tuple[Verdict, str, str]:  # fmt: skip
-    """The verdict on wrong fields, its reason and its story. runs: one for each of the poisons
+    approximation: Approximation | None = None, poisons: Sequence[int] = POISONS, cause: str = "",
+) -> Wrong:  # fmt: skip
+    """The verdict on wrong fields. runs: one for each of the poisons; approximation: in these runs
 
-    approximated: instructions in the runs whose last bits PTX leaves open
     cause: of wrong bytes that are the same in every run, if it is known
     """
+    opinion, approximated = None, approximation.instructions[:_NAMED] if approximation else ()
     unwritten = [name for name in wrong if _unwritten(runs, name, poisons).any()]
     if unwritten:
         share, cause = _unwritten(runs, unwritten[0], poisons), ""
@@ -371,13 +402,16 @@ def explained(
         verdict = Verdict.NONDETERMINISTIC
         reason, cause = f"{target}: runs on the same input differ in {', '.join(wrong)}", ""
         if approximated:
-            cause = f"approximate instruction: PTX leaves the last bits of {', '.join(approximated[:_NAMED])} open"
-            reason += f", because of an {cause}"
+            cause = f"approximate instruction: PTX leaves the last bits of {', '.join(approximated)} open"
+            opinion = approximation.second_opinion()
+            reason += f", because of an {cause}" + (f"; {opinion}" if opinion else "")
     else:
         bounded = all(isinstance(expected.values[name], Interval) for name in wrong)
         what = "values are outside their intervals" if bounded else "bytes differ"
         verdict, reason = Verdict.MISMATCH, f"{target}: {what} in {', '.join(wrong)}"
-    return verdict, reason, render(case, target, expected, runs, poisons, verdict, cause, approximated[:_NAMED])
+    told = str(opinion) if opinion else ""
+    story = render(case, target, expected, runs, poisons, verdict, cause, approximated, told)
+    return Wrong(verdict, reason, story, opinion)
 
 
 def _unwritten(runs: list[dict[str, np.ndarray]], name: str, poisons: Sequence[int]) -> np.ndarray:

@@ -6,6 +6,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import own_recipe
 import pytest
 
 from harness.contract.case import Case
@@ -84,3 +85,19 @@ def test_none_runs_ahead_of_a_barrier(tmp_path: Path):
         (STORE, STORE.replace("quarter[0],", "quarter[0] * met,")),
     )
     assert {verified(tmp_path, *changes, case=case).verdict for case in CASES} == {Verdict.PASS}
+
+
+@pytest.mark.parametrize("quotient, right", [("__fdiv_rn", True), ("__fdividef", False)])
+def test_a_second_opinion_on_a_recipe_of_ones_own(tmp_path: Path, quotient: str, right: bool):
+    own_recipe.written(tmp_path)
+    own_recipe.change(tmp_path, ".cu", "1.0f / scale_inv.value", f"{quotient}(1.0f, scale_inv.value)")
+    with own_recipe.in_use(tmp_path):
+        result = verify(find_case("toy/default/48x80/normal/eager"), EmulatorDevice())
+    if right:
+        assert (result.verdict, result.second_opinion) == (Verdict.PASS, {})
+        return
+    line = next(n for n, text in enumerate((tmp_path / "toy.cu").read_text().splitlines(), 1) if quotient in text)
+    assert result.verdict is Verdict.NONDETERMINISTIC
+    assert f"PTX leaves the last bits of div.approx.f32 at toy.cu:{line} open" in result.reason
+    assert "nearest   with the nearest value in every order (ascending, descending, drawn), 0 of " in result.story
+    assert (result.second_opinion["differing"], result.second_opinion["alike"]) == (0, True)

@@ -118,6 +118,27 @@ def refused(producer: Mapping, consumer: Mapping, *sentences: str, **more: objec
         assert sentence in str(caught.value)
 
 
+# Approximate instructions
+
+
+@pytest.mark.parametrize("blamed", ["producer", "consumer"])
+@pytest.mark.parametrize("shows", [0, 1])
+def test_a_side_that_depends_on_an_approximate_instruction(blamed: str, shows: int):
+    side = card("tile", "swizzle", TILES,
+                launch("tile_by_power", "scale_inv", "swizzled_scale_inv", *LINES, {"i32": shows}))  # fmt: skip
+    quantized = {"recipe": "per_tensor", "flags": {"outputs": "rowwise"}}
+    found = shaken(side, untile()) if blamed == "producer" else shaken(quantized, side)
+    if not shows:
+        right(found)
+        return
+    line = next(n for n, text in enumerate(SOURCE.read_text().splitlines(), 1) if "ex2.approx" in text)
+    cause = f"PTX leaves the last bits of ex2.approx.f32 at handshakes.cu:{line} open"
+    nearest = "with the nearest value in every order (ascending, descending, drawn), 0 of 1,024 bytes differ"
+    wrong(found, blamed, Verdict.NONDETERMINISTIC, cause, f"nearest   {nearest}")
+    result = found.consumer or found.producer
+    assert result.second_opinion["differing"] == 0
+
+
 # Layout
 
 

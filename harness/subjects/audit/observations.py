@@ -21,6 +21,7 @@ class Observation:
     kind: `call`, `behind_work` (called on a busy stream) or `replay` of a graph
     poison: the byte that outputs were filled with; other: True if other data lay at the same addresses
     outcome: the outputs as soon as the call was over, in its stream's order
+    repeat: the number of the run, which gives the order of what it launches on the emulator
     at_once, settled: the outputs once the device was idle, and some time later; only for the last step of a kind
     """
 
@@ -28,6 +29,7 @@ class Observation:
     poison: int
     outcome: Outcome
     other: bool = False
+    repeat: int = 0
     at_once: Mapping[str, Any] | None = None
     settled: Mapping[str, Any] | None = None
 
@@ -45,7 +47,7 @@ def observe(
 ) -> Iterator[Observation]:
     """Call the subject on the case's data and on other data; if `graph`, also replay a graph of the call."""
     for repeat, poison in enumerate(poisons):
-        yield Observation("call", poison, program.run(poison, repeat))
+        yield Observation("call", poison, program.run(poison, repeat), repeat=repeat)
     program.put(other)
     yield settle(program, Observation("call", OTHER_POISON, program.run(OTHER_POISON, 1), other=True))
     program.put(inputs)

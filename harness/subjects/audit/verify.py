@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from harness.contract.case import Case
+from harness.device.device import Outcome
 from harness.errors import LaunchError
 from harness.oracles import layout
 from harness.subjects.audit import conventions
@@ -25,7 +26,19 @@ from harness.verify.digest import of_each_field
 from harness.verify.expected import NUMPY_LARGEST, Expected, expect, expect_on, fields_of, forget, make_inputs
 from harness.verify.not_run import keep_note, note_no_corners
 from harness.verify.other_input import WORDS, other_inputs
-from harness.verify.verify import POISONS, attempt, blank, disagreeing, explained, failed, on_host
+from harness.verify.verify import (
+    POISONS,
+    Approximation,
+    Wrong,
+    attempt,
+    blank,
+    disagreeing,
+    explained,
+    failed,
+    on_host,
+    run_all,
+    wrong_fields,
+)
 
 
 @dataclass(frozen=True)
@@ -113,7 +126,7 @@ def _audit(case: Case, device: SubjectDevice, empty: Result, numpy_largest: int)
         return accused(empty, error.finding)
     if finding:
         return replace(accused(empty, finding), oracles=expected.oracles)
-    found = _wrong(case, device, observations, judge)
+    found = _wrong(case, device, program, observations, judge)
     if found:
         found = _outliving(case, device, program, observations, judge) or found
         return replace(failed(empty, *found), oracles=expected.oracles)
@@ -141,9 +154,9 @@ def accused(blank: Result, finding: Finding) -> Result:
 
 
 def _wrong(
-    case: Case, device: SubjectDevice, observations: Sequence[Observation], judge: Judge
-) -> tuple[Verdict, str, str] | None:
-    """Verdict, reason and story of bytes that are merely wrong; None if they are right."""
+    case: Case, device: SubjectDevice, program: SubjectProgram, observations: Sequence[Observation], judge: Judge
+) -> Wrong | None:
+    """What is wrong with bytes that are merely wrong; None if they are right."""
     target, own = device.targets[0], judge.expected[0]
     for kind in ("call", "replay"):
         runs = [seen for seen in observations if seen.kind == kind and not seen.other]
@@ -151,24 +164,28 @@ def _wrong(
         # A convention allows a different value, but not a different one each time, nor an unwritten one.
         wrong |= dict.fromkeys(n for n in own.values if not all(_same(case, device, seen, runs[0], n) for seen in runs))
         if wrong:
-            return explained(case, target, own, list(wrong), on_host(device, [seen.outcome for seen in runs], own))
+            return _explained(case, device, program, own, list(wrong), [seen.outcome for seen in runs])
     for seen in observations:
         if not judge.right(seen):
             expected, reason = (judge.expected[seen.other], f"{target}: bytes differ in {', '.join(judge(seen).wrong)}")
             if seen.other:
-                reason += " on other data at the same addresses"
+                found = _by_order(case, device, program, own, expected) if seen.outcome.launches else None
+                if found:
+                    return found
+                reason += f" on {WORDS}"
             story = render(case, target, expected, on_host(device, [seen.outcome], expected), (seen.poison,))
-            return Verdict.MISMATCH, reason, story
+            return Wrong(Verdict.MISMATCH, reason, story)
     runs = [seen for seen in observations if not seen.other]
     if not all(_same(case, device, seen, runs[0], n) for seen in runs for n in own.values):
-        return Verdict.NONDETERMINISTIC, f"{target}: a graph, a busy stream and calls do not write the same bytes", ""
+        reason = f"{target}: a graph, a busy stream and calls do not write the same bytes"
+        return Wrong(Verdict.NONDETERMINISTIC, reason, "")
     return None
 
 
 def _outliving(
     case: Case, device: SubjectDevice, program: SubjectProgram, observations: Sequence[Observation], judge: Judge
-) -> tuple[Verdict, str, str] | None:
-    """Verdict, reason and story if calls are wrong on the other data alone, again too, and right in a fresh process."""
+) -> Wrong | None:
+    """What is wrong if calls are wrong on the other data alone, again too, and right in a fresh process."""
     wrong = [seen for seen in observations if not judge.right(seen)]
     calls = [seen for seen in wrong if seen.kind == "call"]
     if not calls or not all(seen.other for seen in wrong):
@@ -186,8 +203,30 @@ def _outliving(
             cause = "state outlives the call: the same data are right in a fresh process"
             runs = on_host(device, [seen.outcome], expected)
             story = render(case, device.targets[0], expected, runs, (seen.poison,), cause=cause)
-            return Verdict.MISMATCH, f"{reason}: state outlives the call", story
+            return Wrong(Verdict.MISMATCH, f"{reason}: state outlives the call", story)
     return None
+
+
+def _explained(
+    case: Case, device: SubjectDevice, program: SubjectProgram, expected: Expected, wrong: list[str],
+    outcomes: Sequence[Outcome],
+) -> Wrong:  # fmt: skip
+    approximation = Approximation(program, expected, outcomes)
+    return explained(case, device.targets[0], expected, wrong, on_host(device, outcomes, expected), approximation)
+
+
+def _by_order(
+    case: Case, device: SubjectDevice, program: SubjectProgram, own: Expected, other: Expected
+) -> Wrong | None:
+    """What is wrong if the order of what is launched on the emulator changes what is written for the other data."""
+    program.put(other.inputs)
+    outcomes, _ = run_all(program)
+    wrong = wrong_fields(device, outcomes, other) if len(outcomes) == len(POISONS) else []
+    found = _explained(case, device, program, other, wrong, outcomes) if wrong else None
+    program.put(own.inputs)
+    if found is None or found.verdict is not Verdict.NONDETERMINISTIC:
+        return None
+    return found._replace(reason=f"{found.reason} on {WORDS}")
 
 
 def _same(case: Case, device: SubjectDevice, one: Observation, another: Observation, name: str) -> bool:

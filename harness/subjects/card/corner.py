@@ -18,7 +18,6 @@ from harness.device.device import Outcome
 from harness.device.emulated_corner import LARGEST_ARRAY, clear, corner, ends, sides, sparse
 from harness.emulator.launch import Module
 from harness.emulator.memory import Buffer
-from harness.emulator.schedule import ASCENDING, DESCENDING
 from harness.errors import AccessError, HarnessError, LaunchError, NotEmulated, SuiteError
 from harness.subjects.card.arguments import extents_of
 from harness.subjects.card.card import MASKED_M, Card
@@ -140,7 +139,7 @@ class CornerCard(EmulatedCard):
             if each.zero is not None:
                 memory.clear(each.zero)
             else:
-                self._launch(number, each, memory, (ASCENDING, DESCENDING)[repeat % 2], None)
+                self._launch(number, each, memory, self.order(repeat), None)
         return Outcome({name: np.ascontiguousarray(part).reshape(-1).view(np.uint8) for name, part in seen.items()})
 
     def _only(self, each: Launch, entry: str) -> tuple[int, ...]:

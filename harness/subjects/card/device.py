@@ -21,7 +21,7 @@ from harness.emulator.errors import LaunchError as Trapped
 from harness.emulator.errors import NotEmulated as LacksInstruction
 from harness.emulator.launch import Module, launch
 from harness.emulator.memory import Buffer
-from harness.emulator.schedule import ASCENDING, DESCENDING, Schedule
+from harness.emulator.schedule import Schedule, order_of_run
 from harness.emulator.stream import Stream
 from harness.emulator.tensor_map import TensorMap
 from harness.emulator.unset import Unset
@@ -163,7 +163,7 @@ class EmulatedCard:
         found = (each for kernel in kernels for each in self.module.unset(self.card.code.symbol(kernel)))
         return list(dict.fromkeys(Unset(self._by_line(each.where), each.declared) for each in found))
 
-    def run(self, poison: int, repeat: int) -> Outcome:
+    def run(self, poison: int, repeat: int, nearest: bool = False) -> Outcome:
         """Every launch in order on poisoned outputs; AccessError for what a sanitizer would report.
 
         Blocks and warps run in ascending order, in descending order, and in one drawn from the case's seed.
@@ -176,7 +176,7 @@ class EmulatedCard:
         for name, size in file.workspace.items():
             memory.put(name, size_of(size, self.numbers), poison, False)
         scratch = {name: memory.put(name, size_of(size, self.numbers), 0, True) for name, size in file.scratch.items()}
-        schedule = (ASCENDING, DESCENDING, Schedule(seed=self.case.seed))[repeat % 3]
+        schedule = self.order(repeat, nearest)
         stream = Stream() if any(each.early for each in file.launches) else None
         approximated: dict[str, None] = {}
         for number, each in self.card.launches(self.case):
@@ -207,6 +207,9 @@ class EmulatedCard:
         if self.module.keeps:
             self.module = Module(self.card.code.ptx, cache_folder() / "emulator")
         return self.module.keeps
+
+    def order(self, repeat: int, nearest: bool = False) -> Schedule:
+        return order_of_run(repeat, self.case.seed, nearest)
 
     def _launch(
         self, number: int, each: Launch, memory: EmulatedMemory, schedule: Schedule, stream: Stream | None

@@ -37,8 +37,11 @@ class Promised:
                 flat = np.ascontiguousarray(content).reshape(-1).view(np.uint8)
                 self._rest[name] = places, flat[places]
 
-    def run(self, poison: int, repeat: int) -> Outcome:
-        return self.filled(self.program.run(poison, repeat))
+    def run(self, poison: int, repeat: int, **how: bool) -> Outcome:
+        return self.filled(self.program.run(poison, repeat, **how))
+
+    def order(self, repeat: int) -> Any:
+        return self.program.order(repeat)
 
     def filled(self, outcome: Outcome) -> Outcome:
         """The outcome with the expected bytes wherever nothing is promised."""

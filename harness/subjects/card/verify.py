@@ -54,8 +54,7 @@ def _verify(case: Case, device: CardDevice, empty: Result, numpy_largest: int) -
         outcomes, found = judge(case, device, target, program, expected, other, excuses)
         found = found or wrong_corner(case, device, ours, outcomes[0].outputs)
         if found:
-            verdict, reason, story = found
-            return replace(failed(empty, verdict, reason, story), oracles=ours.oracles)
+            return replace(failed(empty, *found), oracles=ours.oracles)
     lines = [*lines, *why]
     promised = sum(int(np.count_nonzero(form.promised)) for form in keeping.outputs(ours.fields).values())
     compared = len(POISONS) * len(device.targets) * promised

@@ -18,7 +18,17 @@ from harness.subjects.handshake.pair import Side
 from harness.subjects.handshake.poison import Inputs, Leak, Poisoning, overwritten
 from harness.verdict import Result, Verdict
 from harness.verify.expected import Expected
-from harness.verify.verify import attempt, disagreeing, explained, failed, on_host, run_all, wrong_fields
+from harness.verify.verify import (
+    Approximation,
+    Wrong,
+    attempt,
+    disagreeing,
+    explained,
+    failed,
+    on_host,
+    run_all,
+    wrong_fields,
+)
 
 
 @dataclass(frozen=True)
@@ -86,17 +96,18 @@ class _Run:
         written: dict[str, np.ndarray] = {}
         lines: tuple[str, ...] = ()
         for target in self.device.targets:
-            outcomes, trespass = run_all(self._prepared(target, self.inputs, {}))
+            program = self._prepared(target, self.inputs, {})
+            outcomes, trespass = run_all(program)
             if trespass:
                 return Done(failed(empty, Verdict.OUT_OF_BOUNDS, f"{target}: {trespass}"), {})
             wrong = wrong_fields(self.device, outcomes, self.expected)
             runs = on_host(self.device, outcomes, self.expected)
             written = runs[0]
             if wrong:
-                verdict, reason, story = self._explained(target, wrong, runs)
-                lines = self._conventions(runs[0]) if verdict is Verdict.MISMATCH else ()
+                found = self._explained(target, wrong, runs, Approximation(program, self.expected, outcomes))
+                lines = self._conventions(runs[0]) if found.verdict is Verdict.MISMATCH else ()
                 if not lines:
-                    return Done(failed(empty, verdict, reason, story), {})
+                    return Done(failed(empty, *found), {})
             poisoning = Poisoning(
                 self.inputs, self.unpromised, outcomes[0].outputs,
                 lambda inputs, marks, target=target: self._prepared(target, inputs, marks),
@@ -141,19 +152,21 @@ class _Run:
             program.unwritten = marks
         return Promised(program, self.forms, self.expected.values)
 
-    def _explained(self, target: str, wrong: list[str], runs: list[dict[str, np.ndarray]]) -> tuple:
+    def _explained(
+        self, target: str, wrong: list[str], runs: list[dict[str, np.ndarray]], approximation: Approximation
+    ) -> Wrong:
         """Explain wrong fields in the contract's form, which has no masked rows."""
         if not self.keeping.masked:
-            return explained(self.case, target, self.expected, wrong, runs)
+            return explained(self.case, target, self.expected, wrong, runs, approximation)
         for name in wrong:
             rest = np.ascontiguousarray(runs[0][name]).reshape(-1).view(np.uint8)[self.forms[name].regions == MASKED]
             if rest.any():  # unpromised bytes were replaced by zero, so these are promised
                 count = f"{np.count_nonzero(rest)} of {rest.size} bytes of the masked rows of {name}"
-                return Verdict.UNWRITTEN, f"{target}: {count} are not zero, as is promised", ""
+                return Wrong(Verdict.UNWRITTEN, f"{target}: {count} are not zero, as is promised", "")
         taken = [self.keeping.written(self.ours, run) for run in runs]
         if any(run is None for run in taken):
-            return Verdict.MISMATCH, f"{target}: bytes differ in {', '.join(wrong)}", ""
-        return explained(self.case, target, self.ours, wrong, [run for run in taken if run is not None])
+            return Wrong(Verdict.MISMATCH, f"{target}: bytes differ in {', '.join(wrong)}", "")
+        return explained(self.case, target, self.ours, wrong, [run for run in taken if run is not None], approximation)
 
     def _conventions(self, run: dict[str, np.ndarray]) -> tuple[str, ...]:
         """Sentences on the card's conventions if they explain every byte that differs from ours, else none."""

@@ -49,6 +49,7 @@ def render(
     verdict: str = "MISMATCH",
     cause: str = "",
     approximated: Sequence[str] = (),
+    nearest: str = "",
 ) -> Story:
     """A report on a wrong output, at most 40 lines of 110 columns, with what traces its first wrong byte.
 
@@ -56,6 +57,7 @@ def render(
     runs: what it wrote, one mapping by field for each run, each on outputs filled with the byte in `poisons` before
     verdict: the first word of the report; cause: given if it is known and need not be guessed
     approximated: instructions that ran whose last bits PTX leaves open
+    nearest: what the runs write if approximate instructions give the nearest value, if that was asked
     """
     first, values = resolved(expected, runs)
     order = [first, *(i for i in range(len(runs)) if i != first)]
@@ -94,6 +96,7 @@ def render(
                 lines += _block(evidence, found)
             trace += ["--at", f"{at[0]},{at[1]}"]
         lines.append(_labelled("cause", cause or str(cause_of(evidence, bool(approximated)))))
+        lines += [_labelled("nearest", nearest)] if nearest else []
         if approximated and not cause:
             lines.append(_labelled("open", f"PTX leaves the last bits of {', '.join(approximated)} open"))
     return Story.of(lines, trace)
