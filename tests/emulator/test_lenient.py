@@ -28,7 +28,7 @@ EQUAL, DIFFERENT = "threadIdx.x % 32 + 5", "threadIdx.x / 32"
 @pytest.mark.parametrize("source", [STORES, WITH_MBARRIER])
 def test_equal_values_in_one_store(source: str):
     out = words(64)
-    run(source.replace("VALUE", EQUAL), buffer("out", out), lenient=True)
+    run(source.replace("VALUE", EQUAL), buffer("out", out))
     assert (out == np.arange(64) % 32 + 5).all()
     fault(source.replace("VALUE", EQUAL), buffer("out", words(64)), kind="race", marker="// store")
 
@@ -41,7 +41,6 @@ def test_different_values_in_one_store_are_a_race(source: str, compiled: bool):
         buffer("out", words(64)),
         kind="race",
         marker="// store",
-        lenient=True,
         compiled=compiled,
     )
     assert "several threads writes the same shared bytes in the same instruction" in sentence
@@ -56,7 +55,7 @@ extern "C" __global__ void k(unsigned* out) {{
   {after}  // second
   out[0] = s[0];
 }}"""
-        fault(source, buffer("out", words(64)), kind="race", marker="// second", lenient=True)
+        fault(source, buffer("out", words(64)), kind="race", marker="// second")
 
 
 # Threads load what one of them, or another, stores.
@@ -72,7 +71,7 @@ REPLICAS = IN_PLACE % ("threadIdx.x % 32", "threadIdx.x < 32", "threadIdx.x")
 @pytest.mark.parametrize("compiled", [False, True])
 def test_one_of_several_readers_may_write(compiled: bool):
     x = words(32)
-    run(REPLICAS, buffer("x", x), lenient=True, compiled=compiled)
+    run(REPLICAS, buffer("x", x), compiled=compiled)
     assert (x == 1).all()
     sentence = fault(REPLICAS, buffer("x", words(32)), kind="race", marker="// store", compiled=compiled)
     assert f"several threads of its block read at {line_of(REPLICAS, '// load')}" in sentence
@@ -83,12 +82,12 @@ def test_one_of_several_readers_may_write(compiled: bool):
     IN_PLACE % ("threadIdx.x / 32", "threadIdx.x % 32 == 0", "1 - threadIdx.x / 32"),  # of another warp
 ])  # fmt: skip
 def test_a_writer_that_did_not_read_is_a_race(source: str):
-    fault(source, buffer("x", words(64)), kind="race", marker="// store", lenient=True)
+    fault(source, buffer("x", words(64)), kind="race", marker="// store")
 
 
 def test_blocks_still_race():
     with pytest.raises(Fault) as raised:
-        run(REPLICAS, buffer("x", words(32)), lenient=True, grid=2)
+        run(REPLICAS, buffer("x", words(32)), grid=2)
     assert raised.value.kind == "race" and "block (0, 0, 0)" in raised.value.sentence
 
 
@@ -109,7 +108,7 @@ extern "C" __global__ void k(u8* in, u8* out) {
 def test_an_mbarrier_without_a_fence():
     given, out = np.arange(64, dtype=np.uint8), np.zeros(64, np.uint8)
     arguments = Buffer("in", given), Buffer("out", out)
-    run(COPY, *arguments, lenient=True)
+    run(COPY, *arguments)
     assert (out == given).all()
     with pytest.raises(Fault, match=r"copies with the mbarrier .* with no fence\.proxy\.async"):
         run(COPY, *arguments)
