@@ -21,6 +21,7 @@ from harness.records.run_folder import shown
 from harness.runner.again import this_python
 from harness.runner.supervisor import leave, supervise
 from harness.suite.command_lines import recipe_dir_options
+from harness.suite.strictness import strict_option
 from harness.suite.suite_file import suite_path
 
 # The options that pyproject.toml sets in a checkout.
@@ -43,7 +44,7 @@ def chosen(set_name: str | None, cases: Sequence[str], device_name: str) -> list
         *(("--set", set_name) if set_name is not None else ()),
         *(word for case in cases for word in ("--case", case)),
     ]
-    return [*options, *recipe_dir_options(), "--device", device_name]
+    return [*options, *recipe_dir_options(), *strict_option("--strict-ptx"), "--device", device_name]
 
 
 def run(

@@ -12,6 +12,7 @@ from harness.files import is_own, resolved_path
 from harness.runner.selection import Meant, Narrowing, Selection, select
 from harness.subjects.card.card import is_card, read_card
 from harness.suite.own_recipes import use_recipe_dir
+from harness.suite.strictness import use_strict
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,8 @@ class Request:
 
         named: the words that are no options
         """
+        if option.strict_ptx:
+            use_strict()
         for each in option.recipe_dir:
             use_recipe_dir(Path(folder, each))
         suites, nodes = named_suites(named, folder)
@@ -101,6 +104,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--recipe-dir", action="append", default=[])
     parser.add_argument("--case", action="append", default=[])
     parser.add_argument("--shard", default="1/1")
+    parser.add_argument("--strict-ptx", action="store_true")
     parser.add_argument("--bench", action="store_true")
     parser.add_argument("--cluster", default="")
     parser.add_argument("--run-dir", type=named_path)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from harness import files
 from harness.inputs import tensor_file
+from harness.suite.strictness import strict, strict_option
 
 _CHOOSE = ("VENV", "PYTHON")  # variables of the Makefile that choose the environment
 _PLAIN = re.compile(r"[\w/=,+*.:#@-]*", re.ASCII)  # text that make passes to a shell unchanged
@@ -44,10 +45,11 @@ def verify_command(case_id: str, verb: str = "verify", subject: str = "", device
     own = recipe_dir_option(case_id)
     card = subject.endswith((".yaml", ".yml"))  # a card is a user's file
     theirs = own or card or f"/{tensor_file.PREFIX}/" in case_id
-    if theirs or files.INSTALLED or Path.cwd() != files.ROOT or not _PLAIN.fullmatch(case_id + subject):
+    if theirs or strict() or files.INSTALLED or Path.cwd() != files.ROOT or not _PLAIN.fullmatch(case_id + subject):
         recipe = f" {case_id.partition('/')[0]}" if card else ""  # because the card would refuse other recipes
         named = f" --subject {shlex.quote(subject)}" if subject else ""
         chosen = f" --device {device}" if device else ""
+        chosen += "".join(f" {word}" for word in strict_option() if verb == "verify")
         return f"harness {verb}{recipe}{own}{named}{chosen} --case {quoted(case_id)}"
     named = f" ARGS='--subject {subject}'" if subject else ""
     return f"make {verb} CASE='{case_id}'{named}{f' DEVICE={device}' if device else ''}{_environment_of_make()}"

@@ -267,8 +267,9 @@ class Addressing:
         """Raise Fault for a thread whose store and another's, by the same instruction, are of different bytes."""
         lane = self.lane_at(resolved, row)
         space = "shared" if resolved.storage is self.shared else "global"
-        sentence = f"writes {access.bytes} {space} bytes while several threads writes the same {space} bytes in the same "
-        self.lanes.fault("race", access.instruction, lane, f"{sentence}instruction, with other values")
+        what = f"writes {access.bytes} {space} bytes while several threads writes"
+        sentence = f"{what} the same {space} bytes in the same instruction, with other values"
+        self.lanes.fault("race", access.instruction, lane, sentence)
 
     def report_unfenced(self, access: Access, row: int, number: int, thread: int) -> NoReturn:
         """Raise Fault for a `wgmma` that reads shared memory written without a proxy fence."""

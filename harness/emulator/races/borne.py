@@ -1,7 +1,7 @@
 """What PTX forbids or leaves open, compilers and vendors' libraries emit, and every GPU bears.
 
 The emulator does not report it, whoever made the PTX, unless `launch` is given its name in `strict`. An entry stands
-here only if no byte can differ for it on a GPU, or if vendors' own code relies on it; `docs/emulator.md` shows the list.
+here only if no byte can differ for it on a GPU, or if vendors' own code relies on it; `docs/emulator.md` shows it.
 """
 
 from __future__ import annotations
