@@ -7,6 +7,8 @@ import pytest
 from both_paths import both
 from cuda_source import module
 
+from harness.emulator.races.borne import DEAD_READS
+
 # Each of 128 threads stores a word, runs the code at BETWEEN, and loads the word of another warp.
 EXCHANGE = """
 #define BAR(number, count) asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(count) : "memory")
@@ -24,7 +26,7 @@ extern "C" __global__ void k(unsigned* x, unsigned* out) {
 def outcome(memory: str, between: str, other: int, reads: str = "true", block: int = 128) -> str:
     source = EXCHANGE.replace("MEMORY", memory).replace("BETWEEN", between).replace("OTHER", str(other))
     arrays = {"x": np.zeros(block, np.uint32), "out": np.zeros(block, np.uint32)}
-    got = both(module(source.replace("READS", reads)), arrays, block=block, who=False)
+    got = both(module(source.replace("READS", reads)), arrays, block=block, who=False, strict={DEAD_READS})
     return got.fault[0] if got.fault else "clean"
 
 

@@ -306,7 +306,7 @@ class Batch(Lanes):
             if shadow:
                 differ = shadow.equal.disagreeing(None if shared else resolved.storage, elements, index, chosen)
                 if differ is not None and differ.any():
-                    self.addressing.report_unequal(access, resolved, int(np.argmax(differ)))
+                    self.addressing.report_unequal(access, resolved, index, int(np.argmax(differ)))
             else:
                 elements[index] = chosen
             if resolved.storage.written is not None:

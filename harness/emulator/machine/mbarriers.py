@@ -16,7 +16,7 @@ import numpy as np
 from harness.emulator.machine.lanes import Lanes
 from harness.emulator.ptx.syntax import Instruction
 from harness.emulator.races.async_order import AsyncOrder, larger
-from harness.emulator.races.borne import INIT_FENCE, NO_INVAL
+from harness.emulator.races.borne import INIT_FENCE, NO_INVAL, REINIT
 from harness.emulator.registers import WARP, Bits
 
 MOST_ARRIVALS, MOST_BYTES = (1 << 20) - 1, (1 << 20) - 1
@@ -64,6 +64,11 @@ class Mbarrier:
     brought: bool = False
     remote: dict[int, tuple[int, Instruction, int]] = field(default_factory=dict)
 
+    @property
+    def untouched(self) -> bool:
+        """Whether nobody has used it since its init."""
+        return not (self.phase or self.waited or self.arrivals or self.expects or self.copies)
+
 
 class Mbarriers:
     """order: None without the sanitizer; progress: changes whenever a phase or an arrival does"""
@@ -91,6 +96,8 @@ class Mbarriers:
         if not 1 <= count <= MOST_ARRIVALS:
             self._fault(instruction, lane, f"expects {count} arrivals, where 1 to {MOST_ARRIVALS} are allowed")
         old = self.all.get((block, byte))
+        if old and old.untouched and REINIT not in self.lanes.launch.strict:
+            old = None if self.order is None else self._require_born(old, instruction, lane, False)
         if old:
             sentence = f"initialises the mbarrier at byte {byte} of shared memory, which was initialised at "
             self._fault(instruction, lane, f"{sentence}{old.init.location.in_full()}, with no mbarrier.inval between")

@@ -25,6 +25,7 @@ DEAD_READS = "dead_reads"
 INIT_FENCE = "init_fence"
 ALLOC_FENCE = "alloc_fence"
 NO_INVAL = "no_inval"
+REINIT = "reinit"
 TWO_PLACES = "two_places"
 
 LIST = (
@@ -65,6 +66,13 @@ LIST = (
         "Shared memory ends with its block, and the next one initialises its own.",
         "CUTLASS's pipelines, DeepGEMM and libcu++ have no inval",
         "a second init, or a store, where an mbarrier is",
+    ),
+    Borne(
+        REINIT,
+        "An mbarrier at which nobody has arrived or waited is initialised again, with no mbarrier.inval between.",
+        "The second init leaves what it would leave alone. A barrier, or one thread, has to order the two.",
+        "Triton 3.7, `warp_specialize` on sm_90a; facebookexperimental/triton#462",
+        "an mbarrier that was used",
     ),
     Borne(
         TWO_PLACES,
