@@ -20,6 +20,7 @@ from harness.emulator.ptx.syntax import Instruction
 from harness.emulator.races.async_compiled import CompiledChecks
 from harness.emulator.races.async_order import AsyncOrder
 from harness.emulator.races.borne import ALLOC_FENCE, EQUAL_STORES
+from harness.emulator.races.equal_stores import other_than_now
 from harness.emulator.races.shared_memory import SharedShadow
 from harness.emulator.registers import U32, WARP
 
@@ -179,7 +180,9 @@ class AsyncShadow(SharedShadow):
             if access.kind == "writes" and EQUAL_STORES not in self.strict:
                 same = clash & (self.access[cells] == access.number)
                 if same.any():
-                    self.equal.add(None, same.any(axis=1))
+                    rows = np.broadcast_to(row[:, None], cells.shape)
+                    same_time = other_than_now(cells, writer, cells, rows)
+                    self.equal.add(None, (same & same_time).any(axis=1))
                     clash &= ~same
             if clash.any():
                 which, column = (int(each) for each in np.argwhere(clash)[0])

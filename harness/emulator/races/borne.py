@@ -19,6 +19,11 @@ class Borne(NamedTuple):
     source: str
     beside: str
 
+    @property
+    def row(self) -> str:
+        """Its row of the table in `docs/emulator.md`."""
+        return f"| `{self.name}` | {self.what} | {self.reason} | {self.source} | {self.beside} |"
+
 
 EQUAL_STORES = "equal_stores"
 DEAD_READS = "dead_reads"
@@ -31,10 +36,12 @@ TWO_PLACES = "two_places"
 LIST = (
     Borne(
         EQUAL_STORES,
-        "Threads of a block store equal bytes to one place by one instruction.",
+        "Threads of a block store equal bytes to one place by one instruction, or bulk copies of a block do so in "
+        "global memory.",
         "One of the stores is last, and it is not defined which; the bytes are the same.",
-        "CUDA C++ Programming Guide, 'SIMT Architecture'; Triton's layouts repeat elements in lanes and warps",
-        "bytes that differ; two instructions; two blocks",
+        "CUDA C++ Programming Guide, 'SIMT Architecture'; Triton's layouts repeat elements in lanes and warps, and on "
+        "sm_90a two warpgroups store one tile of 64 rows",
+        "bytes that differ; two instructions of threads; two blocks",
     ),
     Borne(
         DEAD_READS,

@@ -39,5 +39,15 @@ class EqualStores:
         return wrong | _differ(elements[index], values)
 
 
+def other_than_now(places: np.ndarray, threads: np.ndarray, now: np.ndarray, by: np.ndarray) -> np.ndarray:
+    """Mask of earlier stores by threads at places, whose threads do not store there now, too. now, by: who does
+
+    A thread that does is compared by what it stores now, as the last of its own stores.
+    """
+    width = np.int64(1 << 20)  # more than threads of a cluster
+    keys = (each.astype(np.int64) * width + who.astype(np.int64) for each, who in ((places, threads), (now, by)))
+    return ~np.isin(*keys)
+
+
 def _differ(found: np.ndarray, values: np.ndarray) -> np.ndarray:
     return (found != values).reshape(len(found), -1).any(axis=1)

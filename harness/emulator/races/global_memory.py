@@ -33,7 +33,7 @@ from harness.emulator.races.buffer_shadow import (
     WRITES,
     BufferShadows,
 )
-from harness.emulator.races.equal_stores import EqualStores
+from harness.emulator.races.equal_stores import EqualStores, other_than_now
 from harness.emulator.races.happens_before import OF_BLOCK, OF_GRID, HappensBefore, came_before
 from harness.emulator.races.late_reads import LateReads
 from harness.emulator.races.strong_accesses import StrongAccesses
@@ -196,8 +196,10 @@ class _Checked:
         if kind == WRITES and not self.reads and not self.access.strong and EQUAL_STORES not in self.all.strict:
             same = (numbers[clash] == self.access.number) & self._of_block(tags[clash], rows[clash])
             if same.any():
-                behind = np.zeros(len(self.cells), bool)
-                behind[rows[clash[same]]] = True
+                behind, at = np.zeros(len(self.cells), bool), rows[clash[same]]
+                earlier = (tags[clash[same]] & AGENT_MASK).astype(np.int64)
+                now = self.who.index * self.order.blocks + self.who.block
+                behind[at[other_than_now(now[at], earlier, now, self.who.thread)]] = True
                 self.all.equal.add(self.resolved.storage, behind)
                 clash = clash[~same]
         if clash.size:

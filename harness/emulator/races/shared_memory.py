@@ -23,7 +23,7 @@ from harness.emulator.memory import Access
 from harness.emulator.races.agents import AGENT_MASK, WARPS_OF, agents_of
 from harness.emulator.races.block_order import BlockOrder, ordered
 from harness.emulator.races.borne import EQUAL_STORES
-from harness.emulator.races.equal_stores import EqualStores
+from harness.emulator.races.equal_stores import EqualStores, other_than_now
 from harness.emulator.registers import U32, U64, Bits
 
 ACCESS_MASK = (1 << ACCESS_BITS) - 1
@@ -76,6 +76,7 @@ class SharedShadow:
         else:
             block, thread = np.divmod(positions, self.threads)
         agent = Agent(self, block, thread.astype(U64), width)
+        agent.places = np.broadcast_to(as_column(index, width), (*index.shape, width) if width > 1 else index.shape)
         time = as_column(self.tag(access, block), width)
         mine = np.broadcast_to(time | agent.column, (*index.shape, width) if width > 1 else index.shape)
         writes, reads, updates = (in_rows(shadow, width) for shadow in (self.writes, self.reads, self.updates))
@@ -113,7 +114,9 @@ class SharedShadow:
         if access.kind == "writes" and EQUAL_STORES not in self.strict and clash.any():
             same = clash & (prior >> U64(AGENT_BITS) & U64(ACCESS_MASK) == U64(access.number))
             if same.any():
-                self.equal.add(None, same.reshape(-1, agent.width).any(axis=1))
+                threads = np.broadcast_to(agent.column, prior.shape)
+                later = other_than_now(agent.places, prior & AGENT_MASK, agent.places, threads)
+                self.equal.add(None, (same & later).reshape(-1, agent.width).any(axis=1))
                 clash &= ~same
         if clash.any():
             first = int(np.argmax(clash))
@@ -150,7 +153,12 @@ def join_in_one_instruction(shadow: np.ndarray, cells: np.ndarray, tags: Bits) -
 
 
 class Agent:
-    """The threads of one access, shaped to compare with rows of `width` cells. block, thread: each row's"""
+    """The threads of one access, shaped to compare with rows of `width` cells. block, thread: each row's
+
+    places: the row of shared memory of each cell
+    """
+
+    places: np.ndarray
 
     def __init__(self, shadow: SharedShadow, block: np.ndarray, thread: Bits, width: int):
         self.order, self.width = shadow.order, width
