@@ -39,6 +39,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--subject", metavar="NAME",
         help="run this in place of our kernels: a subject, module:function, or the card.yaml of compiled code",
     )  # fmt: skip
+    group.addoption(
+        "--strict-ptx", action="store_true", help="the emulator reports what PTX forbids and GPUs bear, too"
+    )
     group.addoption("--bench", action="store_true", help="time every case that passes; needs a GPU")
     group.addoption(
         "--ahead", type=int, metavar="N", help="processes that prepare the next cases of a bench (the cores less two)"

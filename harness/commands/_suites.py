@@ -19,6 +19,7 @@ from harness.files import INSTALLED, RECIPE_DIRS, RESULTS, SUITES, WORKDIR
 from harness.records.run_folder import shown
 from harness.runner.supervisor import leave, supervise
 from harness.suite.command_lines import recipe_dir_options, this_harness
+from harness.suite.strictness import strict_option
 from harness.suite.suite_file import suite_path
 
 # The options that pyproject.toml sets in a checkout.
@@ -41,7 +42,7 @@ def chosen(set_name: str | None, cases: Sequence[str], device_name: str) -> list
         *(("--set", set_name) if set_name is not None else ()),
         *(word for case in cases for word in ("--case", case)),
     ]
-    return [*options, *recipe_dir_options(), "--device", device_name]
+    return [*options, *recipe_dir_options(), *strict_option("--strict-ptx"), "--device", device_name]
 
 
 def run(

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import click
 
 from harness.commands import _shared, _suites
+from harness.suite.strictness import use_strict
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -14,6 +15,7 @@ from harness.commands import _shared, _suites
 @_shared.device("where kernels run (auto)")
 @click.option("--jobs", metavar="N", help="processes side by side, or auto (auto; 0 with --case)")
 @click.option("--cluster", metavar="ADDRESS", help="run cases on the workers of the Dask scheduler at ADDRESS")
+@click.option("--strict", "is_strict", is_flag=True, help="on the emulator: report what PTX forbids and GPUs bear, too")
 @_shared.recipe_dir
 def command(
     words: Sequence[str],
@@ -22,12 +24,15 @@ def command(
     device_name: str,
     jobs: str | None,
     cluster: str | None,
+    is_strict: bool,
 ) -> None:
     """Run every kernel of the suites and compare every byte with two oracles.
 
     Options that are not listed here go to pytest as they are. Ours, which `pytest --help` explains under NVFP4 suites:
     --subject NAME, --run-dir DIR, --resume, --shard I/N, --case-timeout SECONDS; of pytest's, -k TEXT, -x and -v.
     """
+    if is_strict:
+        use_strict()
     if jobs is None and not cluster:
         jobs = "0" if cases else "auto"
     if cluster is not None:

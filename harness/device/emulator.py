@@ -31,6 +31,7 @@ from harness.jit.cache import cache_folder
 from harness.jit.compile import Compiled, compile_kernel, ptx_of
 from harness.jit.nvrtc import nvrtc_version
 from harness.suite.launch_plan import Step, bind, own_memory, plan
+from harness.suite.strictness import strict
 
 LARGEST = 1 << 20  # elements; beyond, a case takes minutes
 MOST_TERMS = 1 << 24  # products of a GEMM
@@ -190,6 +191,7 @@ class EmulatedProgram:
                 count_traffic=False,
                 watch=watch,
                 only=only,
+                strict=strict(),
                 sanitize=not only,  # a shadow of terabytes is too large, and the case itself shows races
             )  # fmt: skip
         except Fault as error:

@@ -25,7 +25,7 @@ does not have; `divergent_barrier` and `inactive_shuffle` for lanes that wait fo
 a block does not have, wrong masks, and `mma`, `ldmatrix` or `wgmma` without all lanes; `deadlock` for no end within the
 budget, or a wait for a phase that never comes.
 
-`launch` may be `lenient`: then it bears three races that Triton's compiler puts into right programs.
+What PTX forbids and GPUs bear is one list, `races.borne`; `launch` reports it if it is `strict`.
 
 It does not model time or caches. Races are those of the orders that were run, in which a block that waits for one of a
 later batch never ends; a shuffle orders its warp's memory. The payload of a float64 NaN is lost. The sum of an `mma` or

@@ -217,6 +217,7 @@ def decode(kernel: Kernel, variables: dict[str, Variable], addresses: dict[str, 
         fragments=fragments,
         hazards=emitter.hazards,
         asynchronous=asynchronous,
+        arrives_relaxed=any(".arrive" in each.mnemonic and ".relaxed" in each.mnemonic for each in kernel.instructions),
         lacking=targets.lacking(kernel, architecture),
     )
     constants = np.array([int(value.item()) for value in emitter.constants], np.uint64)
@@ -374,12 +375,10 @@ def _barrier(emitter: Emitter, instruction: Instruction) -> Callable[[int, dict[
     operands = list(instruction.operands)
     reduction = None
     if _is(instruction.mnemonic, _REDUCTIONS):
-        name, kind = instruction.mnemonic.split(".")[-2:]
+        name, kind = instruction.mnemonic.replace(".aligned", "").split(".")[-2:]
         if (name, kind) not in (("popc", "u32"), ("and", "pred"), ("or", "pred")):
             raise Unsupported
         reduction = name, emitter.target(operands.pop(0), kind), emitter.source(operands.pop(), "pred")
-    if len(operands) == 1 and not isinstance(operands[0], Immediate):
-        raise Unsupported
     for given, allowed in zip(operands, (_NUMBERS, _THREADS), strict=False):
         if isinstance(given, Immediate) and given.bits not in allowed:
             raise Unsupported(f"{given.bits} is none of {allowed[0]}, {allowed[1]}, ... {allowed[-1]}")
@@ -388,4 +387,5 @@ def _barrier(emitter: Emitter, instruction: Instruction) -> Callable[[int, dict[
     number = emitter.source(operands[0], "u32")
     count = emitter.source(operands[1], "u32") if len(operands) > 1 else None
     waits = not _is(instruction.mnemonic, _ARRIVALS)
-    return lambda following, labels: Barrier(number, count, waits, following, reduction)
+    aligned = instruction.mnemonic.startswith("bar.") or ".aligned" in instruction.mnemonic
+    return lambda following, labels: Barrier(number, count, waits, following, aligned, reduction)

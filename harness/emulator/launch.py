@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -28,8 +28,10 @@ from harness.emulator.process_order import ended, in_force
 from harness.emulator.ptx.limits import UNREADABLE
 from harness.emulator.ptx.parser import Program, parse
 from harness.emulator.ptx.syntax import Kernel, Variable
+from harness.emulator.races.borne import DEAD_READS, chosen
 from harness.emulator.races.dependent_launches import Dependence
 from harness.emulator.races.global_memory import LAST_EPOCH, GlobalShadow
+from harness.emulator.races.late_reads import LateReads
 from harness.emulator.registers import U32, U64, WARP, Bits
 from harness.emulator.schedule import ASCENDING, Schedule
 from harness.emulator.stored import stored
@@ -139,8 +141,9 @@ def launch(
     watch: Watch | None = None,
     cluster: Extent | None = None,
     dependence: Dependence | None = None,
-    lenient: bool = False,
+    strict: bool | Collection[str] = False,
     only: Sequence[int] = (),
+    late: LateReads | None = None,
 ) -> Counters:
     """Run a kernel to its end.
 
@@ -157,9 +160,8 @@ def launch(
     cluster: blocks of a cluster, where the kernel does not say it
     dependence: on the launches before, made by `stream.Stream`; a launch that may begin before they have ended runs by
         NumPy steps until all threads of a batch have waited for them
-    lenient: report no race that Triton's compiler puts into right programs and GPUs bear: threads that store equal
-        values to shared memory in one instruction; global memory that several threads of a block read and one of them
-        then writes; and a copy whose mbarrier was initialised with no fence before
+    strict: report what PTX forbids and GPUs bear, too: all of `races.borne`, or the entries named
+    late: reads that come late in this run, which `launch` itself begins to see whether a byte depends on them
 
     Raises Fault, NotEmulated or LaunchError, which is NotOnTarget if the module's target lacks an instruction,
     and RefusedLaunch where CUDA would not begin the launch.
@@ -171,6 +173,11 @@ def launch(
         raise NotOnTarget(resources.lacking)
     _check_extents(resources.kernel, grid, block)
     cluster = _cluster(resources.kernel, grid, cluster)
+    again = partial(
+        launch, module, kernel, grid, block, args, dynamic_shared, memory=memory, sanitize=False, count_traffic=False,
+        budget=budget, lanes=lanes, compiled=False, schedule=schedule, echo=lambda line: None, cluster=cluster,
+        only=only,
+    )  # fmt: skip
     schedule = replace(schedule, only=_only(only, math.prod(grid) // math.prod(cluster))) if only else schedule
     buffers = [*module.variables.values(), *memory, *(arg for arg in args if isinstance(arg, Buffer))]
     parameters = Buffer("the kernel's parameters", _parameters(resources, args), writable=False)
@@ -188,7 +195,8 @@ def launch(
         schedule=schedule,
         cluster=cluster,
         dependence=dependence if sanitize else None,
-        lenient=lenient,
+        strict=chosen(strict),
+        late=late,
         by_warpgroup=any(each.takes_warpgroup for each in code.blocks),
         echo=_Few(echo or sys.stdout.write),
         target=module.target,
@@ -196,7 +204,9 @@ def launch(
     if sanitize:
         budget = min(budget, LAST_EPOCH // 8)  # one instruction begins at most a few epochs
         state.shadow = GlobalShadow(resources.cell_global, state.blocks, state.buffers, memory)
-        state.shadow.lenient = lenient
+        state.shadow.strict = state.strict
+        if DEAD_READS not in state.strict:
+            state.shadow.late = LateReads.of(memory)
     shared_size = resources.shared_size + dynamic_shared
     if shared_size > LARGEST_SHARED:
         raise RefusedLaunch(
@@ -224,6 +234,8 @@ def launch(
 
     with np.errstate(all="ignore"), _one_sentence(kernel):
         Residents(state, begin, batch_blocks, shared_size, budget).run()
+    if state.shadow and state.shadow.late and state.shadow.late.fault:
+        state.shadow.late.require_dead(partial(again, late=state.shadow.late))
     if state.dependence:
         ids = {buffer.window: id(buffer) for buffer in memory}
         state.dependence.end(kernel, state.shadow, resources.accesses, ids)

@@ -13,6 +13,7 @@ from harness.runner.selection import Meant, Narrowing, Selection, select
 from harness.subjects.card.card import is_card, read_card
 from harness.subjects.declared_flags import declared_flags
 from harness.suite.own_recipes import use_recipe_dir
+from harness.suite.strictness import use_strict
 
 CASE_TIMEOUT = 600  # seconds, without --case-timeout; inputs and oracles of the largest cases take a minute or two
 
@@ -50,6 +51,8 @@ class Request:
 
         named: the words that are no options
         """
+        if option.strict_ptx:
+            use_strict()
         for each in option.recipe_dir:
             use_recipe_dir(Path(folder, each))
         suites, nodes = named_suites(named, folder)
@@ -105,6 +108,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--recipe-dir", action="append", default=[])
     parser.add_argument("--case", action="append", default=[])
     parser.add_argument("--shard", default="1/1")
+    parser.add_argument("--strict-ptx", action="store_true")
     parser.add_argument("--bench", action="store_true")
     parser.add_argument("--cluster", default="")
     parser.add_argument("--run-dir", type=named_path)

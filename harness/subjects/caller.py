@@ -19,6 +19,7 @@ from harness.errors import CompileError, LaunchError, NotEmulated
 from harness.subjects import shared, streams
 from harness.subjects.shared import Place
 from harness.subjects.subject import Subject
+from harness.suite.strictness import strict
 from harness.triton_driver.context import triton_on
 
 Places = Mapping[str, Place]
@@ -101,7 +102,7 @@ class Caller:
 
     def kernels(self) -> AbstractContextManager[object]:
         """A context for the subject's own kernel launches."""
-        return triton_on(self.subject.triton_target) if self.subject.triton_target else nullcontext()
+        return triton_on(self.subject.triton_target, strict=strict()) if self.subject.triton_target else nullcontext()
 
 
 class CudaCaller(Caller):

@@ -25,6 +25,7 @@ from harness.subjects.caller import Caller, CudaCaller, SubjectRaised
 from harness.subjects.messages import ACCESS
 from harness.subjects.raised import declines, describe
 from harness.suite.ending import end_with_parent
+from harness.suite.strictness import use_strict
 
 _REFUSED = ("harness.oracles", "harness.verify")
 
@@ -56,7 +57,9 @@ class Service:
         self.caller: Caller | None = None
         self.subject: subject.Subject | None = None
 
-    def load(self, name: str) -> dict[str, Any]:
+    def load(self, name: str, strict: bool = False) -> dict[str, Any]:
+        if strict:
+            use_strict()
         self.use(subject.load(name))
         return {"needs": dict(self.subject.needs), "conventions": sorted(map(str, self.subject.conventions))}
 

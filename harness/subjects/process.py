@@ -18,6 +18,7 @@ from harness.contract.case import Case
 from harness.errors import AccessError, CaseError, CompileError, LaunchError, NotEmulated, UsageError
 from harness.subjects import messages
 from harness.subjects.audit.violations import Violation, ViolationError
+from harness.suite.strictness import strict
 
 PATIENCE = 240.0  # seconds for one request; the first call of a subject may compile
 LONGEST_TEXT = 600  # characters of a sentence from a subject
@@ -105,7 +106,7 @@ class Child:
         there.close()
         self._socket = here
         self._finalizer = weakref.finalize(self, _end, self._process, here)
-        said = self._asked("load", (), {"name": self.name})
+        said = self._asked("load", (), {"name": self.name, "strict": strict()})
         if self._gpu:
             self._asked("use_gpu", (), self._gpu)
         return said

@@ -20,6 +20,7 @@ from typing import Any
 
 from harness import files
 from harness.inputs import tensor_file
+from harness.suite.strictness import strict_option
 
 _CHOOSE = ("VENV", "PYTHON")  # variables of the Makefile that choose the environment
 _MADE = {"VENV": ".venv", "PYTHON": "python3"}  # their values in the Makefile
@@ -32,7 +33,7 @@ class Asked:
 
     folder: where they asked, absolute; subject: what ran in place of our kernels, as they spelled it there
     recipe_dirs: a user's recipe → its folder, absolute
-    options: others that a verdict may depend on, as words: the longest time of a case, a cluster
+    options: others that a verdict may depend on, as words: the longest time of a case, a cluster, --strict
     """
 
     folder: str
@@ -44,7 +45,7 @@ class Asked:
     def here(cls, subject: str = "", options: Sequence[str] = ()) -> Asked:
         """What is asked in this process, in the current folder."""
         folders = {recipe: str(folder) for recipe, folder in files.RECIPE_DIRS.items()}
-        return cls(str(Path.cwd()), subject, folders, tuple(options))
+        return cls(str(Path.cwd()), subject, folders, (*options, *strict_option()))
 
     @classmethod
     def from_header(cls, about: Mapping[str, Any]) -> Asked | None:

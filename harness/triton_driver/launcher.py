@@ -78,7 +78,7 @@ class Launcher:
             counters = launch(
                 function.module, function.name, grid, (threads, 1, 1), parameters, about.shared,
                 memory=given.buffers, count_traffic=False, schedule=settings.schedule, echo=settings.echo,
-                lenient=not settings.strict,
+                strict=settings.strict,
                 cluster=(about.num_ctas, 1, 1) if about.num_ctas > 1 else None,
                 lanes=programs * threads if about.launch_cooperative_grid else LANES,
             )  # fmt: skip

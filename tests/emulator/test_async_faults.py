@@ -406,21 +406,6 @@ pair(
 )
 
 pair(
-    "an mbarrier with no proxy fence",
-    HEAD
-    + r"""
-  if (!t) { init(bar, 1);  // 1st
-    @{||fence();}@ }
-  __syncthreads();
-  if (!t) { expect(bar, 64); load(s[0], in, 64, bar); }  // 2nd
-  wait(bar, 0);
-  out[t] = s[0][t];
-}""",
-    "race",
-    "with no fence.proxy.async or fence.mbarrier_init between",
-)
-
-pair(
     "an arrival too many",
     READY
     + r"""

@@ -7,7 +7,7 @@ import pytest
 from cuda_source import ARCHES, buffer, module
 from ptx_snippets import kernel, run
 
-from harness.emulator.errors import Fault, LaunchError, NotEmulated
+from harness.emulator.errors import Fault, LaunchError
 from harness.emulator.launch import Module, launch
 
 pytestmark = pytest.mark.covers(
@@ -213,9 +213,13 @@ $end: st.global.u32 [%rd1], %r0;"""
     assert caught.value.kind == "divergent_barrier"
 
 
-def test_a_barrier_of_the_whole_block_has_a_constant_number() -> None:
-    with pytest.raises(NotEmulated, match="not emulated: bar.sync"):
-        threads(" bar.sync %r0;")
+def test_a_barrier_of_the_whole_block_may_have_its_number_in_a_register() -> None:
+    body = " shr.u32 %r1, %r0, 6; {0} st.global.u32 [%rd1], %r0;"
+    assert threads(body.format("bar.sync %r1;")).tolist() == list(range(64))
+    with pytest.raises(Fault, match="waits at bar.sync"):
+        threads(body.format("shr.u32 %r1, %r0, 5; bar.sync %r1;"))
+    with pytest.raises(Fault, match="meets at barrier 16"):
+        threads(body.format("add.u32 %r1, %r1, 16; bar.sync %r1;"))
 
 
 def test_counted_barrier_of_part_of_the_block() -> None:

@@ -73,7 +73,7 @@ def test_the_other_thread_is_named() -> None:
 def test_two_threads_store_to_one_place_in_one_instruction() -> None:
     source = """
 extern "C" __global__ void k(unsigned* x, unsigned* n) {
-  x[threadIdx.x %% %d] = 7;  // here
+  x[threadIdx.x %% %d] = threadIdx.x;  // here
 }"""
     is_clean(source % 64, {"x": words(64), "n": words(1)})
     for apart in (1, 32):

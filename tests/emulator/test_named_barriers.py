@@ -7,6 +7,8 @@ import pytest
 from both_paths import both
 from cuda_source import module
 
+from harness.emulator.races.borne import DEAD_READS
+
 # Each of 128 threads stores a word, runs the code at BETWEEN, and loads the word of another warp.
 EXCHANGE = """
 #define BAR(number, count) asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(count) : "memory")
@@ -21,10 +23,10 @@ extern "C" __global__ void k(unsigned* x, unsigned* out) {
 """
 
 
-def outcome(memory: str, between: str, other: int, reads: str = "true", block: int = 128) -> str:
-    source = EXCHANGE.replace("MEMORY", memory).replace("BETWEEN", between).replace("OTHER", str(other))
+def outcome(memory: str, between: str, other: int, reads: str = "true", block: int = 128, prelude: str = "") -> str:
+    source = prelude + EXCHANGE.replace("MEMORY", memory).replace("BETWEEN", between).replace("OTHER", str(other))
     arrays = {"x": np.zeros(block, np.uint32), "out": np.zeros(block, np.uint32)}
-    got = both(module(source.replace("READS", reads)), arrays, block=block, who=False)
+    got = both(module(source.replace("READS", reads)), arrays, block=block, who=False, strict={DEAD_READS})
     return got.fault[0] if got.fault else "clean"
 
 
@@ -98,3 +100,48 @@ def test_barriers_in_a_loop(memory: str) -> None:
     BAR(3, 128);""".replace("MEMORY", memory)
     assert outcome(memory, source.replace("SKIPPED", "77"), 64) == "clean"
     assert outcome(memory, source.replace("SKIPPED", "5"), 64) == "race"
+
+
+NUMBERED = """
+#define LOOSE(what) asm volatile("barrier." what ";" ::: "memory")
+#define COUNT(target, what) \\
+  asm volatile("{ .reg .pred p; setp.ne.u32 p, %1, 0; " what ", p; }" : "=r"(target) : "r"(t % 3))
+"""
+
+
+def numbered(between: str, other: int = 64, **options) -> str:
+    with_macros = f"const unsigned t = threadIdx.x; {between}"
+    return outcome("s", with_macros.replace("\n", " "), other, prelude=NUMBERED, **options)
+
+
+@pytest.mark.parametrize(("between", "found"), [
+    # PTX names a barrier by its number, with or without a count, at any number of places.
+    ('if (warp < 2) LOOSE("sync 1"); else LOOSE("sync 1");', "clean"),
+    ('if (warp < 2) LOOSE("sync 1, 128"); else LOOSE("sync 1");', "clean"),
+    ('if (warp < 2) LOOSE("sync 1"); else if (warp < 3) LOOSE("sync.aligned 1"); else BAR(1, 128);', "clean"),
+    ('if (t % 2) LOOSE("sync 1"); else LOOSE("sync 1");', "clean"),  # lanes of one warp, none aligned
+    ('if (t % 2) LOOSE("sync 1"); else LOOSE("sync 1, 128");', "clean"),
+    ('if (t % 2) LOOSE("sync.aligned 1"); else LOOSE("sync.aligned 1");', "divergent_barrier"),
+    ('if (t % 2) LOOSE("sync 1"); else LOOSE("sync.aligned 1");', "divergent_barrier"),
+    ('if (t % 2) LOOSE("sync 1"); else LOOSE("sync 2");', "divergent_barrier"),
+    ('if (t % 2) BAR(1, 128); else BAR(1, 128);', "clean"),  # the compiler makes it one
+    ('if (warp < 2) LOOSE("sync 1"); else LOOSE("sync 2");', "divergent_barrier"),
+    # All give one count.
+    ('if (warp < 2) LOOSE("sync 1, 64"); else LOOSE("sync 1, 128");', "divergent_barrier"),
+    ('if (warp < 2) LOOSE("sync 1, 96"); else LOOSE("sync 1");', "divergent_barrier"),
+    ('if (warp < 2) LOOSE("arrive 1, 64"); else LOOSE("sync 1, 128");', "divergent_barrier"),
+    ("BAR(1, t < 64 ? 64 : 128);", "divergent_barrier"),
+    # An arrival counts a warp once, when all its lanes are there.
+    ('if (t % 2) LOOSE("arrive 1, 256"); else LOOSE("arrive 1, 256"); LOOSE("sync 1, 256");', "clean"),
+    ('if (t % 2) LOOSE("arrive 1, 128"); else LOOSE("sync 1, 128"); LOOSE("sync 0");', "clean"),
+    ('if (warp < 2) LOOSE("arrive 1, 128"); else LOOSE("sync 1"); LOOSE("sync 0");', "clean"),
+    # A reduction mixed with others is unpredictable, and not if all reduce in one way.
+    ('unsigned n; if (warp < 2) COUNT(n, "barrier.red.popc.u32 %0, 1"); else COUNT(n, "barrier.red.popc.u32 %0, 1");'
+     " if (n != 85) return;", "clean"),
+    ('unsigned n; if (warp < 2) COUNT(n, "barrier.red.popc.u32 %0, 1"); else LOOSE("sync 1");', "divergent_barrier"),
+    ('unsigned n; if (warp < 2) COUNT(n, "barrier.red.popc.u32 %0, 1, 128"); else LOOSE("arrive 1, 128");',
+     "divergent_barrier"),
+])  # fmt: skip
+def test_a_barrier_is_its_number(between: str, found: str) -> None:
+    arrives = "warp > 1" if 'LOOSE("arrive' in between and "sync 0" not in between else "true"
+    assert numbered(between, reads=arrives) == found

@@ -337,7 +337,7 @@ def test_a_barrier_names_those_who_wait(schedule: Schedule) -> None:
     source = """
 extern "C" __global__ void k(unsigned* out) {
   if (threadIdx.x == 70) asm volatile("bar.sync 0;");
-  else if (threadIdx.x == 130) asm volatile("bar.sync 0; bar.sync 0;");
+  else if (threadIdx.x == 130) asm volatile("bar.sync 1;");
   out[threadIdx.x] = 1;
 }"""
     found = sentence(source, schedule, "divergent_barrier", block=160)

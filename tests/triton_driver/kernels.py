@@ -278,3 +278,34 @@ def read_unwritten(x, partial, out, n, BLOCK: tl.constexpr):
 @triton.jit
 def misalign(out):
     tl.store((out + 1).to(tl.pointer_type(tl.int64)), 1)  # 8 bytes at byte 4
+
+
+# ---- warp specialisation: Triton parts the warps ---------------------------------------------------------------------
+
+
+@triton.jit
+def parted_matmul(a, b, c, K, ROWS: tl.constexpr, COLUMNS: tl.constexpr, STEP: tl.constexpr):
+    m, n = tl.program_id(0) * ROWS, tl.program_id(1) * COLUMNS
+    total = tl.zeros((ROWS, COLUMNS), tl.float32)
+    for k in tl.range(0, K, STEP, warp_specialize=True):
+        total = tl.dot(a.load([m, k]), b.load([n, k]).T, total)
+    c.store([m, n], total.to(tl.float16))
+
+
+@triton.jit
+def parted_matmul_of_pointers(a, b, c, M, N, K, ROWS: tl.constexpr, COLUMNS: tl.constexpr, STEP: tl.constexpr):
+    left = tl.make_tensor_descriptor(a, [M, K], [K, 1], [ROWS, STEP])
+    right = tl.make_tensor_descriptor(b, [N, K], [K, 1], [COLUMNS, STEP])
+    out = tl.make_tensor_descriptor(c, [M, N], [N, 1], [ROWS, COLUMNS])
+    m, n = tl.program_id(0) * ROWS, tl.program_id(1) * COLUMNS
+    total = tl.zeros((ROWS, COLUMNS), tl.float32)
+    for k in tl.range(0, K, STEP, warp_specialize=True):
+        total = tl.dot(left.load([m, k]), right.load([n, k]).T, total)
+    out.store([m, n], total.to(tl.float16))
+
+
+@triton.jit
+def parted_scale(x, out, N, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    for k in tl.range(0, N, BLOCK, warp_specialize=True):
+        tl.store(out + row * N + k + at[None, :], x.load([row, k]) * 2 + 1)

@@ -132,8 +132,8 @@ def _arrive(emitter: Emitter, instruction: Instruction) -> None:
             found, clock = proxy.mbarrier(instruction, lane, address), None
             if expects:
                 proxy.mbarriers.expect(instruction, lane, found, number)
-            if order and releases:
-                clock = proxy.mbarriers.release(found, lane)
+            if order:
+                clock = proxy.mbarriers.release(found, lane) if releases else proxy.mbarriers.fenced(lane)
             count = 1 if expects else number
             states.reshape(-1)[lane] = proxy.mbarriers.arrive(
                 instruction, lane, found, count, clock, verb == "arrive_drop"

@@ -11,6 +11,7 @@ from harness.emulator.instructions.reductions import Reduction
 from harness.emulator.machine.batch import Batch
 from harness.emulator.memory import CLUSTER_RANK_BITS, PENDING, WINDOW_BITS, WRITTEN, Access, Buffer, Resolved
 from harness.emulator.ptx.syntax import Instruction
+from harness.emulator.races.borne import EQUAL_STORES
 from harness.emulator.races.global_memory import Who
 from harness.emulator.tensor_elements import loaded
 
@@ -162,6 +163,10 @@ class Transfers:
         buffer, offsets = proxy.in_global(instruction, lane, targets, width, "writes")
         proxy.require_written(instruction, lane, block, start + shared[meant], width)
         queue = proxy.queue(lane)
+        memory = batch.addressing.shared
+        content = memory.data[block * memory.stride + start + shared[:, None] + np.arange(width)]
+        every = offsets[:, None] + np.arange(width)
+        repeats = self._repeats(batch, lane, buffer, offsets, content)
         if proxy.shadow:
             wait = "no cp.async.bulk.wait_group.read of the thread that issued it, and then a barrier, comes between"
             number = proxy.copy(instruction, lane, "reads", queue.read, queue.committed, wait)
@@ -172,25 +177,34 @@ class Transfers:
                 other = proxy.copy(instruction, lane, "reads", queue.done, queue.committed, wait)
                 what = "copies with a tensor map in global bytes"
                 proxy.globals.start(other, tensor[0], np.array([tensor[1]]), 128, lane, what)
-            if buffer is not None:
+            if buffer is not None and not repeats:
                 kind = "updates" if self.reduction else "writes"
                 other = proxy.copy(instruction, lane, kind, queue.done, queue.committed, wait)
                 proxy.globals.start(other, buffer, offsets, width, lane)
         if buffer is None:
             return
-        record = partial(self._record, batch, self.writes, buffer, offsets, width, lane)
-        record()
-        if proxy.order:
-            queue.stored.append((queue.committed, record))
+        if not repeats:
+            record = partial(self._record, batch, self.writes, buffer, offsets, width, lane)
+            record()
+            if proxy.order:
+                queue.stored.append((queue.committed, record))
         batch.launch.traffic.global_bytes_written += len(offsets) * width
-        memory = batch.addressing.shared
-        content = memory.data[block * memory.stride + start + shared[:, None] + np.arange(width)]
-        every = offsets[:, None] + np.arange(width)
         if self.reduction:
             self._require_initialised(batch, lane, buffer, offsets, width)
         buffer.data[every] = self._reduced(buffer.data[every], content)
         if buffer.written is not None:
             buffer.written[every[meant]] = WRITTEN
+
+    def _repeats(
+        self, batch: Batch, lane: int, buffer: Buffer | None, offsets: np.ndarray, content: np.ndarray
+    ) -> bool:
+        """Whether a copy brings what another copy of the block has brought there, which no byte can tell (`borne`)."""
+        proxy, size = batch.asynchronous, content.shape[1]
+        if buffer is None or not proxy.shadow or self.reduction or EQUAL_STORES in batch.launch.strict:
+            return False
+        if not proxy.globals.repeats(buffer, offsets, size, lane // batch.threads):
+            return False
+        return bool((buffer.data[offsets[:, None] + np.arange(size)] == content).all())
 
     def _require_room(self, batch: Batch, lane: int, targets: np.ndarray, width: int, meant: np.ndarray) -> None:
         """Raise Fault unless the padding behind a row, which a store writes, lies in the row's own buffer."""

@@ -263,6 +263,18 @@ class Addressing:
         sentence = f"{access.kind} {access.bytes} shared bytes while {problem}"
         self.lanes.fault("race", access.instruction, lane, sentence)
 
+    def report_unequal(self, access: Access, resolved: Resolved, index: np.ndarray, row: int) -> NoReturn:
+        """Raise Fault for a thread whose store and another's, by the same instruction, are of different bytes.
+
+        index: the rows of all lanes that store now, of which one may be the other
+        """
+        others = [other for other in np.flatnonzero(index == index[row]).tolist() if other != row]
+        thread = self.lane_at(resolved, others[-1]) % self.lanes.threads if others else None
+        if resolved.storage is self.shared:
+            self.report_shared(access, row, access.number, thread)
+        block, mine = divmod(self.lane_at(resolved, row), self.lanes.threads)
+        self._report_global(access, block, mine, Earlier(access.number, self.lanes.first + block, thread))
+
     def report_unfenced(self, access: Access, row: int, number: int, thread: int) -> NoReturn:
         """Raise Fault for a `wgmma` that reads shared memory written without a proxy fence."""
         who = self.lanes.launch.thread_name(thread)

@@ -180,8 +180,7 @@ class AsyncProxy:
     def arrive_at_cluster(self, instruction: Instruction, lanes: np.ndarray, releases: bool) -> None:
         """`barrier.cluster.arrive` of these lanes, flat."""
         for found, members in self._by_cluster(lanes):
-            if releases:
-                self._tell_global(found, members, "updates")
+            self._tell_global(found, members, "updates", releases)
             found.arrive(instruction, members, releases)
             self.mbarriers.progress += 1
 
@@ -189,10 +188,13 @@ class AsyncProxy:
         """`barrier.cluster.wait` of these lanes, flat, whose phase is complete."""
         for found, members in self._by_cluster(lanes):
             found.wait(instruction, members)
-            self._tell_global(found, members, "reads")
+            self._tell_global(found, members, "reads", acquires)
 
-    def _tell_global(self, found: ClusterBarrier, lanes: np.ndarray, kind: str) -> None:
-        """Order global memory of the blocks of a cluster: its barrier is as a fence and an atomic of each thread."""
+    def _tell_global(self, found: ClusterBarrier, lanes: np.ndarray, kind: str, fences: bool) -> None:
+        """Order global memory of the blocks of a cluster: its barrier is as a fence and an atomic of each thread.
+
+        fences: False for a relaxed arrival, which is as the atomic alone
+        """
         shadow = self.batch.launch.shadow
         if not shadow or self.cluster == 1:
             return
@@ -201,7 +203,7 @@ class AsyncProxy:
         every.reshape(-1)[lanes] = True
         address = np.full(len(lanes), -1 - (self.batch.first + found.first // self.batch.threads))
         access = Access(_NOBODY, "global", kind, 4, strong=True)
-        if kind == "updates":
+        if kind == "updates" and fences:
             order.fence(every, OF_GRID)
         order.access(access, address, block, thread)
         if kind == "reads":

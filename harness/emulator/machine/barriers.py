@@ -15,10 +15,9 @@ import numpy as np
 from harness.emulator.arithmetic import warp
 from harness.emulator.machine.basic_blocks import WHOLE_WARP, Barrier, Code
 from harness.emulator.machine.batch import Batch
+from harness.emulator.machine.meetings import At, Meetings
 from harness.emulator.ptx.syntax import Instruction
 from harness.emulator.registers import U32, WARP, WARPGROUP
-
-BARRIERS = 16  # barriers of a block (PTX ISA, `barrier`)
 
 
 class Barriers:
@@ -26,14 +25,13 @@ class Barriers:
 
     apart: whether lanes run ahead of others, so that these may exit while those wait
     awaited: at a warp-wide instruction, the lanes that each parked lane waits for, as bits
-    arrived: barrier number → (blocks,) threads of `bar.arrive`
     """
 
     def __init__(self, batch: Batch, code: Code, apart: bool):
         self.batch, self.code, self.blocks, self.apart = batch, code, code.blocks, apart
         self.parked: dict[int, np.ndarray] = {}
         self.awaited: dict[int, np.ndarray] = {}
-        self.arrived: dict[int, np.ndarray] = {}
+        self.meetings = Meetings(batch, code)
 
     # ---- warp-wide instructions -------------------------------------------------------------------------------------
 
@@ -80,115 +78,100 @@ class Barriers:
 
     def park(self, number: int, lanes: np.ndarray) -> None:
         """Park lanes at the barrier that ends a block."""
-        self._require_valid(number, lanes)
+        if self.blocks[number].terminator.count is not None or self.blocks[number].terminator.number >= 0:
+            self.meetings.require_valid(number, lanes)
         others = self.parked.get(number)
         self.parked[number] = lanes if others is None else others | lanes
 
-    def arrive(self, number: int, lanes: np.ndarray) -> None:
-        """`bar.arrive`, which ends a block: count lanes at a barrier without parking them."""
-        self._require_valid(number, lanes)
-        barrier = self.blocks[number].terminator
-        numbers = self.batch.full(self.batch.registers[barrier.number])
-        for which in np.unique(numbers[lanes]).tolist():
-            arriving = lanes & (numbers == which)
-            warps = arriving.reshape(self.batch.blocks, -1, 32).any(axis=2)
-            self.arrived[which] = self.arrived.get(which, 0) + 32 * warps.sum(axis=1)
-            self.batch.arrive(which, arriving)
+    def arrive(self, number: int, lanes: np.ndarray) -> np.ndarray | None:
+        """An arrival that ends a block: the lanes that go on, None for none; others wait for the rest of their warp."""
+        self.meetings.require_valid(number, lanes)
+        if number in self.parked:
+            lanes = lanes | self.parked.pop(number)
+        on = np.zeros_like(lanes)
+        for which, at in self.meetings.by_name({number: lanes}).items():
+            whole = np.repeat(self.meetings.whole(which, at), WARP, axis=1) & at[number]
+            if whole.any():
+                self.meetings.arrive(which, number, whole)
+                on |= whole
+        if (lanes & ~on).any():
+            self.parked[number] = lanes & ~on
+        return on if on.any() else None
 
-    def _require_valid(self, number: int, lanes: np.ndarray) -> None:
-        """Raise Fault for a barrier, or a count of threads, that no GPU has."""
-        barrier = self.blocks[number].terminator
-        if barrier.count is None:
-            return
-        names, counts = (self.batch.full(self.batch.registers[slot]) for slot in (barrier.number, barrier.count))
-        wrong = lanes & ((names >= BARRIERS) | (counts % WARP != 0))
-        if wrong.any():
-            lane = int(np.argmax(wrong))
-            name, count = int(names.flat[lane]), int(counts.flat[lane])
-            sentence = f"meets at barrier {name} with {count} threads: a block has barriers 0 to {BARRIERS - 1}, "
-            sentence += f"for a multiple of {WARP} threads"
-            self.batch.fault("divergent_barrier", self._instruction(number), lane, sentence)
-
-    def _require_no_more(self, meeting: np.ndarray, wanted: np.ndarray, here: np.ndarray, which: int) -> None:
-        """Raise Fault where more threads than its count meet at a barrier at once: any of them might pass first.
-
-        meeting, wanted: (blocks,) threads; here: lanes that wait
-        """
-        more = (meeting > wanted) & here.any(axis=1)
-        if more.any():
-            lane = int(np.argmax(here & more[:, None]))
-            block = lane // self.batch.threads
-            sentence = f"meets at barrier {which} with {int(meeting[block])} threads at once, and it is for "
-            sentence += f"{int(wanted[block])}: which of them pass first is left to chance; give each group a barrier"
-            number = next(number for number, lanes in self.parked.items() if lanes.flat[lane])
-            self.batch.fault("divergent_barrier", self._instruction(number), lane, sentence)
-
-    def complete(self, barrier: Barrier, lanes: np.ndarray, blocks: np.ndarray | None) -> None:
-        """Complete a barrier of the whole block, whose threads all arrived. blocks: (blocks,) bool, None for all"""
+    def complete(self, number: int, barrier: Barrier, lanes: np.ndarray, blocks: np.ndarray | None) -> None:
+        """Complete a barrier of the whole block, whose threads all wait at one. blocks: (blocks,) bool, None for all"""
+        if self.meetings.passed:
+            self.meetings.require_one_place(0, {number: lanes})
         self.batch.barrier(blocks)
-        self._finish(barrier, lanes, blocks)
+        self._finish({number: lanes}, blocks)
 
-    def _finish(self, barrier: Barrier, lanes: np.ndarray, blocks: np.ndarray | None) -> None:
+    def _finish(self, at: At, blocks: np.ndarray | None) -> None:
+        """Count a complete barrier, and give its result, if it reduces. at: the lanes that pass, by basic block"""
         batch = self.batch
         batch.launch.traffic.barriers += batch.blocks if blocks is None else int(np.count_nonzero(blocks))
-        if barrier.reduction:
-            name, target, predicate = barrier.reduction
-            holds = batch.full(batch.registers[predicate])
-            counts = np.count_nonzero(holds & lanes, axis=1)[:, None]
-            total = np.count_nonzero(lanes, axis=1)[:, None]
-            values = {"popc": counts.astype(U32), "and": counts == total, "or": counts > 0}[name]
-            batch.registers.put(target, values, lanes)
+        reductions = {number: self.blocks[number].terminator.reduction for number in at}
+        if not any(reductions.values()):
+            return
+        holds = np.zeros(batch.shape, bool)
+        for number, (_, _, predicate) in reductions.items():
+            holds |= batch.full(batch.registers[predicate]) & at[number]
+        counts = np.count_nonzero(holds, axis=1)[:, None]
+        total = np.count_nonzero(reduce(np.logical_or, at.values()), axis=1)[:, None]
+        values = {"popc": counts.astype(U32), "and": counts == total, "or": counts > 0}
+        for number, (name, target, _) in reductions.items():
+            batch.registers.put(target, values[name], at[number])
 
     def release(self) -> Iterator[tuple[int, np.ndarray]]:
         """Release the lanes whose barrier is complete: the basic block they enter, and the lanes."""
-        for number in sorted(self.parked):
-            if number not in self.parked or self._is_warp_wide(number):
-                continue
+        at = {number: lanes for number, lanes in sorted(self.parked.items()) if not self._is_warp_wide(number)}
+        if len(at) == 1 and not self.meetings.arrivals:
+            ((number, lanes),) = at.items()
             barrier = self.blocks[number].terminator
-            if barrier.count is None:
-                yield from self._release_whole(number, barrier)
-                continue
-            for which in np.unique(self.batch.full(self.batch.registers[barrier.number])[self.parked[number]]).tolist():
-                yield from self._release_counted(barrier, which)
+            if barrier.count is None and barrier.number < 0 and barrier.waits:
+                yield from self._release_whole(number, barrier, lanes)
+                return
+        for which, each in self.meetings.by_name(at).items():
+            yield from self._release_named(which, each)
 
-    def _release_whole(self, number: int, barrier: Barrier) -> Iterator[tuple[int, np.ndarray]]:
-        """A barrier of the whole block: all live threads wait at this instruction."""
-        mask = self.parked[number]
+    def _release_whole(self, number: int, barrier: Barrier, mask: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+        """A barrier of the whole block, at one instruction."""
         arrived = np.count_nonzero(mask, axis=1)
         blocks = (arrived > 0) & (arrived == np.count_nonzero(self.batch.live, axis=1))
         if blocks.any():
             lanes = mask & blocks[:, None]
-            self.complete(barrier, lanes, blocks)
+            self.complete(number, barrier, lanes, blocks)
             yield self._unpark(number, lanes)
 
-    def _release_counted(self, barrier: Barrier, which: int) -> Iterator[tuple[int, np.ndarray]]:
-        """A barrier with a thread count: a warp counts once all its live lanes wait, at any instruction."""
-        batch = self.batch
-        waiting_at = {number: self._waiting(number, which) for number in self.parked if not self._is_warp_wide(number)}
-        here = reduce(np.logical_or, waiting_at.values())
-        waiting, live = (np.packbits(lanes, axis=1).view(U32) for lanes in (here, batch.live))
-        whole = (waiting == live) & (waiting != 0)
-        arrived = self.arrived.get(which, 0)
-        wanted = (batch.registers[barrier.count] * here).max(axis=1)
-        meeting = 32 * np.count_nonzero(whole, axis=1) + arrived
-        self._require_no_more(meeting, wanted, here, which)
-        blocks = (wanted > 0) & (meeting >= wanted)
-        blocks &= whole.any(axis=1)
-        if not blocks.any():
+    def _release_named(self, which: int, at: At) -> Iterator[tuple[int, np.ndarray]]:
+        """A barrier at any of several instructions."""
+        waits = {number: lanes for number, lanes in at.items() if self.blocks[number].terminator.waits}
+        for number in [number for number in at if number not in waits]:
+            yield from self._release_arrivals(which, number, at)
+        found = self.meetings.complete(which, waits) if waits else None
+        if found is None:
             return
-        lanes = here & np.repeat(whole, 32, axis=1) & blocks[:, None]
-        self.arrived[which] = np.where(blocks, 0, arrived)
-        batch.barrier_of_some(which, lanes)
-        self._finish(barrier, lanes, blocks)
-        for number, waiting in waiting_at.items():
-            chosen = lanes & waiting
-            if chosen.any():
-                yield self._unpark(number, chosen)
+        lanes, blocks = found
+        passing = {number: each & lanes for number, each in waits.items() if (each & lanes).any()}
+        whole = all(self.blocks[number].terminator.count is None for number in passing)
+        if whole and (lanes == (self.batch.live & blocks[:, None])).all():
+            self.batch.barrier(blocks)
+        else:
+            self.batch.barrier_of_some(which, lanes)
+        self._finish(passing, blocks)
+        for number, each in passing.items():
+            yield self._unpark(number, each)
 
-    def _waiting(self, number: int, which: int) -> np.ndarray:
-        """Lanes parked at the end of a block for barrier number `which`."""
-        numbers = self.batch.registers[self.blocks[number].terminator.number]
-        return self.parked[number] & (numbers == which)
+    def _release_arrivals(self, which: int, number: int, at: At) -> Iterator[tuple[int, np.ndarray]]:
+        """Lanes at an arrival whose warp is there by now, some of it perhaps at other instructions."""
+        lanes = at[number] & np.repeat(self.meetings.whole(which, at), WARP, axis=1)
+        if not lanes.any():
+            return
+        by_warp = {other: each.reshape(self.batch.blocks, -1, WARP).any(axis=2) for other, each in at.items()}
+        # Of several places the last one, or one that waits, counts the warp.
+        later = [by_warp[other] for other in at if other > number or self.blocks[other].terminator.waits]
+        self.meetings.arrive(which, number, lanes, reduce(np.logical_or, later) if later else None)
+        at[number] = at[number] & ~lanes
+        yield self._unpark(number, lanes)
 
     def _unpark(self, number: int, lanes: np.ndarray) -> tuple[int, np.ndarray]:
         rest = self.parked.pop(number) & ~lanes

@@ -81,8 +81,8 @@ class Trap:
 class Barrier:
     """`bar` and `barrier`.
 
-    number: slot of the barrier's number, constant where count is None
-    count: slot of the number of threads, or None for the whole block; waits: False for `arrive`
+    number: slot of the barrier's number; count: slot of the number of threads, or None for the whole block
+    waits: False for `arrive`; aligned: whether all lanes of a warp have to be at one instruction
     reduction: for `bar.red`, its name, and the slots of result and predicate
     """
 
@@ -90,6 +90,7 @@ class Barrier:
     count: int | None
     waits: bool
     target: int
+    aligned: bool
     reduction: tuple[str, int, int] | None = None
 
 

@@ -70,7 +70,7 @@ class Batch(Lanes):
         self.addressing = Addressing(self, shared, local, self.shadow)
         if self.shadow:
             self.shadow.report = self.addressing.report_shared
-            self.shadow.lenient = launch.lenient
+            self.shadow.strict = launch.strict
         self.wgmma: WgmmaGroups | None = None
         if isinstance(self.shadow, WgmmaShadow):
             self.shadow.unfenced = self.addressing.report_unfenced
@@ -257,6 +257,8 @@ class Batch(Lanes):
 
     def fence(self, mask: np.ndarray | None, of_block: bool) -> None:
         """Execute `fence` or `membar` for these lanes. of_block: its scope orders only threads of one block"""
+        if isinstance(self.order, AsyncOrder) and self.launch.resources.arrives_relaxed and not of_block:
+            self.order.fence(self.under(mask))
         if self.launch.shadow:
             self.launch.shadow.happens_before.fence(self.under(mask), OF_BLOCK if of_block else OF_GRID)
 
@@ -278,6 +280,8 @@ class Batch(Lanes):
         for resolved in addresses:
             self._require_written(access, resolved)
         parts = [resolved.storage.elements(access.size, access.count)[resolved.index] for resolved in addresses]
+        if self.launch.late:
+            parts = [self._late(access, *each) for each in zip(addresses, parts, strict=True)]
         values = parts[0]
         if len(addresses) > 1:
             values = np.empty((len(addresses[0].which), *values.shape[1:]), values.dtype)
@@ -287,8 +291,18 @@ class Batch(Lanes):
             values = self._to_all_lanes(values)
         return [values] if access.count == 1 else [np.ascontiguousarray(values[..., i]) for i in range(access.count)]
 
+    def _late(self, access: Access, resolved: Resolved, found: np.ndarray) -> np.ndarray:
+        """What is read in a run in which some reads come late (see `races.late_reads`)."""
+        positions = self.addressing.positions
+        lanes = np.arange(self.blocks * self.threads).reshape(self.shape) if positions is None else positions
+        if resolved.which is not None:
+            lanes = lanes.reshape(-1)[resolved.which]
+        block, thread = np.divmod(lanes, self.threads)
+        return self.launch.late.patched(access, resolved, found, self.first + block, thread)
+
     def write(self, access: Access, address: Bits, values: Sequence[Bits], mask: np.ndarray | None) -> None:
         """Store; of two lanes that store to one address, the later wins."""
+        self._begin_store()
         addresses = self.addressing.resolve(access, address, mask)
         for resolved in addresses:
             self._require_no_copy(access, resolved)
@@ -296,7 +310,13 @@ class Batch(Lanes):
 
     def land(self, access: Access, address: Bits, values: Sequence[Bits], mask: np.ndarray | None) -> None:
         """Store the values of a `cp.async` that was waited for."""
+        self._begin_store()
         self._put(access, self.addressing.resolve(access, address, mask), values)
+
+    def _begin_store(self) -> None:
+        for shadow in (self.shadow, self.launch.shadow):
+            if shadow:
+                shadow.equal.clear()
 
     def _put(self, access: Access, addresses: Sequence[Resolved], values: Sequence[Bits]) -> None:
         flat = [self._active_values(value) for value in values]
@@ -305,17 +325,16 @@ class Batch(Lanes):
             index = resolved.index.reshape(-1)
             chosen = rows if resolved.which is None else rows[resolved.which]
             elements = resolved.storage.elements(access.size, access.count)
-            elements[index] = chosen
-            if self.launch.lenient and self.shadow and resolved.storage is self.addressing.shared:
-                self._check_agreement(access, elements[index] != chosen)
+            shared = resolved.storage is self.addressing.shared
+            shadow = self.shadow if shared else self.launch.shadow
+            if shadow:
+                differ = shadow.equal.disagreeing(None if shared else resolved.storage, elements, index, chosen)
+                if differ is not None and differ.any():
+                    self.addressing.report_unequal(access, resolved, index, int(np.argmax(differ)))
+            else:
+                elements[index] = chosen
             if resolved.storage.written is not None:
                 mark_bytes(resolved.storage, index, access.bytes, WRITTEN)
-
-    def _check_agreement(self, access: Access, differs: np.ndarray) -> None:
-        """Report lanes of one store that read back another value than theirs, because another lane stored it there."""
-        if differs.any():
-            row = int(np.argmax(differs.reshape(len(differs), -1).any(axis=1)))
-            self.addressing.report_shared(access, row, access.number, None)
 
     def mark_pending(self, access: Access, address: Bits, mask: np.ndarray | None) -> None:
         """Check the destination of a `cp.async`, whose bytes may not be read until it is waited for."""

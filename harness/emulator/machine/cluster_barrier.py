@@ -38,8 +38,11 @@ class ClusterBarrier:
             sentence = f"{instruction.mnemonic} again, with no barrier.cluster.wait between"
             self.lanes.fault("divergent_barrier", instruction, lane, sentence)
         self.arrived[at], self.joined[at] = True, self.phase
-        if self.order and releases:
-            self.gathered = larger(self.gathered, self.order.publish(self.cluster, at))
+        clock = None
+        if self.order:
+            clock = self.order.publish(self.cluster, at) if releases else self.order.fenced(self.cluster, at)
+        if clock is not None:
+            self.gathered = larger(self.gathered, clock)
         self.advance()
 
     def advance(self) -> bool:

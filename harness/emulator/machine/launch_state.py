@@ -15,6 +15,7 @@ from harness.emulator.ptx.syntax import Kernel, Location
 from harness.emulator.races.async_global import GlobalCopies
 from harness.emulator.races.dependent_launches import Dependence
 from harness.emulator.races.global_memory import GlobalShadow
+from harness.emulator.races.late_reads import LateReads
 from harness.emulator.registers import WARP, WARPGROUP, Bits
 from harness.emulator.schedule import ASCENDING, Schedule
 
@@ -56,7 +57,7 @@ class Resources:
     accesses: memory accesses by number
     shared_size, local_size: bytes of a block, without what a launch adds, and of a thread
     cell_shared, cell_global: bytes of the narrowest access
-    asynchronous: whether it uses mbarriers, bulk copies or clusters
+    asynchronous: whether it uses mbarriers, bulk copies or clusters; arrives_relaxed: at a barrier, after a fence
     fragments: slots of the registers that `wgmma` uses asynchronously, in order; empty in kernels without
     hazards: uses of these registers by other instructions
     lacking: a sentence on what the kernel has and its target lacks, for which no launch runs; empty if there is nothing
@@ -79,6 +80,7 @@ class Resources:
     fragments: tuple[int, ...]
     hazards: list[Hazard]
     asynchronous: bool = False
+    arrives_relaxed: bool = False
     lacking: str = ""
 
 
@@ -90,7 +92,8 @@ class LaunchState:
     buffers: of the compiled interpreter, one row for each; see `compiled.layout`
     cluster: extent in blocks, of which each in the grid is a multiple
     schedule: the order of blocks and warps; by_warpgroup: whether the warps of a warpgroup stay together in it
-    lenient: as `launch` has it
+    strict: names in `races.borne` of what is reported, too
+    late: reads that come late in this run, see `races.late_reads`; None in any other
     shadow: of global memory; None without the sanitizer; dependence: on the launches before, if it is of a stream
     echo: takes each line that a kernel prints
     target: the architecture of the module; approximated: instructions whose bits an order chose, and their lines
@@ -109,7 +112,8 @@ class LaunchState:
     buffers: np.ndarray
     schedule: Schedule = ASCENDING
     by_warpgroup: bool = False
-    lenient: bool = False
+    strict: frozenset[str] = frozenset()
+    late: LateReads | None = None
     shadow: GlobalShadow | None = None
     echo: Callable[[str], object] = lambda line: None
     cluster: Extent = (1, 1, 1)

@@ -16,6 +16,7 @@ import numpy as np
 from harness.emulator.machine.lanes import Lanes
 from harness.emulator.ptx.syntax import Instruction
 from harness.emulator.races.async_order import AsyncOrder, larger
+from harness.emulator.races.borne import INIT_FENCE, NO_INVAL, REINIT
 from harness.emulator.registers import WARP, Bits
 
 MOST_ARRIVALS, MOST_BYTES = (1 << 20) - 1, (1 << 20) - 1
@@ -35,6 +36,7 @@ class Mbarrier:
 
     phase: how many are complete; counter: column of its phases in the clock; made: by whom and when (cluster, row,
     epoch)
+    fenced: whether its maker fenced its init; told: column of the clock of who knows of that, 0 for none
     gathered, released: clocks that arrivals of this phase, and of all earlier ones, pass on; warps: the same for warps
     brought: whether copies counted in the phase before
     last: what completed the phase before; remote: by row of another block, when, where and by which lane it arrived
@@ -48,6 +50,7 @@ class Mbarrier:
     counter: int = 0
     made: tuple[int, int, int] = (0, 0, 0)
     fenced: bool = False
+    told: int = 0
     owed: int = 0
     phase: int = 0
     gathered: Bits | None = None
@@ -60,6 +63,11 @@ class Mbarrier:
     last: str = ""
     brought: bool = False
     remote: dict[int, tuple[int, Instruction, int]] = field(default_factory=dict)
+
+    @property
+    def untouched(self) -> bool:
+        """Whether nobody has used it since its init."""
+        return not (self.phase or self.waited or self.arrivals or self.expects or self.copies)
 
 
 class Mbarriers:
@@ -88,6 +96,8 @@ class Mbarriers:
         if not 1 <= count <= MOST_ARRIVALS:
             self._fault(instruction, lane, f"expects {count} arrivals, where 1 to {MOST_ARRIVALS} are allowed")
         old = self.all.get((block, byte))
+        if old and old.untouched and REINIT not in self.lanes.launch.strict:
+            old = None if self.order is None else self._require_born(old, instruction, lane, False)
         if old:
             sentence = f"initialises the mbarrier at byte {byte} of shared memory, which was initialised at "
             self._fault(instruction, lane, f"{sentence}{old.init.location.in_full()}, with no mbarrier.inval between")
@@ -120,10 +130,11 @@ class Mbarriers:
         cluster, row = self.order.row(*divmod(lane, self.lanes.threads))
         clock = self.order.clock[cluster, row]
         who, at = self._thread(cluster, maker), found.init.location.in_full()
-        if row != maker and clock[maker] <= epoch:
+        if row != maker and clock[maker] <= epoch and not (found.told and clock[found.told]):
             sentence = f"uses the mbarrier that {who} initialised at {at} with no barrier between"
             self._fault(instruction, lane, sentence, "race")
-        fenced = found.fenced or self.lanes.launch.lenient
+        own = lane // self.lanes.threads == found.block
+        fenced = found.fenced or (own and INIT_FENCE not in self.lanes.launch.strict)
         if copies and not fenced and clock[self.order.rows + maker] <= epoch:
             sentence = f"copies with the mbarrier that {who} initialised at {at} with no fence.proxy.async"
             self._fault(instruction, lane, f"{sentence} or fence.mbarrier_init between", "race")
@@ -135,15 +146,18 @@ class Mbarriers:
         cluster, maker, epoch = found.made
         _, rows = self.order.row(*np.divmod(lanes, self.lanes.threads))
         unknown = (rows != maker) & (self.order.clock[cluster, rows, maker] <= epoch)
+        if found.told:
+            unknown &= self.order.clock[cluster, rows, found.told] == 0
         if unknown.any():
             self._require_born(found, instruction, int(lanes[np.argmax(unknown)]), False)
 
     def fence_init(self, lanes: np.ndarray) -> None:
         """`fence.mbarrier_init` of these lanes, (blocks, threads) bool."""
-        for found in self.all.values():
+        for found in self.all.values() if self.order else ():
             cluster, row, _ = found.made
-            block, thread = self.order.place(cluster, row) if self.order else (found.block, 0)
-            found.fenced |= bool(lanes[block, thread])
+            if not found.fenced and lanes[self.order.place(cluster, row)]:
+                found.fenced, found.told = True, self.order.counter()
+                self.order.fence_column(cluster, row, found.told)
 
     # ---- a phase ----------------------------------------------------------------------------------------------------
 
@@ -225,6 +239,11 @@ class Mbarriers:
         cluster, row = self.order.row(block, thread)
         return self.order.publish(cluster, np.array([row]))
 
+    def fenced(self, lane: int) -> Bits | None:
+        """The clock that a thread releases by a relaxed arrival: what its last fence covers."""
+        cluster, row = self.order.row(*divmod(lane, self.lanes.threads))
+        return self.order.fenced(cluster, np.array([row]))
+
     def may_be_late(self, found: Mbarrier, lanes: np.ndarray) -> np.ndarray:
         """Choose the lanes, flat, that a GPU may tell that the previous phase is not complete yet.
 
@@ -289,6 +308,9 @@ class Mbarriers:
             if found.owed:
                 last = (found.expects or found.copies)[-1].instruction
                 self._fault(last, found.block * self.lanes.threads, f"{self._name(found)}: {self._sums(found)}")
+        for found in self.all.values() if NO_INVAL in self.lanes.launch.strict else ():
+            sentence = f"{self._name(found)} is valid when its block exits: no mbarrier.inval ends it (strict)"
+            self._fault(found.init, found.block * self.lanes.threads, sentence)
 
 
 def _list(events: list[Event]) -> str:

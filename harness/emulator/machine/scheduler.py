@@ -284,15 +284,17 @@ class Scheduler:
         raise LaunchError(f"{instruction.location}: the kernel trapped; {kernel}, {self.batch.name(lane)}")
 
     def _barrier(self, number: int, terminator: Barrier, mask: np.ndarray | None) -> None:
-        if terminator.waits and mask is None and terminator.count is None:
-            self.barriers.complete(terminator, self.batch.live, None)
+        whole = mask is None and terminator.count is None and terminator.number < 0
+        if terminator.waits and whole and not self.barriers.meetings.arrivals:
+            self.barriers.complete(number, terminator, self.batch.live, None)
             self.turn = PATIENCE
             self._enter_together(terminator.target, None)
         elif terminator.waits:
             self.barriers.park(number, self.batch.under(mask))
         else:
-            self.barriers.arrive(number, self.batch.under(mask))
-            self._enter(terminator.target, mask)
+            lanes = self.barriers.arrive(number, self.batch.under(mask))
+            if lanes is not None:
+                self._enter(terminator.target, lanes)
 
     def _release(self) -> bool:
         """Once nothing else can run, release complete barriers and waits, or held lanes. False if no lane is left."""

@@ -42,6 +42,7 @@ class AsyncOrder(BlockOrder):
         self.activity = 1  # changes with every access and every merge, so that a warp that meets again costs nothing
         self._met: dict[bytes, int] = {}
         self._waiting: dict[tuple[int, int], Bits] = {}
+        self._fenced: Bits | None = None  # as `clock`, what each row knew at its last fence; None before any
 
     def row(self, block: np.ndarray, thread: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Clusters, and rows in them, of threads."""
@@ -83,6 +84,33 @@ class AsyncOrder(BlockOrder):
                 clock[rows, start + rows] = self.now[cluster] + U32(1)
             self.now[cluster] += U32(1)
         self.activity += 1
+
+    def fence(self, lanes: np.ndarray) -> None:
+        """Execute a `fence` of the cluster or more: a relaxed arrival then publishes what came before it."""
+        fenced = self._at_fences()
+        for cluster, rows in self.rows_of(lanes):
+            fenced[cluster, rows] = np.maximum(fenced[cluster, rows], self.clock[cluster, rows])
+            fenced[cluster, rows, rows] = self.now[cluster] + U32(1)
+            self.now[cluster] += U32(1)
+        self.activity += 1
+
+    def fence_column(self, cluster: int, row: int, column: int) -> None:
+        """Let a thread know that a counter has reached 1, and publish so much by a relaxed arrival."""
+        self.reach(cluster, np.array([row]), column, 1)
+        self._at_fences()[cluster, row, column] = 1
+
+    def fenced(self, cluster: int, rows: np.ndarray) -> Bits | None:
+        """The clock that these rows publish by a relaxed arrival: what they knew and had done at their last fence."""
+        return None if self._fenced is None else self._at_fences()[cluster, rows].max(axis=0)
+
+    def _at_fences(self) -> Bits:
+        if self._fenced is None:
+            self._fenced = np.zeros_like(self.clock)
+        elif self._fenced.shape != self.clock.shape:  # counters were added
+            wider = np.zeros_like(self.clock)
+            wider[:, :, : self._fenced.shape[2]] = self._fenced
+            self._fenced = wider
+        return self._fenced
 
     def rows_of(self, lanes: np.ndarray) -> list[tuple[int, np.ndarray]]:
         """The clusters with some of these lanes, (blocks, threads) bool, and their rows."""

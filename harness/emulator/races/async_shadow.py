@@ -19,6 +19,8 @@ from harness.emulator.memory import Access
 from harness.emulator.ptx.syntax import Instruction
 from harness.emulator.races.async_compiled import CompiledChecks
 from harness.emulator.races.async_order import AsyncOrder
+from harness.emulator.races.borne import ALLOC_FENCE, EQUAL_STORES
+from harness.emulator.races.equal_stores import other_than_now
 from harness.emulator.races.shared_memory import SharedShadow
 from harness.emulator.registers import U32, WARP
 
@@ -155,7 +157,9 @@ class AsyncShadow(SharedShadow):
         self.writer[cells], self.access[cells] = mine, access.number
         self.epoch[cells] = self.order.now[cluster][:, None]
         lost = self.writer[cells] != mine
-        if lost.any() and not self.lenient:
+        if lost.any() and EQUAL_STORES not in self.strict:
+            self.equal.add(None, None)
+        elif lost.any():
             which, column = (int(each) for each in np.argwhere(lost)[0])
             other = int(self.writer[cells[which, column]]) - 1
             self._race(access, int(positions[which]), int(cluster[which]), other, access.number)
@@ -173,8 +177,13 @@ class AsyncShadow(SharedShadow):
         clash = (writer >= 0) & (writer != row[:, None])
         if clash.any():
             clash &= self.order.clock[cluster[:, None], row[:, None], writer] <= self.epoch[cells]
-            if self.lenient and access.kind == "writes":
-                clash &= self.access[cells] != access.number
+            if access.kind == "writes" and EQUAL_STORES not in self.strict:
+                same = clash & (self.access[cells] == access.number)
+                if same.any():
+                    rows = np.broadcast_to(row[:, None], cells.shape)
+                    same_time = other_than_now(cells, writer, cells, rows)
+                    self.equal.add(None, (same & same_time).any(axis=1))
+                    clash &= ~same
             if clash.any():
                 which, column = (int(each) for each in np.argwhere(clash)[0])
                 number = int(self.access[cells[which, column]])
@@ -281,6 +290,11 @@ class AsyncShadow(SharedShadow):
         clocks[np.arange(len(rows)), rows] = self.order.now[cluster] + U32(1)
         return clocks.min(axis=0)
 
+    def _allocations(self) -> list[int]:
+        """The numbers of the stores of `tcgen05.alloc`, which need no proxy fence (see `borne`)."""
+        mnemonics = ((number, each.instruction.mnemonic) for number, each in self.accesses.items())
+        return [number for number, mnemonic in mnemonics if mnemonic.startswith("tcgen05.alloc.")]
+
     # ---- a copy starts ----------------------------------------------------------------------------------------------
 
     def start_copy(
@@ -310,6 +324,8 @@ class AsyncShadow(SharedShadow):
             unordered[order.rows] = "with no fence.proxy.async between"
         for offset, problem in unordered.items():
             late = (writer >= 0) & (clock[offset + writer] <= self.epoch[cells[0]])
+            if offset and late.any() and ALLOC_FENCE not in self.strict:
+                late &= ~np.isin(self.access[cells[0]], self._allocations())
             if late.any():
                 first = int(np.argmax(late))
                 earlier = self.accesses[int(self.access[cells[0, first]])].instruction.location.in_full()

@@ -17,10 +17,11 @@ from typing import NamedTuple, NoReturn
 import numpy as np
 
 from harness.emulator.compiled.layout import IN_ONE_WARP
-from harness.emulator.errors import NotEmulated
+from harness.emulator.errors import Fault, NotEmulated
 from harness.emulator.memory import Access, Buffer, Resolved
 from harness.emulator.races.agents import AGENT_MASK, WARPS_OF
 from harness.emulator.races.block_order import ordered
+from harness.emulator.races.borne import EQUAL_STORES
 from harness.emulator.races.buffer_shadow import (
     BLOCK_MASK,
     BLOCK_SHIFT,
@@ -32,7 +33,9 @@ from harness.emulator.races.buffer_shadow import (
     WRITES,
     BufferShadows,
 )
+from harness.emulator.races.equal_stores import EqualStores, other_than_now
 from harness.emulator.races.happens_before import OF_BLOCK, OF_GRID, HappensBefore, OfBatch, came_before
+from harness.emulator.races.late_reads import LateReads
 from harness.emulator.races.strong_accesses import StrongAccesses
 from harness.emulator.registers import U32, U64, WARP, Bits
 
@@ -67,7 +70,8 @@ class GlobalShadow:
     """
 
     report: Report
-    lenient = False  # see `launch`: if set, one of several readers of a cell may write it
+    strict: frozenset[str] = frozenset()  # see `borne`
+    late: LateReads | None = None  # takes the reads of which no byte may depend; None if none are borne
 
     def __init__(self, cell: int, blocks: int, buffers: np.ndarray, memory: list[Buffer]):
         if blocks >= int(SEVERAL_BLOCKS):
@@ -77,6 +81,7 @@ class GlobalShadow:
         self.cell = cell
         self.happens_before, self.strong = HappensBefore(), StrongAccesses()
         self.shadows = BufferShadows(cell, buffers, memory)
+        self.equal = EqualStores()  # the batch, which has the values, checks them
 
     def turn_to(self, batch: OfBatch) -> None:
         """From now on, accesses are by blocks of this batch."""
@@ -186,16 +191,51 @@ class _Checked:
         clash = clash[
             ~self.all.ordered(tags[clash], self.who.block[rows[clash]], self.who.thread[rows[clash]], self.reads)
         ]
-        if kind == READS and self.all.lenient:
-            clash = clash[~self._read_too(tags[clash], rows[clash])]
+        if kind == READS and self.all.late and clash.size:
+            clash = clash[~self._left_to_late(tags[clash], numbers[clash], rows[clash])]
+        if kind == WRITES and not self.reads and not self.access.strong and EQUAL_STORES not in self.all.strict:
+            same = (numbers[clash] == self.access.number) & self._of_block(tags[clash], rows[clash])
+            if same.any():
+                behind, at = np.zeros(len(self.cells), bool), rows[clash[same]]
+                earlier = (tags[clash[same]] & AGENT_MASK).astype(np.int64)
+                now = self.who.index * self.order.blocks + self.who.block
+                behind[at[other_than_now(now[at], earlier, now, self.who.thread)]] = True
+                self.all.equal.add(self.resolved.storage, behind)
+                clash = clash[~same]
         if clash.size:
             first = clash[np.argmin(rows[clash])]
             self._report(int(rows[first]), int(numbers[first]), int(tags[first]))
 
+    def _left_to_late(self, tags: Bits, numbers: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Mask of the readers that are left to `late`, of several threads of the block that read before one writes."""
+        which = np.flatnonzero(self._read_too(tags, rows) & ~self.access.strong)
+        if not which.size:
+            return np.zeros(len(tags), bool)
+        late = self.all.late
+        if late.fault is None:
+            try:
+                self._report(int(rows[which[0]]), int(numbers[which[0]]), int(tags[which[0]]))
+            except Fault as fault:
+                late.fault = fault
+        out = np.zeros(len(tags), bool)
+        out[which] = True
+        for number in np.unique(numbers[which]).tolist():
+            for block in np.unique(self.who.block[rows[which]]).tolist():
+                chosen = rows[which[(numbers[which] == number) & (self.who.block[rows[which]] == block)]]
+                chosen = np.unique(chosen)
+                bytes_ = self.who.index[chosen, None] * self.access.bytes + np.arange(self.access.bytes)
+                by = np.repeat(self.who.thread[chosen], self.access.bytes)
+                late.add(number, self.resolved.storage, self.all.first + block, bytes_.reshape(-1), by)
+        return out
+
+    def _of_block(self, tags: Bits, rows: np.ndarray) -> np.ndarray:
+        """Mask of tags of the block of each row."""
+        return tags >> BLOCK_SHIFT & BLOCK_MASK == (self.all.first + self.who.block[rows] + 1).astype(U64)
+
     def _read_too(self, tags: Bits, rows: np.ndarray) -> np.ndarray:
         """Mask of tags that stand for several threads of the block and may include the writing thread."""
         agent, warp = tags & AGENT_MASK, (self.who.thread[rows] // WARP).astype(U32)
-        here = tags >> BLOCK_SHIFT & BLOCK_MASK == (self.all.first + self.who.block[rows] + 1).astype(U64)
+        here = self._of_block(tags, rows)
         return here & (agent >= U64(IN_ONE_WARP)) & (WARPS_OF[agent] >> warp & U32(1) != 0)
 
     def _not_plainly_ordered(self, tags: Bits, rows: np.ndarray) -> np.ndarray:
@@ -274,6 +314,9 @@ class _Checked:
             self.shadow.update(cells, tags, number)
         elif not self.reads:
             lost = self.shadow.write(cells, tags, number)
+            if lost.any() and EQUAL_STORES not in self.all.strict:
+                self.all.equal.add(self.resolved.storage, None)
+                lost &= self.shadow.tags[WRITES][cells] >> BLOCK_SHIFT != tags >> BLOCK_SHIFT
             if lost.any():
                 first = int(np.argmax(lost))
                 self._report(first // self.cells.shape[1], number, int(self.shadow.tags[WRITES][cells[first]]))

@@ -5,8 +5,8 @@ number of the access and an agent (see `agents`). What orders threads are barrie
 and, within a warp, `bar.warp.sync`, shuffles and votes; `block_order` knows which did.
 
 Two accesses race if they touch one cell, come from different threads, are not ordered, and one writes; two atomics do
-not. Storing the same value twice is a race. One tag is kept for the readers of a cell that are not ordered among each
-other, with the epoch of the first, which is enough to check a later write.
+not. Storing the same value twice is a race, but by one instruction (see `borne`). One tag is kept for the readers of a
+cell that are not ordered among each other, with the epoch of the first, which is enough to check a later write.
 
 The compiled interpreter applies the same rules to the same tags (`harness.emulator.compiled.shared_access`).
 """
@@ -22,6 +22,8 @@ from harness.emulator.compiled.layout import ACCESS_BITS, AGENT_BITS, IN_ONE_WAR
 from harness.emulator.memory import Access
 from harness.emulator.races.agents import AGENT_MASK, WARPS_OF, agents_of
 from harness.emulator.races.block_order import BlockOrder, ordered
+from harness.emulator.races.borne import EQUAL_STORES
+from harness.emulator.races.equal_stores import EqualStores, other_than_now
 from harness.emulator.registers import U32, U64, Bits
 
 ACCESS_MASK = (1 << ACCESS_BITS) - 1
@@ -48,7 +50,7 @@ class SharedShadow:
     """
 
     report: Report
-    lenient = False  # see `launch`: if set, lanes of one store may store equal values, which the batch checks
+    strict: frozenset[str] = frozenset()  # see `borne`
 
     def __init__(self, order: BlockOrder, threads: int, stride: int, cell: int):
         self.order, self.blocks, self.threads, self.cell = order, order.blocks, threads, cell
@@ -56,6 +58,7 @@ class SharedShadow:
         self.writes, self.reads, self.updates = (np.zeros(self.blocks * self.cells_of_block, U64) for _ in range(3))
         self.thread = np.arange(threads, dtype=U64)[None, :]
         self.has_updates = False
+        self.equal = EqualStores()  # the batch, which has the values, checks them
 
     def tag(self, access: Access, block: np.ndarray) -> Bits:
         """A tag without an agent, for an access of these blocks now."""
@@ -73,6 +76,7 @@ class SharedShadow:
         else:
             block, thread = np.divmod(positions, self.threads)
         agent = Agent(self, block, thread.astype(U64), width)
+        agent.places = np.broadcast_to(as_column(index, width), (*index.shape, width) if width > 1 else index.shape)
         time = as_column(self.tag(access, block), width)
         mine = np.broadcast_to(time | agent.column, (*index.shape, width) if width > 1 else index.shape)
         writes, reads, updates = (in_rows(shadow, width) for shadow in (self.writes, self.reads, self.updates))
@@ -98,15 +102,22 @@ class SharedShadow:
     def _check_stores(self, back: Bits, mine: Bits, access: Access) -> None:
         """Report two lanes of one instruction that store to one cell."""
         lost = back != mine
-        if lost.any() and not self.lenient:
+        if lost.any() and EQUAL_STORES not in self.strict:
+            self.equal.add(None, None)
+        elif lost.any():
             first = int(np.argmax(lost))
             other = int(back.flat[first] & AGENT_MASK)
             self.report(access, first // (access.bytes // self.cell), access.number, other)
 
     def _check(self, prior: Bits, agent: Agent, access: Access) -> None:
         clash = agent.unordered(prior)
-        if self.lenient and access.kind == "writes":
-            clash &= prior >> U64(AGENT_BITS) & U64(ACCESS_MASK) != U64(access.number)
+        if access.kind == "writes" and EQUAL_STORES not in self.strict and clash.any():
+            same = clash & (prior >> U64(AGENT_BITS) & U64(ACCESS_MASK) == U64(access.number))
+            if same.any():
+                threads = np.broadcast_to(agent.column, prior.shape)
+                later = other_than_now(agent.places, prior & AGENT_MASK, agent.places, threads)
+                self.equal.add(None, (same & later).reshape(-1, agent.width).any(axis=1))
+                clash &= ~same
         if clash.any():
             first = int(np.argmax(clash))
             tag = int(prior.flat[first])
@@ -142,7 +153,12 @@ def join_in_one_instruction(shadow: np.ndarray, cells: np.ndarray, tags: Bits) -
 
 
 class Agent:
-    """The threads of one access, shaped to compare with rows of `width` cells. block, thread: each row's"""
+    """The threads of one access, shaped to compare with rows of `width` cells. block, thread: each row's
+
+    places: the row of shared memory of each cell
+    """
+
+    places: np.ndarray
 
     def __init__(self, shadow: SharedShadow, block: np.ndarray, thread: Bits, width: int):
         self.order, self.width = shadow.order, width

@@ -23,6 +23,7 @@ from harness.records import seal
 from harness.runner import isolation
 from harness.runner.cluster.work import Answer, Ready, Work, sealed_here
 from harness.suite.own_recipes import use_recipe_dir
+from harness.suite.strictness import use_strict
 from harness.verify.expected import NUMPY_LARGEST
 from harness.verify.verify import verify
 
@@ -64,6 +65,8 @@ def _read(pipe: Connection, asked: queue.Queue[Work | Case]) -> None:
 
 
 def _begin(pipe: Connection, work: Work) -> Device:
+    if work.strict:
+        use_strict()
     for folder in work.recipe_dirs:
         use_recipe_dir(folder)
     device = select(work.device)

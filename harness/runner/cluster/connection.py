@@ -27,6 +27,7 @@ from harness.runner import isolation
 from harness.runner.cluster.work import Answer, Died, Ready, Work, error_of, sealed_here, state_of
 from harness.runner.cluster.worker import look, run_case
 from harness.runner.selection import Selection, cost
+from harness.suite.strictness import strict
 from harness.verdict import Result
 
 if TYPE_CHECKING:
@@ -171,7 +172,7 @@ def connect(option: argparse.Namespace, selection: Selection) -> Cluster:
     sealed = sealed_here(selection.paths)
     folders = tuple(sorted(set(RECIPE_DIRS.values())))
     tensors = seal.tensors(selection.by_id.values())
-    work = Work(option.device, option.case_timeout, folders, selection.paths, state_of(sealed), tensors)
+    work = Work(option.device, option.case_timeout, folders, selection.paths, state_of(sealed), tensors, strict())
     return Cluster(option.cluster, work, sealed)
 
 

@@ -17,6 +17,7 @@ class Work:
     """The settings that all cases of a run share.
 
     device, case_timeout: as on the command line, the second in seconds; recipe_dirs: absolute
+    strict: whether it has `--strict`
     suites: their files; state: `state_of` the run's seal; tensors: digest of each tensor file that a case reads
     """
 
@@ -26,6 +27,7 @@ class Work:
     suites: tuple[Path, ...]
     state: str
     tensors: Seal = field(hash=False)
+    strict: bool = False
 
 
 @dataclass(frozen=True)

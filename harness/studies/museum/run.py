@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,11 +66,11 @@ def compiled(kernels: Kernels, *options: str) -> Module:
     return Module(build(name, sources, (), (*OPTIONS, *options, f"-arch={kernels.arch}")).ptx)
 
 
-def find(kernels: Kernels, module: Module) -> Finding:
-    """The first thing that is wrong in some order of blocks and warps."""
+def find(kernels: Kernels, module: Module, strict: Collection[str] = ()) -> Finding:
+    """The first thing that is wrong in some order of blocks and warps. strict: as for `emulator.launch`"""
     for schedule in ORDERS:
         try:
-            wrong = _run(kernels, module, schedule)
+            wrong = _run(kernels, module, schedule, strict)
         except Fault as fault:
             return Finding(fault.kind, _own_line(kernels, fault), fault.sentence)
         if wrong:
@@ -84,7 +85,7 @@ def _own_line(kernels: Kernels, fault: Fault) -> str:
     return words[0] if words else fault.where
 
 
-def _run(kernels: Kernels, module: Module, schedule: Schedule) -> str:
+def _run(kernels: Kernels, module: Module, schedule: Schedule, strict: Collection[str]) -> str:
     """Run all launches; returns a sentence on wrong bytes, or an empty text. Raises Fault."""
     buffers = {
         name: Buffer(name, contents(array), initialised=array.content != "unwritten")
@@ -98,7 +99,7 @@ def _run(kernels: Kernels, module: Module, schedule: Schedule) -> str:
         given = [arguments[name] if name in arguments else int(name) for name in each.arguments]
         stream.launch(
             module, each.kernel, (each.grid, 1, 1), (each.block, 1, 1), given, early=each.early, schedule=schedule,
-            memory=list(buffers.values()),
+            memory=list(buffers.values()), strict=strict,
         )  # fmt: skip
     stream.end()
     for one, other in kernels.same:

@@ -43,6 +43,7 @@ from harness.subjects.card.gpu import CardOnGpu
 from harness.subjects.card.schema import Launch
 from harness.subjects.card.tensor_starts import Starts
 from harness.suite.sizes import size_of
+from harness.suite.strictness import strict
 
 LARGEST_BUFFER = 1 << 30  # bytes; the limit for a scratch or workspace array
 _PTX_LINE = re.compile(r"\bptx:(\d+)")
@@ -225,6 +226,7 @@ class EmulatedCard:
             options: dict[str, Any] = {
                 "dynamic_shared": size_of(each.shared, self.numbers), "schedule": schedule, "count_traffic": False,
                 "memory": list(memory.buffers.values()), "cluster": extents(each.cluster) if each.cluster else None,
+                "strict": strict(),
             }  # fmt: skip
             if only := self._only(each, entry):
                 options |= {"only": only, "sanitize": False}
