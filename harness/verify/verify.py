@@ -24,7 +24,7 @@ from harness.verify.diagnosis.mismatch import render
 from harness.verify.digest import digests
 from harness.verify.expected import NUMPY_LARGEST, Expected, expect, expect_on, expect_split, make_inputs
 from harness.verify.host_room import host_room
-from harness.verify.other_input import WORDS, other_expected
+from harness.verify.other_input import WORDS, Other, other_expected
 
 # Complementary patterns: a byte that no run writes differs from the expected byte in at least one of the first two
 # runs, which have the case's own input. The third run has another input, if there is one.
@@ -141,7 +141,7 @@ def failed(empty: Result, verdict: Verdict, reason: str, story: str = "") -> Res
 
 
 def judge(
-    case: Case, device: Device, target: str, program: Program, expected: Expected, other: Expected | None = None,
+    case: Case, device: Device, target: str, program: Program, expected: Expected, other: Other | None = None,
     excuses: Callable[[Expected, Outcome], bool] = lambda expected, outcome: False,
 ) -> tuple[list[Outcome], tuple[Verdict, str, str] | None]:  # fmt: skip
     """Run once for each poison. Returns the outcomes, and the verdict, reason and story if anything is wrong.
@@ -166,7 +166,11 @@ def judge(
         return outcomes, (Verdict.OUT_OF_BOUNDS, f"{target}: {trespass}", "")
     if not _right(device, outcomes, expected, excuses):
         return outcomes, _own_wrong(case, device, target, program, expected, outcomes, bool(other))
-    return outcomes, _other_wrong(case, device, target, program, other, last[0]) if last else None
+    if not last:
+        return outcomes, None
+    if doubt := other.doubt():
+        return outcomes, (Verdict.MISMATCH, f"on {WORDS}: {doubt}", "")
+    return outcomes, _other_wrong(case, device, target, program, other, last[0])
 
 
 def _own_wrong(
@@ -182,7 +186,7 @@ def _own_wrong(
 
 
 def _other_wrong(
-    case: Case, device: Device, target: str, program: Program, other: Expected, last: Outcome
+    case: Case, device: Device, target: str, program: Program, other: Other, last: Outcome
 ) -> tuple[Verdict, str, str]:
     """The verdict on bytes that are right on the case's own input alone. last: the run on the other
 
@@ -240,7 +244,7 @@ def run_all(program: Program, repeats: Sequence[int] = REPEATS) -> tuple[list[Ou
     return outcomes, ""
 
 
-def _run_other(program: Program, other: Expected) -> tuple[list[Outcome], str]:
+def _run_other(program: Program, other: Other) -> tuple[list[Outcome], str]:
     program.resplit(other.inputs, other.fields)
     with _on_other_input():
         found, trespass = run_all(program, REPEATS[-1:])
