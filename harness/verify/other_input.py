@@ -3,46 +3,56 @@
 All runs of a case share a process, so what a kernel leaves in a `__device__` variable reaches the next run: an amax
 that is never set back, an answer that is made once. Runs on one input never show it; a smaller amax does.
 
-Each entry is divided by 8, 16 or 32, so that every amax is smaller, whatever it is taken over, and codes are others;
-both oracles are asked, or torch alone for a case that is not small. Such a case is divided by 8 alone, and nobody is
-asked, where the contract says what becomes of that (`harness.oracles.powers_of_two`). What has nothing smaller, such as
-a tensor of zeros, has no other input.
+Each entry is divided by 8, 16 or 32, so that every amax is smaller, whatever it is taken over, and codes are others.
+The NumPy oracle is asked, or torch for a case that is not small. Such a case is divided by 8 alone, and nobody is
+asked, where the contract says what becomes of that (`harness.oracles.powers_of_two`). Before a kernel is called wrong
+on it, torch is asked as well. What has nothing smaller, such as a tensor of zeros, has no other input.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from harness.contract.case import Case
-from harness.contract.interval import Demand
+from harness.contract.interval import Demand, Interval
 from harness.files import recipe_dir
 from harness.oracles import powers_of_two
 from harness.suite.stages import stages
-from harness.verify.expected import Expected, expect_on, high_precision, make_inputs, oracle_of
+from harness.verify.expected import Expected, expect_on, fields_of, high_precision, make_inputs, oracle_of
 from harness.verify.recent import Recent
 
-SMALL = 1 << 16  # in `Case.work`; up to here both oracles take milliseconds
+SMALL = 1 << 16  # in `Case.work`; up to here the NumPy oracle takes milliseconds
 WORDS = "a second input with a smaller amax at the same addresses"
 _POWERS = 3, 5, 4
 _INSTEAD_OF_INF = 1.0
 
 
-def other_expected(case: Case, expected: Expected, torch_device: str, given: bool = False) -> Expected | None:
+@dataclass(frozen=True)
+class Other(Expected):
+    """What is expected of another input by one oracle, or by what follows from the case's own.
+
+    doubt: asks torch as well, where it was not asked, and says how it disagrees; before a kernel is called wrong
+    """
+
+    doubt: Callable[[], str] = str
+
+
+def other_expected(case: Case, expected: Expected, torch_device: str, given: bool = False) -> Other | None:
     """The expectation of another input, or None if there is no other. Its fields are the case's.
 
     expected: of the case's own input; given: whether that is not the input which the case draws
     """
     if given or case.work > SMALL:
-        followed = follow(case, expected)
+        followed = follow(case, expected, torch_device)
         if followed or given:
             return followed
     return _asked(replace(case, mode="eager"), torch_device)
 
 
-def follow(case: Case, expected: Expected) -> Expected | None:
+def follow(case: Case, expected: Expected, torch_device: str = "cpu") -> Other | None:
     """The expectation of the inputs divided by 8, as it follows from the case's own; None if that is not certain."""
     recipes = {stage.name: stage.case for stage in stages(case)}
     if recipe_dir(case.recipe) is not None or not all(map(powers_of_two.follows, recipes.values())):
@@ -59,15 +69,29 @@ def follow(case: Case, expected: Expected) -> Expected | None:
     inputs, values = times(expected.inputs), times(expected.values)
     if any(value is None for value in (*inputs.values(), *values.values())):
         return None
-    return replace(expected, inputs=inputs, values=values)
+    exact = not any(isinstance(value, Interval) for value in values.values())  # an interval here lacks its sums
+    doubt = _asks_torch(case, inputs, values, torch_device) if exact else str
+    return Other(inputs, expected.fields, values, expected.oracles, doubt=doubt)
 
 
 @Recent
-def _asked(case: Case, torch_device: str) -> Expected | None:
+def _asked(case: Case, torch_device: str) -> Other | None:
     inputs = other_inputs(case)
     if _same(inputs, make_inputs(case)):
         return None
-    return expect_on(case, inputs, torch_device, SMALL)
+    if case.work > SMALL:
+        found = expect_on(case, inputs, torch_device, numpy_largest=0)
+        return Other(found.inputs, found.fields, found.values, found.oracles, found.disagreement)
+    values = dict(oracle_of(case.recipe).numpy_oracle(case, inputs))
+    bounds = {name: value.bounds if isinstance(value, Interval) else value for name, value in values.items()}
+    doubt = _asks_torch(case, inputs, values, torch_device)
+    return Other(inputs, fields_of(case), bounds, ("numpy",), doubt=doubt)
+
+
+def _asks_torch(
+    case: Case, inputs: dict[str, np.ndarray], values: dict[str, Demand], torch_device: str
+) -> Callable[[], str]:
+    return lambda: expect_on(case, inputs, torch_device, case.work, values).disagreement
 
 
 def other_inputs(case: Case) -> dict[str, np.ndarray]:

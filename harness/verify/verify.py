@@ -37,7 +37,7 @@ from harness.verify.expected import NUMPY_LARGEST, Expected, expect, expect_on, 
 from harness.verify.host_room import host_room
 from harness.verify.nearest import NearestRuns, nearest_runs
 from harness.verify.not_run import note_unset, take_notes
-from harness.verify.other_input import WORDS, other_expected
+from harness.verify.other_input import WORDS, Other, other_expected
 
 # Complementary patterns: a byte that no run writes differs from the expected byte in at least one of the first two
 # runs, which have the case's own input. The third run has another input, if there is one.
@@ -190,7 +190,7 @@ def disagreeing(empty: Result, case: Case, expected: Expected, where: str = "") 
 
 
 def judge(
-    case: Case, device: Device, target: str, program: Program, expected: Expected, other: Expected | None = None,
+    case: Case, device: Device, target: str, program: Program, expected: Expected, other: Other | None = None,
     excuses: Callable[[Expected, Outcome], bool] = lambda expected, outcome: False,
 ) -> tuple[list[Outcome], Wrong | None]:  # fmt: skip
     """Run once for each poison. Returns the outcomes, and what is wrong if anything is.
@@ -215,7 +215,11 @@ def judge(
         return outcomes, Wrong(Verdict.OUT_OF_BOUNDS, f"{target}: {trespass}", "")
     if not _right(device, outcomes, expected, excuses):
         return outcomes, _own_wrong(case, device, target, program, expected, outcomes, bool(other))
-    return outcomes, _other_wrong(case, device, target, program, other, last[0]) if last else None
+    if not last:
+        return outcomes, None
+    if doubt := other.doubt():
+        return outcomes, Wrong(Verdict.SETUP_ERROR, f"on {WORDS}: {doubt}", "")
+    return outcomes, _other_wrong(case, device, target, program, other, last[0])
 
 
 def _own_wrong(
@@ -230,7 +234,7 @@ def _own_wrong(
     return found._replace(reason=f"{found.reason}{_FRESH}") if remembers else found
 
 
-def _other_wrong(case: Case, device: Device, target: str, program: Program, other: Expected, last: Outcome) -> Wrong:
+def _other_wrong(case: Case, device: Device, target: str, program: Program, other: Other, last: Outcome) -> Wrong:
     """The verdict on bytes that are right on the case's own input alone. last: the run on the other
 
     Bytes of the same order, once more in the same module and then in a fresh one, tell what outlives a call.
@@ -289,7 +293,7 @@ def run_all(program: Program, repeats: Sequence[int] = REPEATS) -> tuple[list[Ou
     return outcomes, ""
 
 
-def _run_other(program: Program, other: Expected) -> tuple[list[Outcome], str]:
+def _run_other(program: Program, other: Other) -> tuple[list[Outcome], str]:
     program.resplit(other.inputs, other.fields)
     with _on_other_input():
         found, trespass = run_all(program, REPEATS[-1:])

@@ -10,12 +10,14 @@ import pytest
 
 from harness.contract.case import Case
 from harness.contract.interval import Demand, Interval
+from harness.device.emulator import EmulatorDevice
 from harness.inputs.draw import make
 from harness.inputs.dtypes import DTYPES
 from harness.oracles import nvfp4, powers_of_two
 from harness.suite.suite import find_case, suite_of
 from harness.verify.expected import Expected, expect, fields_of, make_inputs, oracle_of
-from harness.verify.other_input import follow, other_expected, other_inputs, smaller
+from harness.verify.other_input import WORDS, follow, other_expected, other_inputs, smaller
+from harness.verify.verify import verify
 
 FOLLOWING = (
     "per_tensor", "row_scaled", "local_1x64", "four_over_six", "per_token", "grouped", "dequantize", "gemm",
@@ -118,7 +120,7 @@ def test_where_it_does_not_follow_the_oracles_are_asked(case_id: str):
     case = find_case(case_id)
     assert follow(case, expect(case)) is None
     other = other_expected(case, expect(case), "cpu")
-    assert other.oracles == ("numpy", "torch") and other.disagreement == ""
+    assert other.oracles == ("numpy",) and other.doubt() == ""
 
 
 def test_a_power_of_two_is_exact_or_refused():
@@ -128,3 +130,27 @@ def test_a_power_of_two_is_exact_or_refused():
         assert powers_of_two.divided(np.array([1, value], np.float32), 3) is None
     assert powers_of_two.divided(np.array([2.0**-12], np.float16), 3) is None
     assert powers_of_two.divided(np.array([2.0**-11], np.float16), 3)[0] == 2.0**-14
+
+
+def test_no_kernel_is_called_wrong_where_the_oracles_disagree(monkeypatch: pytest.MonkeyPatch):
+    case = find_case("row_scaled/outputs=rowwise/48x80/normal/eager")
+    own, oracle = expect(case), oracle_of(case.recipe)
+    ask = oracle.numpy_oracle
+
+    def differs(case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        found = ask(case, tensors)
+        found["rowwise_data"][3, 4] ^= 1
+        return found
+
+    monkeypatch.setattr(oracle, "numpy_oracle", differs)
+    monkeypatch.setattr("harness.verify.verify.expect", lambda *_: own)
+    found = verify(case, EmulatorDevice())
+    assert found.reason.startswith(f"on {WORDS}: the oracles disagree on 1 bytes of rowwise_data")
+
+
+def test_what_follows_is_doubted_as_well():
+    case = find_case("row_scaled/default/512x1024/normal/eager")
+    own = expect(case)
+    wrong = replace(own, values={**own.values, "rowwise_amax": own.values["rowwise_amax"] * np.float32(2)})
+    assert other_expected(case, own, "cpu").doubt() == ""
+    assert "bytes of rowwise_amax, first at byte 2: entry [0] is" in other_expected(case, wrong, "cpu").doubt()
