@@ -261,7 +261,7 @@ def _misfit(values: Mapping[str, Demand], fields: Mapping[str, Field]) -> str:
 
 
 def _place_in_dataflow(name: str) -> int:
-    """Amaxes come before the scales that are made of them, and these before codes; a wrong one spoils those after it."""
+    """Amaxes come before the scales made of them, and these before codes: a wrong one spoils those after it."""
     return next((place for place, kind in enumerate(("amax", "scale_inv")) if name.endswith(kind)), 2)
 
 

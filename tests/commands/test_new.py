@@ -142,7 +142,7 @@ MISTAKES = {
         "np.float32(1 / 6)",
         "np.float32(1 / 5)",
         "MISMATCH",
-        ("the oracles disagree on ", "by NumPy", "by torch", "= e2m1"),
+        ("the oracles disagree on ", "by NumPy", "by torch", "= e4m3"),
     ),
 }
 

@@ -32,6 +32,7 @@ from harness.verify.diagnosis.patterns import (
     REARRANGED,
     bits_of,
     is_encoded_data,
+    one_ulp_off,
 )
 from harness.verify.diagnosis.steps import Steps
 
@@ -44,7 +45,7 @@ _SAME = {
     "multiplier rounded to bf16": {"fast_math where exact was asked"},
     code_causes.CANDIDATE: {"mae and mse mixed up", "error_math mixed up", "448 and 256 mixed up"},
 }
-_ONE_KIND = 2  # kinds of wrong scales that say no more than as many entries
+_ONE_KIND = 2
 _WIDTH = 100  # of what is said of a cause, in columns
 APPROXIMATE = Cause("approximate instruction", "PTX leaves the last bits open of what the kernel executed")
 
@@ -136,9 +137,17 @@ def _some(names: list[str], taken: int) -> str:
 
 
 def _is_one_kind(e: Evidence) -> bool:
-    """Whether all wrong scales are the same one or two bytes for the same one or two, as where all blocks are alike."""
-    pairs = zip(bits_of(e.right)[e.wrong].tolist(), bits_of(e.actual)[e.wrong].tolist(), strict=True)
-    return e.kind == "scale_inv" and len(set(pairs)) <= _ONE_KIND
+    """Whether the wrong entries are so much alike that many say no more than one.
+
+    Scales are if they are the same one or two bytes for the same one or two, as where all blocks are alike. Values are
+    if they are the same one or two, as zeros, or if a few are each the neighbour of the right one, which many mistakes give.
+    """
+    if e.kind in ("data", "amax"):
+        return False
+    right, actual = (bits_of(array)[e.wrong].tolist() for array in (e.right, e.actual))
+    if e.kind == "scale_inv":
+        return len(set(zip(right, actual, strict=True))) <= _ONE_KIND
+    return len(set(actual)) <= _ONE_KIND or (len(actual) < _MANY and one_ulp_off(e))
 
 
 def _described(pattern: Cause | None, e: Evidence) -> Cause:

@@ -156,7 +156,7 @@ def _one_code_off(e: Evidence) -> bool:
     return bool(((np.abs((right & 7) - (actual & 7)) == 1) & (right >> 3 == actual >> 3)).all())
 
 
-def _one_ulp_off(e: Evidence) -> bool:
+def one_ulp_off(e: Evidence) -> bool:
     if e.kind not in ("output", "amax"):
         return False
     right, actual, _ = _wrong_values(e)
@@ -225,7 +225,7 @@ PATTERNS = (
     *amax_causes.PATTERNS,
     Hypothesis("1-ulp scale", "every wrong scale byte is the neighbour of the right one", _one_scale_off),
     Hypothesis("one code off", "every wrong code is the neighbour of the right one", _one_code_off),
-    Hypothesis("1-ulp value", "every wrong value is the neighbour of the right one", _one_ulp_off),
+    Hypothesis("1-ulp value", "every wrong value is the neighbour of the right one", one_ulp_off),
     Hypothesis("right bytes in other places", "", places.moved),
     Hypothesis("right bytes in other places", "the wrong entries hold the right bytes, in another order", _permutation),
     Hypothesis("gradient before it is quantized",
