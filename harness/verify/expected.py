@@ -260,11 +260,17 @@ def _misfit(values: Mapping[str, Demand], fields: Mapping[str, Field]) -> str:
     return ""
 
 
+def _place_in_dataflow(name: str) -> int:
+    """Amaxes come before the scales made of them, and these before codes: a wrong one spoils those after it."""
+    return next((place for place, kind in enumerate(("amax", "scale_inv")) if name.endswith(kind)), 2)
+
+
 def _disagreement(
     numpy_values: Mapping[str, Demand], torch_values: Mapping[str, Demand]
 ) -> tuple[str, tuple[str, tuple[int, ...]] | None]:
-    """A sentence and the first entry that differs, if there is one."""
-    for name, value in numpy_values.items():
+    """A sentence and the first entry that differs, if there is one, of the earliest field in the dataflow."""
+    for name in sorted(numpy_values, key=_place_in_dataflow):
+        value = numpy_values[name]
         other, says = torch_values[name], f"the oracles disagree on {name}: "
         if isinstance(value, Interval) != isinstance(other, Interval):
             return f"{says}only one of them gives an interval", None
