@@ -143,9 +143,7 @@ def test_a_fraction_does_not_become_an_integer():
     signature = plan(CASE)[0].signature
     asking = replace(signature, call=(CallParameter("int", "alpha", pointer=False, optional=False),))
     step = Step(asking, Stage("", CASE), CASE.flags)
-    with pytest.raises(
-        RecipeError, match=r"'alpha' of gemm_ordered is of type 'int' and its flag has 1.1; take it as"
-    ):
+    with pytest.raises(RecipeError, match=r"'alpha' of gemm_ordered is of type 'int' and its flag has 1.1; take it as"):
         list(bind(step, {}))
 
 
