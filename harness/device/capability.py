@@ -7,6 +7,7 @@ from typing import Protocol
 from harness.contract.case import Case
 from harness.errors import NotCapable
 
+OF_THE_DEVICE = "capability:"  # the reasons of a device begin so, and those of a subject or card never
 BYTES_PER_ELEMENT = 16  # bytes of GPU memory for each element of a case, with the oracle's temporaries
 CONTEXT = 1 << 30  # bytes of a GPU that CUDA and its libraries keep
 

@@ -36,6 +36,7 @@ from harness.subjects.card.bench import CardBench
 from harness.subjects.card.card import is_card, read_card
 from harness.subjects.card.device import is_for, with_card
 from harness.subjects.card.verify import verify_card
+from harness.subjects.declared_flags import declared_flags
 from harness.subjects.device import with_subject
 from harness.subjects.process import Child
 from harness.subjects.subject import start
@@ -207,7 +208,9 @@ def under_test(config: pytest.Config) -> UnderTest:
             card.check((case for cases in selected for case in cases), whole=config.option.shard == "1/1")
             config.stash[UNDER_TEST] = UnderTest(with_card(device, card), verify_card, CardBench)
         elif name:
-            with_it = with_subject(device, start(name, Child(name, config.option.case_timeout / 2)))
+            with_it = with_subject(
+                device, start(name, Child(name, config.option.case_timeout / 2), declared_flags(name))
+            )
             selected = config.stash[PROCESS].selection.cases.values()
             with_it.refusals.freeze(case for cases in selected for case in cases)
             config.stash[UNDER_TEST] = UnderTest(with_it, audit, SubjectBench)

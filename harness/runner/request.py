@@ -11,6 +11,7 @@ from harness.errors import UsageError
 from harness.files import is_own, resolved_path
 from harness.runner.selection import Meant, Narrowing, Selection, select
 from harness.subjects.card.card import is_card, read_card
+from harness.subjects.declared_flags import declared_flags
 from harness.suite.own_recipes import use_recipe_dir
 
 
@@ -62,11 +63,12 @@ class Request:
         return replace(self, selection=chosen)
 
     def _meant(self) -> Meant | None:
-        """What the subject is for, if it is a card. Raises UsageError if that cannot be read."""
-        if not is_card(self.subject):
-            return None
-        file = read_card(self.subject).file
-        return Meant(file.recipe, file.flags)
+        """What the subject is for, if it is a card or declares flags. Raises UsageError if that cannot be read."""
+        if is_card(self.subject):
+            file = read_card(self.subject).file
+            return Meant(file.recipe, file.flags)
+        flags = declared_flags(self.subject, self.suites) if self.subject else {}
+        return Meant("", flags) if flags else None
 
 
 def named_suites(words: Sequence[str], folder: Path) -> tuple[tuple[Path, ...], dict[Path, frozenset[str]]]:

@@ -49,7 +49,8 @@ class Narrowing:
 
 @dataclass(frozen=True)
 class Meant:
-    """What a subject is for. recipe: its one recipe; flags: the values that it takes, of the flags that it names
+    """What a subject is for. recipe: a card's; empty for a function, which may be called for several recipes
+    flags: the values that it takes, of the flags that it names; a function's recipes need not have all of them
 
     A set spreads its shapes and inputs over all combinations of flags, so that few of its cases, or none, have those of
     one kernel.
@@ -57,6 +58,10 @@ class Meant:
 
     recipe: str
     flags: Mapping[str, Sequence[FlagValue]]
+
+    def takes(self, suite: Suite) -> bool:
+        """Whether the cases of a suite take on the flags."""
+        return suite.recipe == self.recipe if self.recipe else not self.flags.keys().isdisjoint(suite.file.axes)
 
     def cases(self, suite: Suite, set_name: str) -> tuple[Case, ...]:
         """The cases of a set, each once and with the subject's flags in place of others.
@@ -77,7 +82,8 @@ class Meant:
         return tuple(found.values())
 
     def _meant(self, suite: Suite, case: Case) -> Case:
-        others = {flag: values[0] for flag, values in self.flags.items() if case.flags.get(flag) not in values}
+        flags = {flag: values for flag, values in self.flags.items() if self.recipe or flag in case.flags}
+        others = {flag: values[0] for flag, values in flags.items() if case.flags.get(flag) not in values}
         if not others or not others.keys() <= case.flags.keys():  # a card with an unknown flag is refused by its check
             return case
         return replace(suite.find(replace(case, flags=case.flags.replace(**others)).id), where=case.where)
@@ -132,7 +138,7 @@ def select(
 ) -> Selection:
     """Choose a set of the given suites, or exactly `ids`, which need not be in any set.
 
-    meant: what a subject is for; a set's cases of its recipe then take on its flags
+    meant: what a subject is for; a set's cases then take on its flags
     Raises UsageError (SuiteError for a bad suite) if a suite, set, id or shard does not exist.
     """
     suites = load_suites(paths)
@@ -148,7 +154,7 @@ def select(
             raise UsageError(f"there is no set '{set_name}' in {names}{nearest(set_name, known)}")
         chosen = {suite.path: suite.cases(set_name) for suite in holders}
         if meant:
-            chosen |= {suite.path: meant.cases(suite, set_name) for suite in holders if suite.recipe == meant.recipe}
+            chosen |= {suite.path: meant.cases(suite, set_name) for suite in holders if meant.takes(suite)}
         excluded = sum((suite.excluded(set_name) for suite in holders), Counter())
     index, count = _parse_shard(shard)
     unsharded = selection_digest(case.id for cases in chosen.values() for case in cases)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from harness.contract.case import Case
+from harness.device.capability import OF_THE_DEVICE
 from harness.subjects.audit.violations import Violation, ViolationError
-from harness.subjects.subject import Subject
+from harness.subjects.subject import DECLARED, Subject
 
 
 class Refusals:
@@ -34,6 +35,8 @@ class Refusals:
         """Why the subject does not take a case, empty if it does. Raises ViolationError."""
         if self._absent:
             return self._absent
+        if outside := self.subject.outside(case):
+            return outside
         if case in self._violations:
             raise self._violations[case]
         answer = self._ask(case)
@@ -54,7 +57,8 @@ class Refusals:
         if type(answer) is not str:
             sentence = f"refuses() of {self.subject.name} returned {type(answer).__name__}; it must return a str"
             raise ViolationError(Violation.RAISES, sentence)
-        return answer
+        # What a device says, or the declared flags, is not counted as a refusal, so no subject may say it.
+        return f"it says: {answer}" if answer.startswith((OF_THE_DEVICE, DECLARED)) else answer
 
     def _late(self, sentence: str) -> ViolationError:
         return ViolationError(Violation.DECLINES_LATE, f"{self.subject.name} {sentence}")

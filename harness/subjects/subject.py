@@ -12,7 +12,7 @@ import importlib.machinery
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -20,12 +20,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from harness.contract.case import Case
+from harness.contract.case import Case, FlagValue, spell
 from harness.errors import UsageError
 from harness.subjects.convention import Convention
 from harness.suite.schema import nearest
 
 Arrays = Mapping[str, Any]
+DECLARED = "the function is for "  # reasons of cases that are outside of the declared flags begin so, and no others
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class Subject:
     child: the process that it runs in; None if it was loaded into this one
     triton_target: the architecture that its Triton kernels are emulated as if there is no GPU; empty if it has none
     mends: known defects, each with a context in which the package runs without it
+    flags: the values that its module declares it is for, by flag (`harness.subjects.declared_flags`)
     """
 
     name: str
@@ -47,10 +49,18 @@ class Subject:
     child: Any = None
     triton_target: str = ""
     mends: Mapping[str, Callable[[], AbstractContextManager[None]]] = field(default_factory=dict)
+    flags: Mapping[str, Sequence[FlagValue]] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
         return f"{self.name} ({self.version})"
+
+    def outside(self, case: Case) -> str:
+        """Why a case is none that the declared flags are for; empty if it is. A recipe need not have all the flags."""
+        for flag, values in self.flags.items():
+            if flag in case.flags and case.flags[flag] not in values:
+                return f"{DECLARED}{flag}={'|'.join(map(spell, values))}"
+        return ""
 
     def absent(self) -> str:
         """A sentence on a missing package and how to install it; empty if nothing is missing."""
@@ -105,8 +115,11 @@ def _conventions(name: str, declared: Iterable[str]) -> frozenset[str]:
     return frozenset(declared)
 
 
-def start(name: str, child: Any) -> Subject:
-    """Load the subject in the process `child`; no line of its module runs in this process. Raises UsageError."""
+def start(name: str, child: Any, flags: Mapping[str, Sequence[FlagValue]] | None = None) -> Subject:
+    """Load the subject in the process `child`; no line of its module runs in this process. Raises UsageError.
+
+    flags: that its module declares
+    """
     needs, conventions = child.load()
 
     def quantize(*_: Any) -> None:
@@ -120,6 +133,7 @@ def start(name: str, child: Any) -> Subject:
         child.refuses,
         conventions,
         child,
+        flags=flags or {},
     )
 
 
