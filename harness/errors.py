@@ -20,10 +20,11 @@ class Exit(IntEnum):
     INTERRUPTED = 130
 
 
+# A wrong kernel comes before a wrong suite or card: what is proven wrong is never hidden behind what was not judged.
 SEVERITY = (
-    Exit.USAGE,
     Exit.INTERRUPTED,
     Exit.BYTES_DIFFER,
+    Exit.USAGE,
     Exit.NO_DEVICE,
     Exit.SLOWER,
     Exit.NO_BASELINE,
@@ -69,6 +70,10 @@ class OracleError(UsageError):
     """A user's oracle is not valid Python, or raised; the sentence quotes its line. It can judge no kernel."""
 
 
+class RecipeError(UsageError):
+    """The files of a recipe do not fit together, as where nothing binds to a kernel's parameter."""
+
+
 class StorageError(UsageError):
     """A folder or a disk cannot be written. The run ends and keeps the records it has."""
 
@@ -84,7 +89,7 @@ class ContractError(HarnessError, ValueError):
 
 
 class CaseError(HarnessError):
-    """One case cannot pass; the run goes on."""
+    """One case cannot pass; the run goes on. A UsageError within a case becomes the verdict SETUP_ERROR."""
 
     exit_code = Exit.BYTES_DIFFER
 
@@ -110,8 +115,22 @@ class AccessError(LaunchError):
         self.kind, self.where = kind, where
 
 
-class NotEmulated(LaunchError):
-    """A user's kernel uses something that the emulator lacks; the sentence names the instruction and its line."""
+class NotEmulated(CaseError):
+    """A kernel uses something that the emulator lacks; the sentence names it and its line. The verdict is NOT_EMULATED.
+
+    It says nothing about the kernel, and is no LaunchError.
+    """
+
+    exit_code = Exit.NO_DEVICE
+
+
+class NoDevice(CaseError):  # noqa: N818
+    """This machine lacks what one case takes: free memory, or a compiler for the target. The verdict is NO_DEVICE.
+
+    Unlike DeviceUnavailable, it leaves other cases to be run.
+    """
+
+    exit_code = Exit.NO_DEVICE
 
 
 class NotCapable(HarnessError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
@@ -16,6 +17,9 @@ class Verdict(StrEnum):
 
     IMPOSSIBLE: bytes were right, but timed launches took less time than the bytes or operations need
     CONVENTION: a subject's bytes differ from ours, and conventions that it declares explain every one of them
+    SETUP_ERROR: no kernel was judged, because a suite, recipe, oracle or card is at fault
+    NOT_EMULATED: no kernel was judged, because it uses something that the emulator lacks
+    NO_DEVICE: no kernel was judged, because this machine lacks the memory or the compiler that the case takes
     """
 
     PASS = "PASS"
@@ -28,6 +32,9 @@ class Verdict(StrEnum):
     COMPILE_ERROR = "COMPILE_ERROR"
     LAUNCH_ERROR = "LAUNCH_ERROR"
     IMPOSSIBLE = "IMPOSSIBLE"
+    SETUP_ERROR = "SETUP_ERROR"
+    NOT_EMULATED = "NOT_EMULATED"
+    NO_DEVICE = "NO_DEVICE"
     EXCLUDED = "EXCLUDED"
 
     @property
@@ -36,9 +43,29 @@ class Verdict(StrEnum):
         return self in (Verdict.PASS, Verdict.CONVENTION)
 
     @property
+    def judges(self) -> bool:
+        """Whether it says something about a kernel. The others say why none was judged."""
+        return self is not Verdict.EXCLUDED and self not in _NOT_JUDGED
+
+    @property
     def exit_code(self) -> Exit:
         """The exit code of a run in which this is the worst verdict."""
-        return Exit.CLEAN if self.right or self is Verdict.EXCLUDED else Exit.BYTES_DIFFER
+        if self.right or self is Verdict.EXCLUDED:
+            return Exit.CLEAN
+        return _NOT_JUDGED.get(self, Exit.BYTES_DIFFER)
+
+
+# The exit codes of the verdicts that say that no kernel was judged, although the case was asked for and not excluded.
+_NOT_JUDGED = {
+    Verdict.SETUP_ERROR: Exit.USAGE,
+    Verdict.NOT_EMULATED: Exit.NO_DEVICE,
+    Verdict.NO_DEVICE: Exit.NO_DEVICE,
+}
+NO_KERNEL_JUDGED = {
+    Verdict.SETUP_ERROR: "no kernel was judged: the suite, recipe, oracle or card is at fault",
+    Verdict.NOT_EMULATED: "no kernel was judged: the emulator lacks what it uses",
+    Verdict.NO_DEVICE: "no kernel was judged: this machine lacks what the case takes",
+}
 
 
 class Performance(StrEnum):
@@ -171,6 +198,32 @@ class Result:
         return cls(**{**record, **lists, "verdict": Verdict(record["verdict"])})
 
 
+def exit_words(code: Exit, verdicts: Iterable[Verdict]) -> str:
+    """What an exit code means, and why no kernel was judged, by the verdicts of the cases; empty for CLEAN."""
+    if not code:
+        return ""
+    found = Counter(verdicts)
+    others = any(each.judges for each in found)
+    unjudged = [
+        f"in {found[each]:,} case{'s' * (found[each] > 1)} {why}" if others else why
+        for each, why in NO_KERNEL_JUDGED.items()
+        if found[each]
+    ]
+    if any(_NOT_JUDGED.get(each) is code for each in found):
+        return "; ".join(unjudged)
+    told = code.name.lower().replace("_", " ")
+    failed = {each for each in found if each.exit_code is Exit.BYTES_DIFFER}
+    if code is Exit.BYTES_DIFFER and failed and failed <= _BEFORE_COMPARED.keys():
+        told = ", and ".join(why for each, why in _BEFORE_COMPARED.items() if each in failed)
+    return "; ".join([told, *unjudged])
+
+
+_BEFORE_COMPARED = {
+    Verdict.COMPILE_ERROR: "a kernel does not compile",
+    Verdict.LAUNCH_ERROR: "a kernel does not run to its end",
+}
+
+
 def failures_of(records: Iterable[dict]) -> list[dict]:
-    """The records with a verdict of a wrong kernel."""
+    """The records whose verdict is not clean: of a wrong kernel, and of cases in which none could be judged."""
     return [record for record in records if Verdict(record["verdict"]).exit_code is not Exit.CLEAN]

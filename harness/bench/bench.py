@@ -27,7 +27,7 @@ from harness.bench.timed import Timed, TimedKernels, WrongBytesError, digest
 from harness.bench.times import Timing, second_times, times
 from harness.contract.case import Case
 from harness.device.device import Device
-from harness.errors import CompileError, LaunchError
+from harness.errors import CaseError, LaunchError, NoDevice
 from harness.seconds import ROUNDS, SECONDS, VERIFY, WARMING
 from harness.suite.launch_plan import plan
 from harness.suite.physics import bytes_moved, impossible, peak_tflops
@@ -70,6 +70,8 @@ class Bench:
             return spoiled(verified, wrong.verdict, wrong.reason)
         except LaunchError as error:
             return spoiled(verified, Verdict.LAUNCH_ERROR, f"while timing: {error}")
+        except NoDevice as error:
+            return spoiled(verified, Verdict.NO_DEVICE, f"while timing: {error}")
         if why := self._impossible(timing):
             return spoiled(verified, Verdict.IMPOSSIBLE, why)
         if case.id == name:  # it is its own baseline
@@ -178,7 +180,7 @@ class Bench:
                 pilot(self.clock, timed.enqueue, WARM_UP, PILOT, timed.calls)
                 timed.end()
             timed.check()
-        except (WrongBytesError, LaunchError, CompileError) as error:
+        except (WrongBytesError, CaseError) as error:
             return Baseline(why_not=str(error))
         return Baseline(timed.enqueue, timed.calls, timed.moved)
 
@@ -186,4 +188,6 @@ class Bench:
 def spoiled(verified: Result, verdict: Verdict, reason: str) -> Result:
     """The result with this verdict."""
     story = f"{verdict}  {verified.case_id}\n  {reason}\n  reproduce: {reproduce(verified, 'bench')}"
-    return replace(verified, verdict=verdict, reason=reason, story=story)
+    compared = verified.bytes_compared if verdict.judges else 0
+    digests = verified.digests if verdict.judges else {}
+    return replace(verified, verdict=verdict, reason=reason, story=story, bytes_compared=compared, digests=digests)

@@ -10,7 +10,7 @@ import ml_dtypes  # noqa: F401 - has NumPy know bfloat16 by name
 import numpy as np
 
 from harness.contract.case import Case, FlagValue, spell
-from harness.errors import CompileError, ContractError, OracleError
+from harness.errors import CompileError, ContractError, OracleError, RecipeError
 from harness.files import KERNELS, ROOT, recipe_dir
 from harness.jit.compile import include_closure, instantiation
 from harness.jit.signature import Signature, TemplateParameter, read_signatures
@@ -138,14 +138,11 @@ def binding_errors(suite: Suite) -> Iterator[str]:
                 absent = {parameter.name for parameter, (_, value) in bound if value is None}
                 null[step.signature.name] = null.get(step.signature.name, absent) & absent
                 waiting.discard(step.signature.name)
-        except CompileError as error:
+        except (CompileError, OracleError, RecipeError) as error:
             yield f"{_folder(suite.recipe)}/{error}"
             return
         except ImportError as error:
             yield f"harness/oracles/{suite.recipe}.py:1: it cannot be imported: {error}"
-            return
-        except OracleError as error:
-            yield f"{_folder(suite.recipe)}/{error}"
             return
         except ContractError as error:
             yield f"{case.where}: the oracle refuses {case.id}: {error}; the suite must exclude it"

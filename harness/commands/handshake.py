@@ -7,12 +7,13 @@ import pandas as pd
 
 from harness.commands import _shared
 from harness.device.select import select
-from harness.errors import DeviceUnavailable, Exit, UsageError
+from harness.errors import DeviceUnavailable, UsageError
 from harness.report.console import show
+from harness.runner.outcome import worst
 from harness.subjects.handshake.pair import read_pair
 from harness.subjects.handshake.verify import Handshake, Handshaker, require_agreement
 from harness.suite.schema import nearest
-from harness.verdict import Verdict
+from harness.verdict import Verdict, exit_words
 
 
 @click.command()
@@ -41,7 +42,10 @@ def command(pair: Path, names: tuple[str, ...], device_name: str) -> int:
             click.echo(f"\n{each.story}")
     if all(each.verdict is Verdict.EXCLUDED for each in found):
         raise DeviceUnavailable(f"nothing ran: {(found[0].consumer or found[0].producer).reason}")
-    return max((each.verdict.exit_code for each in found), default=Exit.CLEAN)
+    code = worst(each.verdict.exit_code for each in found)
+    if code:
+        click.echo(f"\nexit {int(code)} ({exit_words(code, [each.verdict for each in found])})")
+    return code
 
 
 def _row(each: Handshake) -> dict[str, object]:

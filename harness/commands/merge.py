@@ -7,12 +7,12 @@ from pathlib import Path
 import click
 
 from harness.commands import _shared
-from harness.errors import Exit
 from harness.files import write_text
 from harness.records import shards
 from harness.records.journal import Journal, refuse_begun
 from harness.records.run_folder import BENCH_HEADER, read_run
 from harness.report import tables
+from harness.runner.outcome import last_line, meaning, outcome
 from harness.verdict import Result
 
 
@@ -23,8 +23,9 @@ from harness.verdict import Result
 def command(runs: Sequence[Path], into: Path) -> int:
     """Make one run of all shards of a run, with their times if they have any.
 
-    Exits with 1 if a byte differs, 4 if nothing was compared, 64 if a shard is missing, unfinished, there twice, or of
-    another selection, tree or kind of machine.
+    Exits as the run would have: with 1 if a kernel is wrong, 64 if a suite, recipe, oracle or card is, 4 if the device
+    lacks something or too little was compared. 64, too, if a shard is missing, unfinished, there twice, or of another
+    selection, tree or kind of machine.
     """
     refuse_begun(into, "merging makes a new one, so name another --into")
     whole = shards.join([read_run(run) for run in runs], into)
@@ -40,7 +41,12 @@ def command(runs: Sequence[Path], into: Path) -> int:
     for path in written:
         click.echo(path)
     click.echo(f"{len(whole.records)} cases of {len(runs)} runs")
-    verdicts = {Result.from_record(record).verdict for record in whole.records}
-    if any(verdict.exit_code for verdict in verdicts):
-        return Exit.BYTES_DIFFER
-    return Exit.CLEAN if any(verdict.right for verdict in verdicts) else Exit.NO_DEVICE
+    results = [Result.from_record(record) for record in whole.records]
+    selected = [result.case_id for result in results]
+    code, sentence = outcome(selected, len(selected), results)
+    if sentence:
+        click.echo(f"error: {sentence}", err=True)
+    click.echo(
+        last_line(selected, results) + (f"; exit {int(code)} ({meaning(code, selected, results)})" if code else "")
+    )
+    return code

@@ -12,8 +12,9 @@ from harness.files import SUITES, WORKDIR, in_workdir, write_text
 from harness.records.run_folder import Header, new_folder, read_bench, read_run, shown
 from harness.report.console import show
 from harness.report.tables import facts_of, markdown
+from harness.runner.outcome import worst
 from harness.runner.supervisor import supervise
-from harness.verdict import failures_of
+from harness.verdict import Verdict, failures_of
 
 FACTS = ("GPU", "copy roofline (read + written)", "method", "compile flags", "date", "commit")
 
@@ -49,8 +50,8 @@ def command(run_dir: Path | None, times: Path | None, energy: bool, into: Path |
     if into:
         write_text(into, _markdown(header, found))
         click.echo(shown(into))
-    if failures_of(records):
-        return Exit.BYTES_DIFFER
+    if failures := failures_of(records):
+        return worst(Verdict(record["verdict"]).exit_code for record in failures)
     if any(one.measured is not None and not one.holds for one in found):
         return Exit.SLOWER
     return Exit.CLEAN if all(one.holds for one in found) else Exit.NOISY

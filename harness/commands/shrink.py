@@ -7,7 +7,7 @@ import click
 
 from harness.commands import _shared
 from harness.device.select import select
-from harness.errors import Exit, UsageError
+from harness.errors import UsageError
 from harness.files import KERNELS
 from harness.records.run_folder import new_folder
 from harness.runner.again import this_python
@@ -35,7 +35,7 @@ def command(case_id: str, into: Path | None, device_name: str, kernels: Path | N
     """Reduce a case that fails to the smallest that still fails, and write a test that reproduces it.
 
     Flags take their defaults, tensors of a group, rows and columns are left out, and values become zero, as long as
-    the verdict stays the same, and so does the wrong field or the line of the wrong access. Exits with 1.
+    the verdict stays the same, and so does the wrong field or the line of the wrong access. Exits as the case does.
     """
     case = find_case(case_id)
     chosen = select(device_name, kernels=kernels or KERNELS)
@@ -52,4 +52,4 @@ def command(case_id: str, into: Path | None, device_name: str, kernels: Path | N
     click.echo(describe(shrunk.result, shrunk.cause))
     words = shlex.join([this_python(test.parent.absolute()), "-m", "pytest", test.name])
     click.echo(f"\nreproduce cd {shlex.quote(str(test.parent))} && {words}")
-    return Exit.BYTES_DIFFER
+    return shrunk.result.verdict.exit_code

@@ -46,7 +46,8 @@ def command(
     """Show one 16-value block of a case step by step, kernel beside oracles.
 
     --thread shows what one thread of the kernels executes instead, each instruction under its line of the .cu, with
-    what it read and wrote; blocks and threads are numbered with x fastest. Exits with 1 if the kernel is stopped.
+    what it read and wrote; blocks and threads are numbered with x fastest. Exits with 1 if the kernel is stopped, 4
+    if the emulator lacks what it uses.
     """
     case = find_case(case_id)
     if thread is not None:
@@ -92,7 +93,7 @@ def _thread(case: Case, thread: str, lines: int, device_name: str, target: str |
     click.echo(shown)
     if stopped:
         click.echo(f"stopped: {stopped}", err=True)
-    return Exit.BYTES_DIFFER if stopped else Exit.CLEAN
+    return stopped.exit_code if stopped else Exit.CLEAN
 
 
 def _run(case: Case, chosen: Device, target: str, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray] | None:

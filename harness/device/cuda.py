@@ -20,7 +20,7 @@ from harness.device.gpu_lock import gpu_lock
 from harness.device.kept_copies import KEPT
 from harness.device.memory import Memory, kept_or_uploaded
 from harness.device.power import celsius, condition, energy_mj, power_limit_w
-from harness.errors import DeviceUnavailable, LaunchError, NotCapable
+from harness.errors import DeviceUnavailable, NoDevice, NotCapable
 from harness.files import KERNELS
 from harness.jit.nvrtc import nvrtc_version
 
@@ -120,7 +120,7 @@ class CudaDevice:
             self.release()
             free, _ = cupy.cuda.runtime.memGetInfo()
             if needed(case) > free:
-                raise LaunchError(
+                raise NoDevice(
                     f"{case.id} needs about {needed(case) >> 30} GiB of GPU memory, and {free >> 30} GiB are free; end "
                     "what else uses the GPU and run it again"
                 )

@@ -68,7 +68,7 @@ class Device(Protocol):
         """
 
     def reserve(self, case: Case) -> AbstractContextManager[None]:
-        """Wait for room for the case and its oracle, and hold it. Raises LaunchError if others do not leave it."""
+        """Wait for room for the case and its oracle, and hold it. Raises NoDevice if others do not leave it."""
 
     def lost(self) -> str:
         """Why this process can run nothing more on the device, or an empty string.

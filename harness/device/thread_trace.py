@@ -28,18 +28,19 @@ _HEX_FROM = 1 << 16
 
 def follow(
     case: Case, target: str, inputs: Mapping[str, np.ndarray], place: tuple[int, int], most: int
-) -> tuple[str, str]:
-    """The text of what a thread does in every launch of the case, and the reason if the kernel was stopped.
+) -> tuple[str, CaseError | None]:
+    """The text of what a thread does in every launch of the case, and the error if the kernel was stopped.
 
     place: the numbers of block and thread, x fastest; most: lines. Raises UsageError for a place that no launch has.
     """
     program = EmulatedProgram(EmulatorDevice(), case, target, inputs, oracle_of(case.recipe).outputs(case))
     _require(program, case, place)
-    program.watch, stopped = place, ""
+    program.watch = place
+    stopped: CaseError | None = None
     try:
         program.run(_POISON, 0)
     except CaseError as error:
-        stopped = str(error)
+        stopped = error
     lines = [line for step, compiled, watch in program.watched for line in _launch(step, compiled, watch, program)]
     more = len(lines) - most
     return "\n".join([*lines[:most], *([f"... {more:,} lines more; --lines shows them"] if more > 0 else [])]), stopped

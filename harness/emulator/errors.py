@@ -7,6 +7,10 @@ class LaunchError(Exception):
     """CUDA would refuse the launch, or the kernel trapped."""
 
 
+class RefusedLaunch(LaunchError):
+    """CUDA would refuse the launch: its extents, shared memory or arguments are none that the kernel can be given."""
+
+
 class NotOnTarget(LaunchError):
     """ptxas would refuse the PTX: its target lacks an instruction."""
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from harness.emulator.counters import Counters, Traffic
 from harness.emulator.decode import decode
-from harness.emulator.errors import LaunchError, NotEmulated, NotOnTarget
+from harness.emulator.errors import LaunchError, NotEmulated, NotOnTarget, RefusedLaunch
 from harness.emulator.machine.basic_blocks import Code
 from harness.emulator.machine.batch import Batch
 from harness.emulator.machine.fast_path import EarlyPath, FastPath, NumpyPath, buffer_table
@@ -73,10 +73,10 @@ class Module:
         return _initial(variable).tobytes()
 
     def code(self, kernel: str) -> Code:
-        """A decoded kernel. Raises LaunchError if there is none of that name."""
+        """A decoded kernel. Raises RefusedLaunch if there is none of that name."""
         if kernel not in self._code:
             if kernel not in self.kernels:
-                raise LaunchError(f"the module has no kernel {kernel!r}; it has {', '.join(self.kernels) or 'none'}")
+                raise RefusedLaunch(f"the module has no kernel {kernel!r}; it has {', '.join(self.kernels) or 'none'}")
             addresses = {name: buffer.address for name, buffer in self.variables.items()}
             with _one_sentence(kernel):
                 self._code[kernel] = stored(
@@ -141,7 +141,8 @@ def launch(
         values to shared memory in one instruction; global memory that several threads of a block read and one of them
         then writes; and a copy whose mbarrier was initialised with no fence before
 
-    Raises Fault, NotEmulated or LaunchError, which is NotOnTarget if the module's target lacks an instruction.
+    Raises Fault, NotEmulated or LaunchError, which is NotOnTarget if the module's target lacks an instruction,
+    and RefusedLaunch where CUDA would not begin the launch.
     """
     code = module.code(kernel)
     resources = code.resources
@@ -177,13 +178,17 @@ def launch(
         state.shadow.lenient = lenient
     shared_size = resources.shared_size + dynamic_shared
     if shared_size > LARGEST_SHARED:
-        raise LaunchError(f"{kernel}: {shared_size} bytes of shared memory, more than the {LARGEST_SHARED} of a block")
+        raise RefusedLaunch(
+            f"{kernel}: {shared_size} bytes of shared memory, more than the {LARGEST_SHARED} of a block"
+        )
     lanes = min(lanes, ASYNC_LANES) if resources.asynchronous and sanitize else lanes
     batch_blocks = max(1, lanes // (-(-state.threads // 32) * 32))
     batch_blocks = -(-batch_blocks // state.cluster_size) * state.cluster_size
     local = min(batch_blocks, state.blocks) * state.threads * resources.local_size
     if local > LARGEST_LOCAL:
-        raise LaunchError(f"{kernel}: {local} bytes of local memory for a batch of blocks; {LARGEST_LOCAL} are allowed")
+        raise NotEmulated(
+            f"not emulated: {kernel} takes {local} bytes of local memory for a batch; {LARGEST_LOCAL} fit"
+        )
     tally, path = Tally(code, budget), FastPath if compiled else NumpyPath
     if path is FastPath and state.dependence and state.dependence.before:
         path = EarlyPath
@@ -232,20 +237,20 @@ class _Few:
 def _check_extents(kernel: Kernel, grid: Extent, block: Extent) -> None:
     threads = block[0] * block[1] * block[2]
     if min(block) < 1 or threads > kernel.max_threads:
-        raise LaunchError(f"{kernel.name}: a block of {block} threads, where 1 to {kernel.max_threads} are allowed")
+        raise RefusedLaunch(f"{kernel.name}: a block of {block} threads, where 1 to {kernel.max_threads} are allowed")
     if min(grid) < 1 or grid[0] >= 1 << 31 or max(grid[1:]) > 65535:
-        raise LaunchError(f"{kernel.name}: a grid of {grid} blocks, where 1 to 2^31-1, 65535 and 65535 are allowed")
+        raise RefusedLaunch(f"{kernel.name}: a grid of {grid} blocks, where 1 to 2^31-1, 65535 and 65535 are allowed")
 
 
 def _cluster(kernel: Kernel, grid: Extent, said: Extent | None) -> Extent:
     """The blocks of a cluster."""
     cluster = said or kernel.cluster or (1, 1, 1)
     if kernel.cluster and said and said != kernel.cluster:
-        raise LaunchError(f"{kernel.name}: clusters of {said} blocks, where the kernel has {kernel.cluster}")
+        raise RefusedLaunch(f"{kernel.name}: clusters of {said} blocks, where the kernel has {kernel.cluster}")
     size = cluster[0] * cluster[1] * cluster[2]
     if min(cluster) < 1 or size > LARGEST_CLUSTER or any(a % b for a, b in zip(grid, cluster, strict=True)):
         sentence = f"a grid of {grid} blocks in clusters of {cluster}; {LARGEST_CLUSTER} blocks are allowed in one"
-        raise LaunchError(f"{kernel.name}: {sentence}, and the grid has to be a multiple")
+        raise RefusedLaunch(f"{kernel.name}: {sentence}, and the grid has to be a multiple")
     return cluster
 
 
@@ -258,15 +263,15 @@ def _only(numbers: Sequence[int], count: int) -> tuple[int, ...]:
 
 
 def _parameters(resources: Resources, args: Sequence[Argument]) -> np.ndarray:
-    """The parameter bytes of a launch. Raises LaunchError if an argument does not fit its parameter."""
+    """The parameter bytes of a launch. Raises RefusedLaunch if an argument does not fit its parameter."""
     declared = resources.kernel.parameters
     if len(args) != len(declared):
-        raise LaunchError(f"{resources.kernel.name}: {len(args)} arguments for {len(declared)} parameters")
+        raise RefusedLaunch(f"{resources.kernel.name}: {len(args)} arguments for {len(declared)} parameters")
     out = np.zeros(resources.parameter_size, np.uint8)
     for i, (arg, parameter) in enumerate(zip(args, declared, strict=True)):
         content = _argument(arg, parameter.size)
         if len(content) != parameter.size:
-            raise LaunchError(
+            raise RefusedLaunch(
                 f"{resources.kernel.name}: argument {i} is {arg!r}, and the parameter has {parameter.size} bytes"
             )
         start = resources.parameter_offsets[parameter.name]

@@ -24,7 +24,7 @@ from harness.report.pages import rows
 from harness.report.plots.heat import heat_maps
 from harness.report.plots.samples import Distribution, distribution
 from harness.report.tables import markdown, pictures_of, write_files
-from harness.verdict import Change, Judgement, Performance, Result, Verdict, failures_of
+from harness.verdict import Change, Judgement, Performance, Result, Verdict, exit_words, failures_of
 
 _COLUMNS = (
     "verdict", "case_id", "base_us", "now_us", "change_percent", "low_percent", "high_percent", "reason",
@@ -151,7 +151,8 @@ def write_pages(folder: Path, stem: str, gated: GateResult, code: Exit) -> list[
     wrong = failures_of(gated.records)
     counts = {str(verdict): count for verdict, count in Counter(table["verdict"]).most_common()}
     code = gated.at_best(code)
-    outcome = "; ".join(filter(None, [gated.flaw, f"exit {int(code)}, {code.name.lower().replace('_', ' ')}"]))
+    told = exit_words(code, [Verdict(record["verdict"]) for record in gated.records]) or "clean"
+    outcome = "; ".join(filter(None, [gated.flaw, f"exit {int(code)}, {told}"]))
     content = {
         "outcome": outcome, "facts": gated.facts, "counts": counts, "wrong": wrong, "table": rows(table),
         "drawn": _pictures(gated), "than": gated.than, **gated.pictures,
@@ -162,7 +163,7 @@ def write_pages(folder: Path, stem: str, gated: GateResult, code: Exit) -> list[
         markdown(pd.DataFrame(counts.items(), columns=["verdict", "cases"])),
     ]
     if wrong:
-        text += ["## Wrong bytes", markdown(pd.DataFrame(wrong, columns=["verdict", "case_id", "reason"]))]
+        text += ["## Wrong, or not judged", markdown(pd.DataFrame(wrong, columns=["verdict", "case_id", "reason"]))]
     notable = table[table["verdict"] != Performance.SAME]
     if len(notable):
         text += ["## Every verdict but SAME", markdown(_as_text(notable))]

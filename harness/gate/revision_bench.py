@@ -15,7 +15,7 @@ from harness.device.cuda import CudaDevice
 from harness.device.cuda_program import launches_of
 from harness.device.equal_bytes import equal_bytes
 from harness.device.memory import Memory
-from harness.errors import CaseError, LaunchError, UsageError
+from harness.errors import CaseError, LaunchError, NoDevice, UsageError
 from harness.gate import interleave
 from harness.gate.changed_sources import same_arguments, same_sources
 from harness.gate.decision import CHANGED, EFFECT, Decision, Samples, decide
@@ -103,7 +103,7 @@ class RevisionBench:
             return without_times(Performance.NO_BASELINE, reason)
         try:
             return self._time(case, expected, verified, head, base)
-        except LaunchError as error:
+        except (LaunchError, NoDevice) as error:
             return without_times(Performance.INVALID, f"while timing: {error}")
 
     def same(self, case: Case) -> bool:

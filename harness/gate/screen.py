@@ -10,7 +10,7 @@ from harness import text
 from harness.errors import Exit
 from harness.gate.report import worst_first
 from harness.records.records import Record
-from harness.verdict import Judgement, Performance, failures_of
+from harness.verdict import Judgement, Performance, Verdict, exit_words, failures_of
 
 MOST_LINES = 25
 _AROUND = 6  # lines: the page's path, the baseline, what is left out, a blank line, and two of counts
@@ -40,8 +40,12 @@ def render(records: Sequence[Record], judgements: Sequence[Judgement], code: Exi
         shown.append(f"and {len(entries) - count:,} more verdicts with other reasons, which gate.md has")
     counts = Counter(judgement.verdict for judgement in judgements)
     summary = [f"{counts[verdict]} {verdict}" for verdict in Performance if counts[verdict]] or ["nothing was measured"]
-    summary += [f"{len(wrong)} wrong"] if wrong else []
-    end = f"{', '.join(summary)}: exit {int(code)} ({code.name.lower().replace('_', ' ')})"
+    verdicts = [Verdict(record["verdict"]) for record in records]
+    unjudged = sum(not Verdict(record["verdict"]).judges for record in wrong)
+    summary += [f"{len(wrong) - unjudged} wrong"] if len(wrong) > unjudged else []
+    summary += [f"{unjudged} not judged"] if unjudged else []
+    means = exit_words(code, verdicts).partition(";")[0] or "clean"  # the counts have the rest
+    end = f"{', '.join(summary)}: exit {int(code)} ({means})"
     return "\n".join([*shown, *([""] if shown else []), end])
 
 

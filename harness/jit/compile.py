@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from harness.errors import CompileError
+from harness.errors import CompileError, NoDevice, RecipeError
 from harness.files import KERNELS, is_own
 from harness.jit import cache, cuda_headers
 from harness.jit.dynamic_shared import require_static
@@ -86,12 +86,12 @@ Found = TypeVar("Found", bound=Examined)
 def instantiation(signature: Signature, flags: Mapping[str, object]) -> str:
     """Spell `kernel<bf16, Rounding::sr>`, each template parameter from the flag of its name.
 
-    Raises CompileError if one lacks.
+    Raises RecipeError if one lacks.
     """
     arguments = []
     for parameter in signature.template:
         if parameter.flag not in flags:
-            raise CompileError(
+            raise RecipeError(
                 f"{signature.where}: template parameter {parameter.name!r} of {signature.name} names no flag; "
                 f"the flags are {', '.join(flags)}"
             )
@@ -184,7 +184,7 @@ def include_closure(path: Path, folder: Path | None = None) -> dict[str, str]:
 def include_folders(sources: Mapping[str, str], own: bool) -> dict[Path, str]:
     """Folder → version of the CUDA toolkits whose headers sources of the user's include, as in `<cuda_bf16.h>`.
 
-    Raises CompileError for a header that no toolkit here has.
+    Raises CompileError for a header that no toolkit here has, NoDevice for one that this machine may be given.
     """
     found = {}
     for current, text in sources.items() if own else ():
@@ -194,7 +194,8 @@ def include_folders(sources: Mapping[str, str], own: bool) -> dict[Path, str]:
                 if folder is None:
                     looked = ", ".join(map(str, cuda_headers.candidates()))
                     remedy = cuda_headers.remedy(name) or "`pip install nvidia-cuda-runtime` brings it"
-                    raise CompileError(f"{where}: no <{name}>: {remedy}; looked for in {looked}")
+                    refusal = NoDevice if cuda_headers.installable(name) else CompileError
+                    raise refusal(f"{where}: no <{name}>: {remedy}; looked for in {looked}")
                 found |= {each: cuda_headers.version(each) for each in cuda_headers.toolkit_of(folder)}
     return found
 

@@ -18,6 +18,8 @@ _VERSIONS = (("cuda.h", "CUDA_VERSION"), ("cuda/std/__cccl/version.h", "CCCL_VER
 _FAILED = re.compile(r'^(?P<header>.+)\(\d+\): .*error: cannot open source file ".+"', re.MULTILINE)
 _INCLUDE = re.compile(r"""\s*#\s*include\s*([<"]([^>"]+)[>"])""")
 _A_MAP = "of a tensor map declare `struct alignas(64) CUtensorMap { char bytes[128]; };`"
+_OF_CUDA = ("cooperative_groups.h", "cuda.h", "cuda_bf16.h", "cuda_fp16.h", "cuda_fp4.h", "cuda_fp6.h", "cuda_fp8.h",
+            "cuda_pipeline.h", "cuda_runtime.h", "mma.h", "vector_types.h")  # fmt: skip
 _OF_C = ("assert", "ctype", "errno", "float", "inttypes", "limits", "math", "stdarg", "stdbool", "stddef", "stdint",
          "stdio", "stdlib", "string", "time")  # fmt: skip
 
@@ -43,6 +45,11 @@ def version(folder: Path) -> str:
         if found:
             return found[1]
     return ""
+
+
+def installable(header: str) -> bool:
+    """Whether a header is one of a CUDA toolkit's, so that where it is missing the machine lacks it."""
+    return header.startswith(_OF_CCCL) or header in _OF_CUDA
 
 
 def remedy(header: str) -> str:

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from harness.errors import CompileError
+from harness.errors import CompileError, NoDevice
+from harness.text import one_line
 
 # NVRTC compiles the name of each kernel as a separate line, in a file of this name, after the whole source.
 UNNAMED = re.compile(r"__nv_name_map\(\d+\): error: (.+)\n\s*#pragma nv_mangled_name (.+)")
@@ -41,6 +42,8 @@ def nvrtc_build() -> str:
 def build(main: str, sources: Mapping[str, str], names: Sequence[str], options: Sequence[str]) -> Built:
     """Compile the text `sources[main]`, whose includes are the other sources. Raises CompileError with NVRTC's log.
 
+    Raises NoDevice for an option that this NVRTC does not know, such as an architecture, and if it is not installed.
+
     names: kernels and variables, as C++ expressions, that the program must have
     """
     nvrtc = _nvrtc()
@@ -53,6 +56,8 @@ def build(main: str, sources: Mapping[str, str], names: Sequence[str], options: 
             _checked(nvrtc.nvrtcAddNameExpression(program, name.encode()))
         (status,) = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
         log = _text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program).decode()
+        if status == nvrtc.nvrtcResult.NVRTC_ERROR_INVALID_OPTION:
+            raise NoDevice(f"NVRTC {nvrtc_version()} does not know an option: {one_line(log.strip(chr(0)))}")
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             raise CompileError(log.strip("\0 \n"))
         symbols = {name: _checked(nvrtc.nvrtcGetLoweredName(program, name.encode())).decode() for name in names}
@@ -67,11 +72,15 @@ def build(main: str, sources: Mapping[str, str], names: Sequence[str], options: 
 
 
 def _nvrtc():
+    """The bindings, with their library loaded. Raises NoDevice where either is missing."""
     try:
         from cuda.bindings import nvrtc
-    except ImportError as error:
-        raise CompileError(
-            f"NVRTC is not installed ({error}); `pip install cuda-bindings nvidia-cuda-nvrtc` brings it, no GPU needed"
+
+        nvrtc.nvrtcVersion()
+    except (ImportError, RuntimeError) as error:  # a RuntimeError for a library that is not found
+        raise NoDevice(
+            f"there is no NVRTC ({one_line(str(error))}); `pip install cuda-bindings nvidia-cuda-nvrtc` brings it, "
+            "no GPU needed"
         ) from None
     return nvrtc
 

@@ -52,6 +52,11 @@ def _problems_of_case(record: Any) -> Iterator[str]:
         evidence = ("bytes_compared", "instantiations", "oracles", "digests", "written")
         ran = {name: getattr(record, name) for name in evidence}
         yield from (f"an EXCLUDED case did not run, so it has no {name}" for name, value in ran.items() if value)
+    elif not verdict.judges:
+        if not record.reason:
+            yield f"a {verdict} needs its reason"
+        if record.digests or record.offence:
+            yield f"a {verdict} judges no kernel, so it has neither digests nor an offence"
     if record.times and not verdict.right:
         yield f"a {verdict} may carry no time"
     elif record.times:

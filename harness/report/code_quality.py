@@ -1,4 +1,4 @@
-"""Wrong bytes and slowdowns as a code-quality report, each on the line of its kernel.
+"""Wrong bytes and slowdowns as a code-quality report, each on the line of its kernel, or of its suite if that is wrong.
 
 The format is the one GitLab takes as `artifacts:reports:codequality`: an array of issues.
 """
@@ -16,7 +16,7 @@ from harness.errors import CompileError
 from harness.files import KERNELS, ROOT, write_text
 from harness.jit.signature import read_signatures
 from harness.records.records import Record
-from harness.verdict import Judgement, Performance, failures_of
+from harness.verdict import Judgement, Performance, Verdict, failures_of
 
 FILE = "codequality.json"
 
@@ -29,7 +29,7 @@ def write_code_quality(folder: Path, records: Iterable[Record], judgements: Sequ
 
 
 def code_quality(records: Iterable[Record], judgements: Sequence[Judgement] = ()) -> list[dict[str, Any]]:
-    """An issue for each record whose bytes are wrong and for each judgement that is SLOWER."""
+    """An issue for each record of a wrong kernel or of none that could be judged, and each judgement that is SLOWER."""
     by_id = {record["case_id"]: record for record in records}
     wrong = failures_of(by_id.values())
     slower = [judgement for judgement in judgements if judgement.verdict is Performance.SLOWER]
@@ -54,7 +54,7 @@ def owner(record: Record) -> tuple[str, int]:
 
 def _issue(record: Record, verdict: str, reason: str, severity: str) -> dict[str, Any]:
     case_id = record["case_id"]
-    path, line = owner(record)
+    path, line = (f"suites/{record['recipe']}.yaml", 1) if verdict == Verdict.SETUP_ERROR else owner(record)
     return {
         "description": f"{verdict} {case_id}: {reason}",
         "check_name": str(verdict),

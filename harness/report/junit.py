@@ -1,6 +1,7 @@
 """A gate as JUnit XML: a test case for each timed case and for each one with wrong bytes, named by its case id.
 
-A slowdown and wrong bytes are failures, a missing baseline is an error; an inconclusive time is skipped.
+A slowdown and wrong bytes are failures; a missing baseline, and a case in which no kernel was judged, are errors; an
+inconclusive time is skipped.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 from harness.errors import Exit
 from harness.records.records import Record
 from harness.suite.command_lines import verify_command
-from harness.verdict import Judgement, failures_of
+from harness.verdict import Judgement, Verdict, failures_of
 
 if TYPE_CHECKING:
     from junitparser import TestCase
@@ -33,7 +34,8 @@ def junit(records: Iterable[Record], judgements: Sequence[Judgement], rerun: str
     cases = []
     for record in wrong:
         text = record["story"] or f"{record['reason']}\nreproduce {verify_command(record['case_id'])}"
-        cases.append(_case(record["case_id"], None, Failure, record["verdict"], record["reason"], text))
+        kind = Failure if Verdict(record["verdict"]).judges else Error
+        cases.append(_case(record["case_id"], None, kind, record["verdict"], record["reason"], text))
     for judgement in judgements:
         if judgement.case_id in failed:
             continue

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from harness.errors import Exit
 from harness.records.records import Record
-from harness.verdict import Judgement, Performance, failures_of
+from harness.verdict import Judgement, Performance, Verdict, failures_of
 
 FASTER = -1
 
@@ -21,16 +20,22 @@ def metrics(records: Iterable[Record], judgements: Sequence[Judgement], ratios: 
 
     ratios: case id → times as fast as what the case is compared with
     """
-    wrong = {record["case_id"] for record in failures_of(records)}
+    red = {record["case_id"]: Verdict(record["verdict"]) for record in failures_of(records)}
+    wrong = sum(verdict.judges for verdict in red.values())
     verdicts = {judgement.case_id: code_of(judgement.verdict) for judgement in judgements}
-    verdicts |= dict.fromkeys(wrong, int(Exit.BYTES_DIFFER))
+    verdicts |= {case_id: int(verdict.exit_code) for case_id, verdict in red.items()}
     counts = Counter(str(judgement.verdict) for judgement in judgements)
     lines = [
         *_head("nvfp4_wrong", "Cases with a wrong byte."),
-        f"nvfp4_wrong {len(wrong)}",
+        f"nvfp4_wrong {wrong}",
+        *_head("nvfp4_not_judged", "Cases in which no kernel was judged."),
+        f"nvfp4_not_judged {len(red) - wrong}",
         *_head("nvfp4_cases", "Judged cases of each verdict."),
         *(f'nvfp4_cases{{verdict="{verdict}"}} {counts[verdict]}' for verdict in Performance),
-        *_head("nvfp4_verdict", "-1 faster, 0 same, 1 wrong bytes, 2 slower, 3 not told, 5 no baseline."),
+        *_head(
+            "nvfp4_verdict",
+            "-1 faster, 0 same, 1 wrong bytes, 2 slower, 3 not told, 5 no baseline, 4 and 64 not judged.",
+        ),
         *(f"nvfp4_verdict{_case(name)} {verdicts[name]}" for name in sorted(verdicts)),
         *_head("nvfp4_ratio", "Times as fast as what it is held against, two digits."),
         *(f"nvfp4_ratio{_case(name)} {two_digits(ratios[name])}" for name in sorted(ratios)),

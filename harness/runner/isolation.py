@@ -101,9 +101,11 @@ def attempt(case: Case, device: Device, run: Callable[[], Result]) -> Result:
 
 
 def given_up(case: Case, device: Device, reason: str, detail: str = "") -> Record:
-    """The record of a case that ends its process. detail: more lines for its story"""
+    """The record of a case that ends its process. detail: more lines for its story, such as the stack"""
     empty = blank(case, device)
-    return failed(empty, Verdict.LAUNCH_ERROR, reason, _story(empty, reason, detail)).to_record()
+    # In the making of inputs or in an oracle, it says nothing about the kernel.
+    verdict = Verdict.SETUP_ERROR if _in_an_oracle(detail) else Verdict.LAUNCH_ERROR
+    return failed(empty, verdict, reason, _story(empty, reason, detail, verdict)).to_record()
 
 
 def died(case: Case, how: str, device: Device) -> Record:
@@ -153,5 +155,10 @@ def _doing(thread: int, seconds: float) -> tuple[str, str]:
     return f"no end after {seconds:g} s, in {place}", detail
 
 
-def _story(empty: Result, reason: str, detail: str = "") -> str:
-    return f"{Verdict.LAUNCH_ERROR}  {empty.case_id}\n  {reason}\n{detail}  reproduce: {reproduce(empty)}"
+def _in_an_oracle(stack: str) -> bool:
+    """Whether a stack is one of the harness that makes inputs or asks an oracle; those of a kernel's runs are not."""
+    return f'{Path("verify", "expected.py")}"' in stack or f"{Path('harness', 'oracles')}/" in stack
+
+
+def _story(empty: Result, reason: str, detail: str = "", verdict: Verdict = Verdict.LAUNCH_ERROR) -> str:
+    return f"{verdict}  {empty.case_id}\n  {reason}\n{detail}  reproduce: {reproduce(empty)}"

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from harness import text
+from harness.runner.outcome import few_compared
 from harness.verdict import Result, Verdict
 
 MOST_LINES = 25  # lines of the last screen, including pytest's
@@ -54,15 +55,19 @@ def _render(
     compared.add_row("bytes compared", f"{sum(result.bytes_compared for result in results):,}")
     compared.add_row("seconds", f"{seconds:.1f}")
 
-    wrong = sorted((result for result in results if result.verdict.exit_code), key=lambda result: result.case_id)
+    red = sorted((result for result in results if result.verdict.exit_code), key=lambda result: result.case_id)
+    wrong = [result for result in red if result.verdict.judges]
+    unjudged = [result for result in red if not result.verdict.judges]
     declared = Counter(result.conventions for result in results if result.verdict is Verdict.CONVENTION)
     incapable = Counter(result.reason for result in results if result.verdict is Verdict.EXCLUDED)
-    by_case = [(result.verdict, result.case_id, 1) for result in wrong]
-    compared_inputs = {result.input for result in results if result.verdict is not Verdict.EXCLUDED}
+    compared_inputs = {result.input for result in results if result.verdict.judges}
     left_out = ", ".join(sorted({result.input for result in results} - compared_inputs))
+    few = "" if red else few_compared(results)
     lists = (
-        *_listed("wrong", "case", "others, which verify.md has", by_case, 0, rows),
-        *(_cut(f"the first: {_cause(result)}", width) for result in wrong[:1]),
+        *([few] if few else []),
+        *_listed("wrong", "case", "others, which verify.md has", _cases(wrong), 0, rows),
+        *(_cut(f"the first: {_cause(result)}", width) for result in wrong[:1] if rows > 1 or not unjudged),
+        *_not_judged(unjudged, width, rows),
         *_listed("cases", _CONVENTIONS, "by others", _by(declared), width, rows),
         *_listed(
             "excluded",
@@ -99,6 +104,20 @@ def _verdicts(results: Sequence[Result]) -> str:
     return ", ".join(
         f"{found[verdict]:,} {verdict}" for verdict in Verdict if found[verdict] or verdict is Verdict.PASS
     )
+
+
+def _not_judged(results: Sequence[Result], width: int, rows: int) -> list[str]:
+    """How many cases judged no kernel, and, if there is room, the first of them and its reason."""
+    if not results:
+        return []
+    first, told = results[0], f"{len(results):,} not judged"
+    if rows == 1:
+        return [_cut(f"{told}: {', '.join(dict.fromkeys(each.verdict for each in results))}", width)]
+    return [f"{told}, the first {first.verdict}  {first.case_id}", _cut(f"  {first.reason}", width)]
+
+
+def _cases(results: Sequence[Result]) -> list[tuple[str, str, int]]:
+    return [(result.verdict, result.case_id, 1) for result in results]
 
 
 def _by(counts: Counter[str]) -> list[tuple[str, str, int]]:

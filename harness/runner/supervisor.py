@@ -22,7 +22,7 @@ from harness.errors import Exit, HarnessError, UsageError, exit_of
 from harness.records import journal, seal
 from harness.records.run_folder import new_folder, read_run
 from harness.runner.again import TYPED, this_python
-from harness.runner.outcome import last_line, outcome, worst
+from harness.runner.outcome import last_line, meaning, outcome, worst
 from harness.runner.request import Request
 from harness.suite.ending import ENDING, end_with_parent
 from harness.verdict import Result
@@ -179,7 +179,13 @@ def _judged(request: Request, run_dir: Path, sealed: seal.Seal, code: int) -> Ex
     if why:
         print(f"error: {why}", file=sys.stderr, flush=True)
     ended = worst([_known(code), judged])
-    return _say_last(f"{last_line(selection.by_id, results)}{_exit(ended, judged)}", ended)
+    if ended is Exit.BYTES_DIFFER and not judged:
+        means = "every case is right, but the run failed, as it says above"
+    else:
+        means = meaning(ended, selection.by_id, results)
+    # make replaces the exit code, so a run that is not green says it.
+    code_too = f"; exit {int(ended)} ({means})" if ended else ""
+    return _say_last(f"{last_line(selection.by_id, results)}{code_too}", ended)
 
 
 def _say_last(line: str, ended: Exit) -> Exit:
@@ -194,16 +200,6 @@ def _say_last(line: str, ended: Exit) -> Exit:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what flushes at exit
         return Exit.USAGE
     return ended
-
-
-def _exit(code: Exit, judged: Exit) -> str:
-    """Text such as `; exit 64 (usage)` for a run that is not green, because make replaces the exit code.
-
-    judged: by the records of the cases alone
-    """
-    if code is Exit.BYTES_DIFFER and not judged:
-        return f"; exit {int(code)} (every case is right, but the run failed, as it says above)"
-    return f"; exit {int(code)} ({code.name.lower().replace('_', ' ')})" if code else ""
 
 
 def _results(request: Request, run_dir: Path, sealed: seal.Seal) -> tuple[list[Result], str]:

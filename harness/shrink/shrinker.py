@@ -168,6 +168,8 @@ def _alone(device: Device) -> Iterator[Device]:
 def _require_shrinkable(before: Result, device: Device) -> None:
     if before.verdict in GREEN:
         raise UsageError(f"{before.case_id} is {before.verdict} on {device.name}, so there is nothing to shrink")
+    if not before.verdict.judges and not Failure.of(before).where:  # oracles that disagree can be shrunk
+        raise UsageError(f"{before.case_id} is {before.verdict}, which says nothing about its kernel: {before.reason}")
     if before.verdict is Verdict.COMPILE_ERROR:
         raise UsageError(f"{before.case_id} does not compile, whatever its tensors are: {before.reason}")
     if device.name == "cuda" and before.verdict is Verdict.LAUNCH_ERROR:

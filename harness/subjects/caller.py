@@ -13,7 +13,7 @@ import numpy as np
 
 from harness.bench.gpu_timer import GpuClock
 from harness.contract.case import Case
-from harness.errors import CompileError, LaunchError
+from harness.errors import CompileError, LaunchError, NotEmulated
 from harness.subjects import shared, streams
 from harness.subjects.shared import Place
 from harness.subjects.subject import Subject
@@ -84,7 +84,7 @@ class Caller:
                 warnings.simplefilter("ignore")  # a subject's warnings must not become errors
                 with self.kernels():
                     self.subject.quantize(opened.case, dict(inputs), dict(outputs))
-        except (LaunchError, CompileError):
+        except (LaunchError, CompileError, NotEmulated):
             raise
         except BaseException as error:
             raise SubjectRaised from error

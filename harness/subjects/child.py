@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import harness
-from harness.errors import AccessError, CompileError, LaunchError, UsageError
+from harness.errors import AccessError, CompileError, LaunchError, NotEmulated, UsageError
 from harness.subjects import messages, subject
 from harness.subjects.caller import Caller, CudaCaller, SubjectRaised
 from harness.subjects.messages import ACCESS
@@ -92,6 +92,8 @@ class Service:
             answer = _error("launch", str(error))
         except CompileError as error:
             answer = _error("compile", str(error))
+        except NotEmulated as error:
+            answer = _error("not_emulated", str(error))
         except UsageError as error:
             answer = _error("usage", str(error))
         except BaseException as error:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.contract.case import Case
-from harness.errors import AccessError, CompileError, LaunchError, UsageError
+from harness.errors import AccessError, CaseError, CompileError, LaunchError, NotEmulated, UsageError
 from harness.subjects import messages
 from harness.subjects.audit.violations import Violation, ViolationError
 
@@ -23,8 +23,9 @@ PATIENCE = 240.0  # seconds for one request; the first call of a subject may com
 LONGEST_TEXT = 600  # characters of a sentence from a subject
 _ENDING = 10.0  # seconds that a killed process may take to end
 _OURS = ("PYTEST_", "HARNESS_", "COV_")  # prefixes of environment variables that are hidden from a subject
+_BEFORE = "; what it does not take it says before, by refuses(case) or HARNESS_FLAGS"
 _OFFENCES = {str(each): each for each in (Violation.RAISES, Violation.DECLINES_LATE, Violation.READS_ORACLE)}
-_ERRORS = {"launch": LaunchError, "compile": CompileError}
+_ERRORS = {"launch": LaunchError, "compile": CompileError, "not_emulated": NotEmulated}
 
 
 class Child:
@@ -70,7 +71,7 @@ class Child:
     def ask(self, operation: str, /, files: Sequence[int] = (), **given: Any) -> dict[str, Any]:
         """Send the process a request and return its answer.
 
-        Raises ViolationError, LaunchError, CompileError or UsageError.
+        Raises ViolationError, UsageError, or a CaseError: LaunchError, CompileError or NotEmulated.
         """
         if self._process is None:
             self._start()
@@ -79,7 +80,7 @@ class Child:
     def release(self) -> None:
         """Make the process unmap its memory."""
         if self.kept and self._process is not None:
-            with suppress(ViolationError, LaunchError):  # the process is gone, and its mappings with it
+            with suppress(ViolationError, CaseError):  # the process is gone, and its mappings with it
                 self.ask("close")
         self.kept.clear()
 
@@ -152,7 +153,8 @@ def checked(name: str, answer: Mapping[str, Any], token: str, loading: bool = Fa
         case {"error": [str(kind), str(text)]} if kind in _ERRORS:
             raise _ERRORS[kind](shown(text))
         case {"error": [str(kind), str(text)]} if kind in _OFFENCES:
-            raise ViolationError(_OFFENCES[kind], f"{name} {shown(text)}")
+            hint = _BEFORE if kind == Violation.DECLINES_LATE else ""
+            raise ViolationError(_OFFENCES[kind], f"{name} {shown(text)}{hint}")
     raise ValueError("an answer that says neither what was found nor what went wrong")
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from harness.contract.field import Field, round_up
 from harness.device.memory import ALIGNMENT, GUARD, Guarded, Memory
-from harness.errors import LaunchError
+from harness.errors import NoDevice
 
 WHOLE = 2 << 20  # bytes of the driver's allocation unit; a smaller allocation would share one with other memory
 
@@ -68,7 +68,7 @@ class HostBlock:
 
 
 class CudaBlock(HostBlock):
-    """A block of GPU memory. Raises LaunchError if CUDA cannot share memory between processes."""
+    """A block of GPU memory. Raises NoDevice if CUDA cannot share memory between processes."""
 
     def _allocated(self) -> tuple[Any, tuple[int, ...]]:
         self.nbytes = round_up(self.nbytes, WHOLE)
@@ -105,7 +105,7 @@ def exported(nbytes: int) -> tuple[Any, bytes]:
         owner = cupy.cuda.Memory(nbytes)
         handle = cupy.cuda.runtime.ipcGetMemHandle(owner.ptr)
     except cupy.cuda.runtime.CUDARuntimeError as error:
-        raise LaunchError(f"a subject's process cannot be given {nbytes >> 20} MiB of the GPU: {error}") from None
+        raise NoDevice(f"a subject's process cannot be given {nbytes >> 20} MiB of the GPU: {error}") from None
     return cupy.ndarray((nbytes,), cupy.uint8, memptr=cupy.cuda.MemoryPointer(owner, 0)), bytes(handle)
 
 

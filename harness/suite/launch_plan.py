@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from harness.contract.case import Case, Flags
-from harness.errors import CompileError
+from harness.errors import RecipeError
 from harness.files import KERNELS
 from harness.jit.library_calls import SIGNATURES
 from harness.jit.signature import CallParameter, Signature, read_signatures
@@ -60,7 +60,7 @@ def plan(
     fits: whether the device runs all CTAs of a launch at once, by which launches with the key `fits` are chosen
     suites: the folder of the suites that list launches, if it is not this revision's; stages are always this one's
     The tensors of an allocation with a capacity are not known to the launches, because they may change on the device.
-    Raises CompileError if the suite names a kernel that the `.cu` does not have.
+    Raises RecipeError if the suite names a kernel that the `.cu` does not have.
     """
     case = replace(case, problem=case.problem.on_host, seed_of=case.seed_name)
     return tuple(step for stage in stages(case) if not stage.given for step in _steps(stage, kernels, fits, suites))
@@ -73,7 +73,7 @@ def _steps(stage: Stage, kernels: Path, fits: Callable[[Step], bool], suites: Pa
     launches = suite.launches(case)
     for launch in launches:
         if launch.kernel is not None and launch.kernel not in signatures:
-            raise CompileError(
+            raise RecipeError(
                 f"{case.where or case.recipe}: {case.recipe}.cu has no kernel {launch.kernel!r}; "
                 f"it has {', '.join(signatures)}"
             )
@@ -125,7 +125,7 @@ def bind(step: Step, arrays: Mapping[str, Array]) -> Iterator[tuple[str, Array |
     """The type and value of each call parameter: an array, a number, or None for an absent optional pointer.
 
     arrays: all of the case, by their names in the pipeline
-    A parameter of type float takes integers, too. Raises CompileError for a parameter without an array or number of its
+    A parameter of type float takes integers, too. Raises RecipeError for a parameter without an array or number of its
     name, and for a fraction where the parameter is an integer.
     """
     known = numbers(step.case)
@@ -140,7 +140,7 @@ def bind(step: Step, arrays: Mapping[str, Array]) -> Iterator[tuple[str, Array |
         else:
             names = list(arrays if parameter.pointer else known)
             close = difflib.get_close_matches(key, names, n=1)
-            raise CompileError(
+            raise RecipeError(
                 f"{step.signature.where}: nothing binds to parameter {key!r} of {step.signature.name}; there are "
                 f"{', '.join(names)}{f'. Did you mean {close[0]!r}?' if close else ''}"
             )
@@ -150,7 +150,7 @@ def _number(step: Step, parameter: CallParameter, value: int | float) -> int | f
     if parameter.type == "float":
         return float(value)
     if isinstance(value, float):
-        raise CompileError(
+        raise RecipeError(
             f"{step.signature.where}: parameter {parameter.name!r} of {step.signature.name} is of type "
             f"{parameter.type!r} and its flag has {value}; take it as float"
         )

@@ -18,7 +18,7 @@ from safetensors.numpy import save as serialized
 
 from harness.contract.case import Case
 from harness.contract.interval import Interval
-from harness.errors import CaseError, UsageError
+from harness.errors import UsageError
 from harness.files import PACKAGE, storage, write_bytes
 from harness.suite.degenerate import covers
 from harness.suite.suite_file import file_of
@@ -45,8 +45,8 @@ class Vector:
 def write(cases: Iterable[Case], out: Path) -> dict[str, int]:
     """Write a set into a new or empty folder; name of each file and its bytes.
 
-    Raises UsageError for a folder that holds something and for a set of more than MOST bytes, CaseError where the
-    oracles disagree, StorageError.
+    Raises UsageError for a folder that holds something, for a set of more than MOST bytes and where the oracles
+    disagree, and StorageError.
     """
     with storage(out):
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -75,10 +75,10 @@ def name_of(case: Case) -> str:
 
 
 def vector(case: Case) -> Vector:
-    """The vector of a case. Raises CaseError unless both oracles were asked and agree."""
+    """The vector of a case. Raises UsageError unless both oracles were asked and agree."""
     found = expect(case)
     if found.disagreement or len(found.oracles) < 2:
-        raise CaseError(f"{case.id}: {found.disagreement or 'only one oracle was asked'}; no vector is written")
+        raise UsageError(f"{case.id}: {found.disagreement or 'only one oracle was asked'}; no vector is written")
     arrays = {f"input.{name}": array for name, array in found.inputs.items()}
     arrays |= {f"random.{name}": array for name, array in description.random_bytes(case)}
     about = description.of_case(case)

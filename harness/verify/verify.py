@@ -15,9 +15,20 @@ from harness.device.capability import incapable
 from harness.device.device import Device, Outcome, Program
 from harness.device.equal_bytes import equal_bytes
 from harness.device.select import gpu_is_there
-from harness.errors import AccessError, CompileError, LaunchError, NotCapable
+from harness.errors import (
+    AccessError,
+    CompileError,
+    ContractError,
+    LaunchError,
+    NoDevice,
+    NotCapable,
+    NotEmulated,
+    StorageError,
+    UsageError,
+)
 from harness.suite.command_lines import verify_command, without_commands
-from harness.verdict import Result, Verdict
+from harness.text import one_line
+from harness.verdict import NO_KERNEL_JUDGED, Result, Verdict
 from harness.verify.corner import wrong_corner
 from harness.verify.diagnosis.mismatch import render
 from harness.verify.digest import digests
@@ -79,6 +90,18 @@ def attempt(case: Case, device: Device, run: Callable[[Result], Result], draw: b
         result = failed(empty, verdict, f"{error.kind.replace('_', ' ')} at {error}")
     except LaunchError as error:
         result = failed(empty, Verdict.LAUNCH_ERROR, str(error))
+    except NotEmulated as error:
+        result = failed(empty, Verdict.NOT_EMULATED, str(error))
+    except NoDevice as error:
+        result = failed(empty, Verdict.NO_DEVICE, str(error))
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and type(error).__name__ != "OutOfMemoryError":  # torch's, of a GPU
+            raise
+        result = failed(empty, Verdict.NO_DEVICE, one_line(f"too little memory for the case: {error}"))
+    except StorageError:
+        raise
+    except (UsageError, ContractError) as error:
+        result = failed(empty, Verdict.SETUP_ERROR, str(error))
     return replace(_as_it_ran(result), seconds=round(time.perf_counter() - started, 4))
 
 
@@ -88,12 +111,12 @@ def _verify(
     where = "cuda" if device.name == "cuda" else "cpu", numpy_largest
     expected = expect(case, *where) if inputs is None else expect_on(case, inputs, *where)
     if expected.disagreement:
-        return failed(empty, Verdict.MISMATCH, expected.disagreement)
+        return failed(empty, Verdict.SETUP_ERROR, expected.disagreement)
     others = splits_judged(case, numpy_largest) if inputs is None else ()
     splits = [(split, expect_split(split, *where)) for split in others]
     for split, other in splits:
         if other.disagreement:
-            return failed(empty, Verdict.MISMATCH, f"split {split.shape}: {other.disagreement}")
+            return failed(empty, Verdict.SETUP_ERROR, f"split {split.shape}: {other.disagreement}")
     compared, ran, written = 0, [], {}
     for target in device.targets:
         program = device.prepare(case, target, expected.inputs, expected.fields)
@@ -126,8 +149,9 @@ def blank(case: Case, device: Device) -> Result:
 
 
 def failed(empty: Result, verdict: Verdict, reason: str, story: str = "") -> Result:
-    """The result of a wrong kernel; without a story, the reason is used."""
-    story = story or f"{verdict}  {empty.case_id}\n  {reason}\n  reproduce: {reproduce(empty)}"
+    """The result of a wrong kernel, or of a case in which none was judged; without a story, the reason is used."""
+    fault = f"  {NO_KERNEL_JUDGED[verdict]}\n" if verdict in NO_KERNEL_JUDGED else ""
+    story = story or f"{verdict}  {empty.case_id}\n  {reason}\n{fault}  reproduce: {reproduce(empty)}"
     return replace(empty, verdict=verdict, reason=next(iter(reason.splitlines()), ""), story=story)
 
 

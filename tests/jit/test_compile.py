@@ -10,7 +10,7 @@ import pytest
 
 import harness.jit.compile
 from harness.contract.case import Flags
-from harness.errors import CompileError
+from harness.errors import CompileError, RecipeError
 from harness.files import KERNELS
 from harness.jit.compile import ARCHES, FLAGS, compile_kernel, examine, include_closure, instantiation, ptx_of
 from harness.jit.geometry import Launch
@@ -326,7 +326,7 @@ def test_a_missing_header_names_the_line_that_wants_it(tmp_path):
 
 
 def test_a_template_parameter_without_a_flag_is_named():
-    with pytest.raises(CompileError, match=r"swizzle\.cu:\d+: template parameter 'direction' of swizzle names no flag"):
+    with pytest.raises(RecipeError, match=r"swizzle\.cu:\d+: template parameter 'direction' of swizzle names no flag"):
         instantiation(read_signatures("swizzle")["swizzle"], {"rht": True})
 
 

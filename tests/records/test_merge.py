@@ -88,6 +88,31 @@ def test_a_failure_of_one_shard_is_a_failure_of_all(tmp_path: Path):
     assert merge(one, other, into=tmp_path / "all") == Exit.BYTES_DIFFER
 
 
+@pytest.mark.parametrize(
+    ("verdicts", "code", "line"),
+    [
+        (
+            ["SETUP_ERROR"],
+            Exit.USAGE,
+            "3 compared, 0 excluded, 1 not judged; exit 64 (in 1 case no kernel was judged: ",
+        ),
+        (["NOT_EMULATED"], Exit.NO_DEVICE, "3 compared, 0 excluded, 1 not judged; exit 4 (in 1 case no kernel was"),
+        (
+            ["NOT_EMULATED", "MISMATCH"],
+            Exit.BYTES_DIFFER,
+            "3 compared, 0 excluded, 1 not judged, 1 wrong; exit 1 (bytes",
+        ),
+        (["COMPILE_ERROR"], Exit.BYTES_DIFFER, "1 failed before they could be compared; exit 1 (a kernel does not com"),
+    ],
+)
+def test_what_no_shard_judged_no_run_has_judged(tmp_path: Path, capsys, verdicts: list[str], code: Exit, line: str):
+    red = [mismatch(case_id) | {"verdict": word} for case_id, word in zip(reversed(IDS), verdicts, strict=False)]
+    one = shard(tmp_path, 1, IDS[: -len(red)])
+    other = write_run(tmp_path / "b", about(IDS[-len(red) :], IDS, "2/2"), *reversed(red))
+    assert merge(one, other, into=tmp_path / "all") == code
+    assert line in capsys.readouterr().out.splitlines()[-1]
+
+
 def test_shards_that_compared_nothing_are_not_green(tmp_path: Path):
     graphs = [case_id.replace("eager", "graph") for case_id in IDS[:2]]
     one, other = (

@@ -100,11 +100,31 @@ def test_junit_takes_any_text_of_a_reason():
     assert "red? <&>" in cases(told)[WRONG].find("failure").get("message")
 
 
+@pytest.mark.parametrize(
+    ("verdict", "kind", "path", "code"),
+    [
+        (Verdict.MISMATCH, "failure", "harness/kernels/swizzle.cu", Exit.BYTES_DIFFER),
+        (Verdict.SETUP_ERROR, "error", "suites/swizzle.yaml", Exit.USAGE),
+        (Verdict.NOT_EMULATED, "error", "harness/kernels/swizzle.cu", Exit.NO_DEVICE),
+    ],
+)
+def test_what_was_not_judged_is_no_wrong_kernel(tmp_path: Path, verdict: Verdict, kind: str, path: str, code: Exit):
+    line = wrong("swizzle/default/48x80/normal/eager") | {"verdict": str(verdict), "recipe": "swizzle"}
+    found = cases(junit([line], [], "make gate"))[line["case_id"]]
+    assert found.find(kind).get("message") == f"{verdict}: 3 of 9 entries differ"
+    judged = int(kind == "failure")
+    told = metrics([line], [], {})
+    assert f"nvfp4_wrong {judged}\n" in told and f"nvfp4_not_judged {1 - judged}\n" in told
+    assert told.splitlines()[-4].endswith(f" {int(code)}")
+    assert code_quality([line])[0]["location"]["path"] == path
+    assert exit_code([line], []) is code
+
+
 def test_metrics_are_open_metrics(files: dict[str, str]):
     lines = files["metrics.txt"].splitlines()
     assert files["metrics.txt"].endswith("\n# EOF\n") and "" not in lines
     families = [line.split()[2] for line in lines if line.startswith("# TYPE")]
-    assert families == ["nvfp4_wrong", "nvfp4_cases", "nvfp4_verdict", "nvfp4_ratio"]
+    assert families == ["nvfp4_wrong", "nvfp4_not_judged", "nvfp4_cases", "nvfp4_verdict", "nvfp4_ratio"]
     for line in lines[:-1]:
         assert re.fullmatch(r'# (TYPE|HELP) nvfp4_\w+ .+|nvfp4_\w+(\{\w+="[^"\\\n]*"\})? -?\d+(\.\d+)?', line), line
     names = [line.rpartition(" ")[0] for line in lines if not line.startswith("#")]

@@ -91,6 +91,24 @@ def test_no_other_verdict_is_green(run: Runs, verdict: str):
     assert run("suites").ret == Exit.BYTES_DIFFER
 
 
+@pytest.mark.parametrize(
+    ("verdict", "code"),
+    [("SETUP_ERROR", Exit.USAGE), ("NOT_EMULATED", Exit.NO_DEVICE), ("NO_DEVICE", Exit.NO_DEVICE)],
+)
+def test_what_was_not_judged_has_an_exit_code_of_its_own(run: Runs, verdict: str, code: Exit):
+    run.verdicts(ties=verdict)
+    result = run("suites")
+    assert result.ret == code
+    result.stdout.fnmatch_lines([f"* not judged, the first {verdict}  toy/*"])
+    assert {record["verdict"] for record in run.journal()} == {"PASS", verdict}
+    assert run("suites", "--resume").ret == code
+
+
+def test_a_wrong_kernel_is_not_hidden_by_a_wrong_suite(run: Runs):
+    run.verdicts(ties="SETUP_ERROR", normal="MISMATCH")
+    assert run("suites").ret == Exit.BYTES_DIFFER
+
+
 def test_an_excluded_case_is_skipped_with_its_reason_and_counted(run: Runs):
     run.verdicts(ties="EXCLUDED")
     result = run("suites", "-rs")

@@ -205,7 +205,7 @@ def test_an_oracle_that_is_wrong(monkeypatch, tmp_path):
     with monkeypatch.context() as patched:
         patched.setattr(nvfp4, "AMAX_FLOOR", np.float32(1e-10))
         left = shrink(case, EmulatorDevice(), Budget())
-        assert str(left.failure) == "MISMATCH in rowwise_data, on which the oracles disagree"
+        assert str(left.failure) == "SETUP_ERROR in rowwise_data, on which the oracles disagree"
         assert (left.case.shape, left.left <= 3) == ("64x64", True)
         reproducer.write(left, tmp_path)
         assert Failure.of(reproducer.replay(tmp_path)) == left.failure
@@ -311,6 +311,15 @@ def test_a_folder_with_something_in_it_is_left_alone(folder):
     ask = ["swizzle/default/16x16/normal/eager", "--device", "emulator", "--into", str(folder)]
     done = CliRunner().invoke(command.command, ask, standalone_mode=False)
     assert "is not empty" in str(done.exception)
+
+
+@pytest.mark.parametrize("verdict", [Verdict.SETUP_ERROR, Verdict.NOT_EMULATED, Verdict.NO_DEVICE])
+def test_a_case_that_judges_no_kernel_is_not_shrunk(monkeypatch, verdict: Verdict):
+    from harness.shrink import shrinker
+
+    monkeypatch.setattr(shrinker, "verify", lambda case, *_, **__: Result(case.id, case.recipe, verdict, "a reason"))
+    with pytest.raises(UsageError, match=f"is {verdict}, which says nothing about its kernel: a reason"):
+        shrink(find_case("swizzle/default/16x16/normal/eager"), EmulatorDevice(), Budget())
 
 
 def test_a_fault_of_a_gpu_is_not_asked_again(monkeypatch):

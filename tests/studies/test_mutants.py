@@ -166,6 +166,23 @@ def test_a_wrong_oracle_is_caught(mutant):
     assert (catch.of_set, catch.cause) == ("smoke", mutant.cause)
 
 
+@pytest.mark.parametrize(
+    ("verdict", "of_kernel", "of_oracle"),
+    [
+        (Verdict.MISMATCH, True, True),
+        (Verdict.COMPILE_ERROR, True, True),
+        (Verdict.SETUP_ERROR, False, True),  # the oracles disagree, which catches a wrong oracle and no wrong kernel
+        (Verdict.NOT_EMULATED, False, False),
+        (Verdict.NO_DEVICE, False, False),
+        (Verdict.EXCLUDED, False, False),
+        (Verdict.PASS, False, False),
+    ],
+)
+def test_a_case_that_judges_no_kernel_catches_none(verdict: Verdict, of_kernel: bool, of_oracle: bool):
+    result = Result("a", "swizzle", verdict, "a reason")
+    assert (hunt._catches(result, of_oracle=False), hunt._catches(result, of_oracle=True)) == (of_kernel, of_oracle)
+
+
 def oracles_in_use(mutant: Mutant, folder: str) -> set[str]:
     """The folders that every oracle which a recipe reaches through others comes from."""
     hunt._changed(mutant, Path(folder), {}, EmulatorDevice.name)

@@ -307,13 +307,13 @@ def test_a_card_of_a_cu_that_cannot_be_read_is_one_sentence_with_one_place(folde
     [
         ("array: scale_inv\n      - array: swizzled_scale_inv", "array: swizzled_scale_inv\n      - array: scale_inv",
          Verdict.UNWRITTEN, "swizzled_scale_inv"),
-        ('["(cols', "[0, 1] # ", Verdict.LAUNCH_ERROR, "card.yaml:5: "),
-        ("block: 256", "block: 512", Verdict.LAUNCH_ERROR, "a block of (512, 1, 1) threads, where 1 to 256 are"),
+        ('["(cols', "[0, 1] # ", Verdict.SETUP_ERROR, "card.yaml:5: "),
+        ("block: 256", "block: 512", Verdict.SETUP_ERROR, "a block of (512, 1, 1) threads, where 1 to 256 are"),
         ("block: 256", "block: 32", Verdict.UNWRITTEN, "were never written"),
         ("i32: rows", "i32: 300", Verdict.OUT_OF_BOUNDS, "buffer 'scale_inv'"),
-        ("i32: rows", "i32: rows * 1000000000", Verdict.LAUNCH_ERROR, "does not fit an argument of type i32"),
-        ("block: 256", "block: 256\n    shared: 300000", Verdict.LAUNCH_ERROR, "bytes of shared memory"),
-        ("block: 256", "block: 256\n    cluster: 3", Verdict.LAUNCH_ERROR, "clusters of (3, 1, 1)"),
+        ("i32: rows", "i32: rows * 1000000000", Verdict.SETUP_ERROR, "does not fit an argument of type i32"),
+        ("block: 256", "block: 256\n    shared: 300000", Verdict.SETUP_ERROR, "bytes of shared memory"),
+        ("block: 256", "block: 256\n    cluster: 3", Verdict.SETUP_ERROR, "clusters of (3, 1, 1)"),
     ],
 )  # fmt: skip
 def test_a_wrong_launch_names_what_is_wrong(folder: Path, old: str, new: str, verdict: Verdict, sentence: str):
@@ -402,12 +402,30 @@ def test_what_depends_on_an_approximate_instruction_names_it(folder: Path, shows
 def test_what_the_emulator_lacks_is_named(folder: Path, ptx: str):
     (folder / "swizzle.ptx").write_text(ptx.replace("ld.param.u64", "nosuch.instruction.u64", 1))
     result = judged()
-    assert result.verdict is Verdict.LAUNCH_ERROR
+    assert result.verdict is Verdict.NOT_EMULATED
     assert "card.yaml:5: not emulated: nosuch.instruction.u64 at swizzle.cu:" in result.reason
     (folder / "swizzle.ptx").write_text(ptx.replace("\tld.param.u64", "\t?", 1))
     result = judged()
-    assert result.verdict is Verdict.EXCLUDED
-    assert "capability: swizzle.ptx: not emulated: PTX line " in result.reason
+    assert result.verdict is Verdict.NOT_EMULATED
+    assert result.reason.startswith("swizzle.ptx: not emulated: PTX line ")
+
+
+def test_a_cu_that_does_not_compile_is_the_kernel_s_and_one_without_its_option_the_card_s(folder: Path):
+    (folder / "own.cu").write_text(
+        "__global__ void k(const unsigned char* in, unsigned char* out) { MISSING(in, out); }\n"
+    )
+    text = CARD.replace("swizzle.ptx", "own.cu")
+    (folder / "card.yaml").write_text(text)
+    result = judged()
+    assert (result.verdict, "own.cu(1): error: " in result.reason) == (Verdict.COMPILE_ERROR, True), result.reason
+    assert result.verdict.exit_code is Exit.BYTES_DIFFER
+    for options, says in (
+        ("[-I nowhere, --nosuch-option]", "unrecognized option"),
+        ("[-include=nosuch.h]", "nosuch.h"),
+    ):
+        (folder / "card.yaml").write_text(text.replace("own.cu", f"own.cu\noptions: {options}"))
+        with pytest.raises(UsageError, match=rf"^card.yaml:1: own.cu: NVRTC refused it .*{says}"):
+            judged()
 
 
 # The draft

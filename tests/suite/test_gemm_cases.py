@@ -11,7 +11,7 @@ from suite_files import assert_mistake, written
 from harness.bench.baseline import baseline_first, baseline_id, product_bytes, tflops
 from harness.contract.problem import Gemm
 from harness.device.emulator import EmulatorDevice
-from harness.errors import CompileError, ContractError, NotCapable, UsageError
+from harness.errors import ContractError, NotCapable, RecipeError, UsageError
 from harness.jit.geometry import Launch
 from harness.jit.signature import CallParameter
 from harness.oracles import gemm
@@ -143,9 +143,7 @@ def test_a_fraction_does_not_become_an_integer():
     signature = plan(CASE)[0].signature
     asking = replace(signature, call=(CallParameter("int", "alpha", pointer=False, optional=False),))
     step = Step(asking, Stage("", CASE), CASE.flags)
-    with pytest.raises(
-        CompileError, match=r"'alpha' of gemm_ordered is of type 'int' and its flag has 1.1; take it as"
-    ):
+    with pytest.raises(RecipeError, match=r"'alpha' of gemm_ordered is of type 'int' and its flag has 1.1; take it as"):
         list(bind(step, {}))
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from harness import files
 from harness.contract.problem import Dense
-from harness.errors import CompileError
+from harness.errors import CompileError, RecipeError
 from harness.jit.geometry import Launch, read_launch
 from harness.jit.signature import read_signatures
 from harness.suite.launch_plan import Step, bind, own_memory, plan
@@ -140,7 +140,7 @@ def test_launches_that_use_a_name_share_the_largest_of_its_sizes():
 def test_a_parameter_nothing_goes_by_is_named():
     step = Step(read_signatures("per_tensor")["per_tensor_amax"], Stage("", CASE), CASE.flags)
     with pytest.raises(
-        CompileError, match=r"nothing binds to parameter 'input' of per_tensor_amax; there are rowwise_amax"
+        RecipeError, match=r"nothing binds to parameter 'input' of per_tensor_amax; there are rowwise_amax"
     ):
         list(bind(step, {"rowwise_amax": "a"}))
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from harness.errors import AccessError
+from harness.errors import AccessError, LaunchError, NotEmulated
 from harness.subjects import caller, child, subject
 from harness.subjects.process import checked
 from harness.suite.suite import find_case
@@ -30,6 +30,23 @@ def test_a_process_tells_of_a_fault():
     service = child.Service()
     service.caller = SimpleNamespace(call=raises)
     assert service.answer("call", {"number": 0}) == {"error": ["access unwritten_read", "mine.py:7: reads 4 bytes"]}
+
+
+def test_what_the_emulator_lacks_is_no_fault_of_the_subject():
+    """It gets its own way through the socket, as it would be LAUNCH_ERROR otherwise."""
+
+    def lacks(*_: object) -> None:
+        raise NotEmulated("k: not emulated: wgmma at mine.py:7")
+
+    made = caller.Caller(subject.Subject("mine", "", lacks))
+    made._opened[0] = caller.Opened(find_case(CASE), None, [({}, {})], {})
+    service = child.Service()
+    service.caller = made
+    answer = service.answer("call", {"number": 0})
+    assert answer == {"error": ["not_emulated", "k: not emulated: wgmma at mine.py:7"]}
+    with pytest.raises(NotEmulated):
+        checked("mine", {"token": "t", **answer}, "t")
+    assert not issubclass(NotEmulated, LaunchError)
 
 
 def test_only_subjects_of_triton_are_called_in_a_block_and_none_on_a_gpu():

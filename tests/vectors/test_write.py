@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from vector_sets import DECODED, GROUP, IDS, PLAIN, PRODUCT, RANDOM, SPECIALS, TIES, TINY, VectorSet
 
-from harness.errors import CaseError, UsageError
+from harness.errors import UsageError
 from harness.files import ROOT
 from harness.oracles import nvfp4
 from harness.suite.suite import find_case, load_suites, suite_of
@@ -157,11 +157,11 @@ def test_oracles_that_disagree_write_nothing(monkeypatch, tmp_path):
         return replace(found, disagreement="the oracles disagree on 1 bytes of rowwise_data")
 
     monkeypatch.setattr(write, "expect", one_byte_off)
-    with pytest.raises(CaseError, match=r"16x16/normal/eager: the oracles disagree.*; no vector is written"):
+    with pytest.raises(UsageError, match=r"16x16/normal/eager: the oracles disagree.*; no vector is written"):
         write.write([find_case(PLAIN)], tmp_path / "set")
     assert not (tmp_path / "set").exists()
     monkeypatch.setattr(write, "expect", lambda case: replace(right(case), oracles=("torch",)))
-    with pytest.raises(CaseError, match="only one oracle was asked"):
+    with pytest.raises(UsageError, match="only one oracle was asked"):
         write.write([find_case(PLAIN)], tmp_path / "set")
 
 

@@ -247,7 +247,7 @@ class Scheduler:
     }
 
     def _fault_budget(self, block: Block, mask: np.ndarray | None) -> None:
-        reason = "an endless loop, or a wait for a block that cannot run"
+        reason = "an endless loop, a wait for a block that cannot run, or more work than the emulator takes on"
         sentence = f"no end after {self.tally.budget} instructions: {reason}"
         if not block.count:
             raise Fault("deadlock", str(UNKNOWN), sentence)

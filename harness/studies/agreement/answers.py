@@ -15,7 +15,7 @@ import numpy as np
 from harness.contract.case import Case
 from harness.emulator.launch import Module, launch
 from harness.emulator.memory import Buffer
-from harness.errors import CaseError, HarnessError
+from harness.errors import CaseError, HarnessError, UsageError
 from harness.studies.agreement.smallest import smallest
 from harness.subjects import cuda_fp4
 from harness.subjects.audit import conventions
@@ -60,7 +60,7 @@ class Answer:
 def answers(subject: Subject, cases: Iterable[Case]) -> Iterator[Answer]:
     """Yield the answer to every case; it is "not offered" if the subject raises.
 
-    Raises CaseError where the oracles disagree.
+    Raises UsageError where the oracles disagree.
     """
     absent = subject.absent()
     for case in cases:
@@ -71,7 +71,7 @@ def answers(subject: Subject, cases: Iterable[Case]) -> Iterator[Answer]:
 def _answer(subject: Subject, case: Case) -> Answer:
     expected = expect_on(case, make_inputs(case))  # fields with few different values are fine here
     if expected.disagreement:
-        raise CaseError(f"{case.id}: {expected.disagreement}")
+        raise UsageError(f"{case.id}: {expected.disagreement}")
     try:
         written = _written(subject, case, expected)
     except HarnessError:

@@ -10,7 +10,6 @@ from harness.studies.agreement.answers import Answer, Kind, named
 from harness.subjects.card.card import Card
 from harness.subjects.card.device import with_card
 from harness.subjects.card.verify import verify_card
-from harness.verdict import Verdict
 from harness.verify.expected import expect
 
 
@@ -28,5 +27,5 @@ def answers(card: Card, cases: Iterable[Case]) -> Iterator[Answer]:
         if result.verdict.right:
             yield Answer(card.name, case, *named(lines))
         else:
-            kind = Kind.NOT_OFFERED if result.verdict is Verdict.EXCLUDED else Kind.BUG
+            kind = Kind.BUG if result.verdict.judges else Kind.NOT_OFFERED
             yield Answer(card.name, case, kind, (result.reason,))

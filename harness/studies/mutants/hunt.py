@@ -27,7 +27,7 @@ from harness.device.capability import incapable
 from harness.device.device import Device
 from harness.device.emulator import EmulatorDevice
 from harness.device.select import select
-from harness.errors import CompileError
+from harness.errors import CompileError, UsageError
 from harness.studies.mutants import reach, same_code
 from harness.studies.mutants.catalogue import KERNELS, Mutant
 from harness.suite.suite import find_case, suite_of
@@ -110,7 +110,8 @@ def hunt(
         try:
             device, unaffected = _changed(mutant, Path(folder), answers or {}, device_name)
             for of_set in () if same_code.same_syntax(mutant) else sets:
-                caught, more, late = _first_failure(reach.cases(mutant, of_set), device, longest, unaffected)
+                cases, of_oracle = reach.cases(mutant, of_set), mutant.tree != KERNELS
+                caught, more, late = _first_failure(cases, device, longest, unaffected, of_oracle)
                 ran += more
                 reason = f"no end of {of_set} within {longest} s" if late else reason
                 if caught is not None:
@@ -201,17 +202,25 @@ def _changed(mutant: Mutant, folder: Path, answers: Mapping[str, str], device_na
     return select(device_name), lambda case: case.id in answers and answers[case.id] == same_code.answer(case)
 
 
+def _catches(result: Result, of_oracle: bool) -> bool:
+    """Whether a result is one that only a mutant has. of_oracle: whether it is a mutant of an oracle"""
+    if result.verdict is Verdict.SETUP_ERROR:
+        return of_oracle
+    return result.verdict.judges and result.verdict not in _GREEN
+
+
 def _is_want_of_memory(error: Exception) -> bool:
     """Whether an error is Python's MemoryError, or torch's or CuPy's OutOfMemoryError."""
     return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
 
 
 def _first_failure(
-    cases: Iterable[Case], device: Device, longest: int, unaffected: Unaffected
+    cases: Iterable[Case], device: Device, longest: int, unaffected: Unaffected, of_oracle: bool
 ) -> tuple[Result | None, int, bool]:
     """The first failure, if any, how many cases were run, and whether time ended before them.
 
-    A case that runs out of memory says nothing about the mutant. Raises CompileError for a kernel that does not
+    A case in which no kernel was judged, as for want of memory, says nothing about a mutant of a kernel. Of a mutant
+    of an oracle it is the catch: it says that the oracles disagree. Raises CompileError for a kernel that does not
     compile.
     """
     ran = 0
@@ -229,8 +238,10 @@ def _first_failure(
                     if _is_want_of_memory(error):
                         continue
                     reason = f"{type(error).__name__} at {case.id}: {error}"
-                    result = Result(case.id, case.recipe, Verdict.MISMATCH, reason=reason, story=reason)
-                if result.verdict not in _GREEN:
+                    setup = of_oracle or isinstance(error, UsageError)
+                    verdict = Verdict.SETUP_ERROR if setup else Verdict.MISMATCH
+                    result = Result(case.id, case.recipe, verdict, reason=reason, story=reason)
+                if _catches(result, of_oracle):
                     return result, ran, False
     except OutOfTimeError:
         return None, ran, True

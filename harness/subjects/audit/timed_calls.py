@@ -161,7 +161,7 @@ class TimedSubject(Timed):
         for drawn, outcome in self.judged:
             expected, outputs = self.fresh.expected(drawn), outcome.outputs
             if expected.disagreement:
-                raise WrongBytesError(Verdict.MISMATCH, expected.disagreement)
+                raise WrongBytesError(Verdict.SETUP_ERROR, expected.disagreement)
             wrong = [n for n, value in expected.values.items() if not self._device.accepts(outputs[n], value)]
             unwritten = any(bool((outputs[name] == self._poison).all()) for name in wrong)
             if unwritten or (wrong and not explain(self._device, self._case, expected, outputs)):

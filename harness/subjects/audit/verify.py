@@ -103,7 +103,7 @@ def _audit(case: Case, device: SubjectDevice, empty: Result, numpy_largest: int)
             judge = Judge(device, case, (expected, others))
             disagreement = expected.disagreement or others.disagreement
             if disagreement:
-                return failed(empty, Verdict.MISMATCH, disagreement)
+                return failed(empty, Verdict.SETUP_ERROR, disagreement)
             finding = find(program, observations, judge.right)
     except ViolationError as error:
         return accused(empty, error.finding)

@@ -11,7 +11,7 @@ import numpy as np
 
 from harness.emulator.tensor_elements import BITS
 from harness.emulator.tensor_map import MalformedMap, TensorMap
-from harness.errors import LaunchError
+from harness.errors import UsageError
 from harness.subjects.card.code import Parameter
 from harness.subjects.card.schema import FLOATS, SCALARS, Argument, Map
 from harness.suite.sizes import size_of
@@ -120,7 +120,7 @@ def expressions_of(arguments: Iterable[Argument]) -> Iterator[int | str]:
 def bytes_of(argument: Argument, memory: Memory, numbers: Mapping[str, int]) -> bytes:
     """The bytes of an argument. numbers: values for the names in expressions.
 
-    Raises LaunchError for a number that does not fit its type.
+    Raises UsageError for a number that does not fit its type.
     """
     match argument.kind:
         case "array":
@@ -163,7 +163,7 @@ def _integer(kind: str, value: int) -> bytes:
     try:
         return value.to_bytes(SCALARS[kind], "little", signed=kind[0] == "i")
     except OverflowError:
-        raise LaunchError(f"{value} does not fit an argument of type {kind}") from None
+        raise UsageError(f"{value} does not fit an argument of type {kind}") from None
 
 
 def _map(said: Map | None, memory: Memory, number: Callable[[int | str], int]) -> bytes:
@@ -179,4 +179,4 @@ def _map(said: Map | None, memory: Memory, number: Callable[[int | str], int]) -
     try:
         return memory.tensor_map(tensor)
     except MalformedMap as error:
-        raise LaunchError(f"the tensor map of '{said.array}': {error}") from None
+        raise UsageError(f"the tensor map of '{said.array}': {error}") from None

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from harness.contract.case import Case, spell
-from harness.errors import SuiteError, UsageError
+from harness.errors import CompileError, SuiteError, UsageError
 from harness.files import resolved_path
 from harness.subjects.card.arguments import arrays_of, expressions_of, extents_of, misfit, tensors_of
 from harness.subjects.card.code import Code, NoSuchKernel, read_code
@@ -48,18 +48,24 @@ class Card:
     path: Path
     masked: int = 0
     codes: dict[str, Code] = field(default_factory=dict, compare=False, repr=False)  # compiled code by architecture
+    refused: dict[str, CompileError] = field(default_factory=dict, compare=False, repr=False)  # why there is none
 
     @property
     def code(self) -> Code:
         return self.code_for(self.file.arch)
 
     def code_for(self, arch: str) -> Code:
-        """The code, a `.cu` compiled for an architecture, read once. Raises UsageError."""
+        """The code, a `.cu` compiled for an architecture, read once. Raises UsageError, CompileError."""
+        if arch in self.refused:
+            raise self.refused[arch]
         if arch not in self.codes:
             kernels = [launch.kernel for launch in self.file.launches if launch.kernel]
             path, name = self.path.parent / self.file.code, self.file.code
             try:
                 self.codes[arch] = read_code(path, name, kernels, arch, self.file.options)
+            except CompileError as error:
+                self.refused[arch] = CompileError(str(error))
+                raise
             except NoSuchKernel as error:
                 raise SuiteError(self._line_of_kernel(error.kernel), str(error)) from None
             except UsageError as error:
@@ -72,7 +78,11 @@ class Card:
 
     @property
     def label(self) -> str:
-        digest = hashlib.sha256(self.path.read_bytes() + self.code.ptx.encode() + self.code.cubin)
+        try:
+            code = self.code.ptx.encode() + self.code.cubin
+        except CompileError:
+            code = (self.path.parent / self.file.code).read_bytes()
+        digest = hashlib.sha256(self.path.read_bytes() + code)
         return f"{self.name} (source {digest.hexdigest()[:12]})"
 
     @property
@@ -164,6 +174,8 @@ class Card:
                 continue
             try:
                 parameters = self.code.parameters(launch.kernel)
+            except CompileError:
+                return  # every case is a COMPILE_ERROR, so that the kernel is blamed and not the card
             except SuiteError:
                 raise  # the code cannot be read; this error already has the right line
             except UsageError as error:

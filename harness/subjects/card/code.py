@@ -9,10 +9,10 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 
-from harness.emulator.errors import NotEmulated
+from harness.emulator.errors import NotEmulated as LacksConstruct
 from harness.emulator.ptx.declarations import variable
 from harness.emulator.ptx.parser import Program, parse
-from harness.errors import CompileError, UsageError
+from harness.errors import CompileError, NoDevice, NotEmulated, UsageError
 from harness.files import KERNELS, is_file
 from harness.jit import cuda_headers
 from harness.jit.compile import FLAGS, LINES
@@ -20,6 +20,7 @@ from harness.jit.nvrtc import UNNAMED, build
 from harness.jit.signature import ATTRIBUTES
 from harness.suite.schema import nearest
 
+_VERSION = re.compile(r"^\s*\.version\b", re.MULTILINE)
 _KIND = re.compile(r"\.(pred|[busf]\d+|bf16|f16x2|bf16x2)\b")
 _MISSING = re.compile(r'cannot open source file "(.+)"')
 _GLOBAL = re.compile(rf"\b__global__\s+{ATTRIBUTES}void\s+{ATTRIBUTES}((?!__)\w+)\s*\(")
@@ -65,8 +66,10 @@ class Code:
     def program(self) -> Program:
         try:
             return parse(self.ptx)
-        except NotEmulated as error:
-            raise UsageError(f"{self.name}: {error}") from None
+        except LacksConstruct as error:
+            if not _VERSION.search(self.ptx):
+                raise UsageError(f"{self.name}: this is no PTX, it has no .version: {error}") from None
+            raise NotEmulated(f"{self.name}: {error}") from None
 
     def symbol(self, kernel: str) -> str:
         """The entry for a launch's kernel, or the one that its pattern matches. Raises UsageError if there is none."""
@@ -121,7 +124,8 @@ def block_of(program: Program, entry: str) -> tuple[int, ...]:
 def read_code(path: Path, name: str, kernels: Sequence[str], arch: str, options: Sequence[str]) -> Code:
     """Read a card's code. kernels: its launches' kernels; arch, options: for compiling a `.cu`
 
-    Raises UsageError if it cannot be read or has no such kernel, CompileError with NVRTC's log.
+    Raises UsageError if it cannot be read, has no such kernel, or does not compile for want of a header, an option or
+    an architecture, which the card or the machine has to bring; CompileError for any other mistake in a `.cu`.
     """
     if not is_file(path):
         raise UsageError(f"{name}: there is no such file")
@@ -163,7 +167,10 @@ def _compiled(path: Path, name: str, text: str, kernels: Sequence[str], arch: st
             raise NoSuchKernel(unnamed[2], _without_kernel(name, unnamed[2], unnamed[1], text)) from None
         if of_the_host := cuda_headers.of_the_host(str(error), {name: text}, (path.parent,)):
             raise UsageError(of_the_host) from None
-        raise UsageError(f"{name}: NVRTC refused it for {arch}: {_first_error(str(error))}") from None
+        refusal = UsageError if _MISSING.search(str(error)) else CompileError
+        raise refusal(f"{name}: NVRTC refused it for {arch}: {_first_error(str(error))}") from None
+    except NoDevice as error:
+        raise UsageError(f"{name}: NVRTC refused it for {arch}: {error}") from None
     return Code(name, built.ptx, b"", built.symbols)
 
 

@@ -19,7 +19,7 @@ from harness.device.emulated_corner import clear, corner, ends, sides, sparse
 from harness.emulator.launch import Module
 from harness.emulator.memory import WINDOW_BITS, Buffer
 from harness.emulator.schedule import ASCENDING, DESCENDING
-from harness.errors import AccessError, LaunchError
+from harness.errors import AccessError, HarnessError, LaunchError, NotEmulated, SuiteError
 from harness.subjects.card.arguments import extents_of
 from harness.subjects.card.card import MASKED_M, Card
 from harness.subjects.card.device import CardDevice, EmulatedCard, EmulatedMemory
@@ -53,7 +53,7 @@ def wrong_corner(
         wrong = _refusal(device.card, larger) or _wrong(case, larger, device, ours, written)
         if not wrong:
             continue
-        if isinstance(wrong, LaunchError) and not _of_an_index(wrong):
+        if isinstance(wrong, HarnessError) and not _of_an_index(wrong):
             keep_note(case.id, larger.shape, str(wrong))
         elif _wrong(case, same := control(case, larger), device, ours, written):
             why = f"the bytes are wrong as the end of {same.shape}, too, so it is not known which blocks write them"
@@ -72,14 +72,14 @@ def _refusal(card: Card, larger: Case) -> LaunchError | None:
     return LaunchError(why) if why else None
 
 
-def _of_an_index(error: LaunchError) -> bool:
+def _of_an_index(error: HarnessError) -> bool:
     """Whether an error is one that an index which overflowed may cause."""
     return isinstance(error, AccessError) and error.kind in ("out_of_bounds", "misaligned")
 
 
 def _wrong(
     case: Case, larger: Case, device: CardDevice, ours: Expected, written: Mapping[str, np.ndarray]
-) -> str | LaunchError:
+) -> str | HarnessError:
     """The outputs whose bytes are wrong at the end of a larger tensor, or the error that the launches ended with."""
     keeping = device.card.keeping(case)
     expected = keeping.expected(ours)
@@ -94,7 +94,7 @@ def _wrong(
             ]  # fmt: skip
             if wrong:
                 return ", ".join(wrong)
-    except LaunchError as error:
+    except (LaunchError, NotEmulated, SuiteError) as error:
         return error
     return ""
 

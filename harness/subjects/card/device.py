@@ -16,14 +16,24 @@ from harness.contract.interval import Demand
 from harness.device.device import Device, Outcome
 from harness.device.emulator import LARGEST, MOST_TERMS
 from harness.emulator.counters import Counters
-from harness.emulator.errors import Fault, NotEmulated
-from harness.emulator.errors import LaunchError as LaunchRefused
+from harness.emulator.errors import Fault, NotOnTarget, RefusedLaunch
+from harness.emulator.errors import LaunchError as Trapped
+from harness.emulator.errors import NotEmulated as LacksInstruction
 from harness.emulator.launch import Module, launch
 from harness.emulator.memory import Buffer
 from harness.emulator.schedule import ASCENDING, DESCENDING, Schedule
 from harness.emulator.stream import Stream
 from harness.emulator.tensor_map import TensorMap
-from harness.errors import AccessError, DeviceUnavailable, LaunchError, NotCapable, UsageError
+from harness.errors import (
+    AccessError,
+    CompileError,
+    DeviceUnavailable,
+    LaunchError,
+    NotCapable,
+    NotEmulated,
+    SuiteError,
+    UsageError,
+)
 from harness.jit.cache import cache_folder
 from harness.subjects.card.arguments import bytes_of, extents_of
 from harness.subjects.card.card import MASKED_M, Card
@@ -42,7 +52,7 @@ def with_card(device: Device, card: Card) -> CardDevice:
 
     Raises UsageError for a cubin without a GPU, DeviceUnavailable for PTX that this GPU does not run.
     """
-    if device.name != "cuda" and card.code.cubin:
+    if device.name != "cuda" and card.file.code.endswith(".cubin"):
         raise UsageError(f"{card.file.code} is machine code, which only a GPU runs; name PTX, or use --device cuda")
     if device.name == "cuda" and not is_for(card, device):
         target, gpu = card.code.program.target, device.targets[0]
@@ -62,13 +72,21 @@ def with_masked_m(case: Case, inputs: Mapping[str, np.ndarray]) -> dict[str, np.
     return {**inputs, MASKED_M: np.array([case.rows], np.int32)}
 
 
+def _target(card: Card) -> str:
+    """What the card's code is for, also if it does not compile."""
+    try:
+        return card.code.program.target
+    except CompileError:
+        return card.file.arch
+
+
 class CardDevice:
     """inner: the device with our own kernels"""
 
     def __init__(self, inner: Any, card: Card):
         self.inner, self.card = inner, card
         self.name, self.modes = inner.name, inner.modes
-        self.targets = inner.targets if inner.name == "cuda" else (card.code.program.target,)
+        self.targets = inner.targets if inner.name == "cuda" else (_target(card),)
         self.subject_label = card.label
 
     def identity(self) -> dict[str, str]:
@@ -78,7 +96,10 @@ class CardDevice:
         return self.inner.condition()
 
     def admit(self, case: Case) -> None:
-        """Raise NotCapable for a case that the card or the device cannot run."""
+        """Raise NotCapable for a case that the card or the device cannot run.
+
+        Raises NotEmulated for PTX that the emulator lacks, CompileError for a `.cu` that does not compile.
+        """
         reason = self.card.refuses(case)
         if reason:
             raise NotCapable(reason)
@@ -90,7 +111,7 @@ class CardDevice:
         if case.elements > LARGEST or case.terms > MOST_TERMS:
             raise NotCapable(f"capability: more than {LARGEST} elements or {MOST_TERMS} terms of a product need a GPU")
         if self._not_emulated:
-            raise NotCapable(f"capability: {self._not_emulated}")
+            raise NotEmulated(self._not_emulated)
 
     @cached_property
     def module(self) -> Module:
@@ -103,7 +124,7 @@ class CardDevice:
             for each in self.card.file.launches:
                 if each.kernel:
                     self.module.code(self.card.code.symbol(each.kernel))
-        except NotEmulated as error:
+        except LacksInstruction as error:
             return f"{self.card.code.name}: {error}"
         return ""
 
@@ -202,8 +223,14 @@ class EmulatedCard:
             return launch(*place, **options)
         except Fault as error:
             raise self._access_error(error) from None
-        except (LaunchRefused, NotEmulated, LaunchError) as error:
+        except NotOnTarget as error:
+            raise CompileError(f"{where}: {self._by_line(str(error))}") from None
+        except (RefusedLaunch, UsageError) as error:  # the extents and arguments are the card's
+            raise SuiteError(where, self._by_line(str(error))) from None
+        except Trapped as error:
             raise LaunchError(f"{where}: {self._by_line(str(error))}") from None
+        except LacksInstruction as error:
+            raise NotEmulated(f"{where}: {self._by_line(str(error))}") from None
 
     def _only(self, each: Launch, entry: str) -> tuple[int, ...]:
         """The numbers of the clusters that a launch runs; none for all."""
@@ -234,7 +261,7 @@ class EmulatedMemory:
 
     def put(self, name: str, size: int, byte: int, initialised: bool) -> np.ndarray:
         if size > LARGEST_BUFFER:
-            raise LaunchError(f"'{name}' has {size} bytes; the emulator allows {LARGEST_BUFFER}")
+            raise NotEmulated(f"'{name}' has {size} bytes; the emulator allows {LARGEST_BUFFER}")
         content = np.full(size, byte, np.uint8)
         self.buffers[name] = Buffer(name, content, initialised=initialised)
         return content

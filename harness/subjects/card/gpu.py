@@ -15,13 +15,15 @@ from harness.device.cuda_program import CudaProgram
 from harness.device.memory import Guarded, Memory
 from harness.emulator.tensor_elements import TYPES
 from harness.emulator.tensor_map import SLICES, SWIZZLES, TensorMap
-from harness.errors import CompileError, LaunchError
+from harness.errors import CompileError, LaunchError, NoDevice, SuiteError, UsageError
 from harness.subjects.card.arguments import bytes_of, extent_of, extents_of
 from harness.subjects.card.card import Card
 from harness.subjects.card.schema import Launch
 from harness.suite.sizes import size_of
 
 _L2_PROMOTION = 0
+# What the driver says before a kernel begins, of extents, shared memory or clusters that no launch can have.
+_OF_THE_CARD = ("CUDA_ERROR_INVALID_VALUE", "CUDA_ERROR_INVALID_CLUSTER_SIZE", "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES")
 
 
 class CardOnGpu(CudaProgram):
@@ -115,7 +117,10 @@ class CardOnGpu(CudaProgram):
 
         function = _function(self.code.cubin or self.code.ptx.encode(), self.code.symbol(str(each.kernel)))
         self._require_parameters(where, each, function)
-        contents = [bytes_of(argument, self, self.numbers) for argument in each.arguments]
+        try:
+            contents = [bytes_of(argument, self, self.numbers) for argument in each.arguments]
+        except (UsageError, LaunchError) as error:  # of a number that does not fit, or a tensor map
+            raise SuiteError(where, str(error)) from None
         held = [ctypes.create_string_buffer(content, len(content)) for content in contents]
         pointers = (ctypes.c_void_p * max(1, len(held)))(*(ctypes.addressof(content) for content in held))
         shared = size_of(each.shared, self.numbers)
@@ -164,12 +169,17 @@ class CardOnGpu(CudaProgram):
             sizes.append(int(found[2]))
         given = [extent_of(argument)[0] for argument in each.arguments]
         if sizes != given:
-            raise LaunchError(f"{where}: '{each.kernel}' takes parameters of {sizes} bytes, and the card gives {given}")
+            raise SuiteError(where, f"'{each.kernel}' takes parameters of {sizes} bytes, and the card gives {given}")
 
     def _extents(self, said: Sequence[int | str]) -> tuple[int, ...]:
         return extents_of(said, self.numbers)
 
     def _refused(self, where: str, result: tuple) -> None:
+        status = result[0].name
+        if status in _OF_THE_CARD:
+            raise SuiteError(where, f"CUDA refuses the launch: {status}")
+        if status == "CUDA_ERROR_OUT_OF_MEMORY":
+            raise NoDevice(f"{where}: CUDA: {status}")
         try:
             _checked(result)
         except LaunchError as error:

@@ -24,7 +24,7 @@ def verify_card(case: Case, device: CardDevice, numpy_largest: int = NUMPY_LARGE
 def _verify(case: Case, device: CardDevice, empty: Result, numpy_largest: int) -> Result:
     ours = expect(case, "cuda" if device.name == "cuda" else "cpu", numpy_largest)
     if ours.disagreement:
-        return failed(empty, Verdict.MISMATCH, ours.disagreement)
+        return failed(empty, Verdict.SETUP_ERROR, ours.disagreement)
     keeping = device.card.keeping(case)
     expected = keeping.expected(ours)
     lines = keeping.lines(ours)

@@ -82,7 +82,7 @@ class _Run:
 
     def judged(self, empty: Result) -> Done:
         if self.ours.disagreement:
-            return Done(failed(empty, Verdict.MISMATCH, self.ours.disagreement), {})
+            return Done(failed(empty, Verdict.SETUP_ERROR, self.ours.disagreement), {})
         written: dict[str, np.ndarray] = {}
         lines: tuple[str, ...] = ()
         for target in self.device.targets:

@@ -62,13 +62,13 @@ class Handshaker:
         first = self.producer.work(producer, expected, {})
         result = self._told(self.pair.producer, name, first, {})
         if not result.verdict.right:
-            blamed = "" if result.verdict is Verdict.EXCLUDED else "producer"
+            blamed = "producer" if result.verdict.judges else ""
             return Handshake(name, result, None, sum(first.poisoned.values()), blamed)
         given = handed_over(arrays, first.written)
         read = expect_on(consumer, consumed(arrays, first.written, expected, consumer), *where)
         second = self.consumer.work(consumer, read, given)
         found = self._told(self.pair.consumer, name, second, arrays)
-        blamed = "" if found.verdict.right or found.verdict is Verdict.EXCLUDED else "consumer"
+        blamed = "consumer" if found.verdict.judges and not found.verdict.right else ""
         poisoned = sum(first.poisoned.values()) + sum(second.poisoned.values())
         return Handshake(name, result, found, poisoned, blamed)
 
@@ -83,7 +83,8 @@ class Handshaker:
         told = "\n".join(kept).replace(verify_command(result.case_id), again).replace(reproduce(result), again)
         if again not in told:
             told += f"\nreproduce {again}"
-        return replace(result, story=f"blamed    the {side.role}, {side.name}\n{told}")
+        who = "blamed" if result.verdict.judges else "side"
+        return replace(result, story=f"{who:<9} the {side.role}, {side.name}\n{told}")
 
 
 def _leak(side: Side, done: Done, arrays: Mapping[str, Array]) -> str:
