@@ -41,6 +41,7 @@ class EmulatorDevice:
     """Executes sm_90a and sm_100a code.
 
     kernels: the folder of the `.cu` files; multiprocessors: what a persistent grid is sized for
+    is_strict: whether it reports what GPUs bear, too, whatever `--strict` says
     """
 
     name = "emulator"
@@ -48,8 +49,8 @@ class EmulatorDevice:
     modes = frozenset({"eager"})
     subject_label = ""
 
-    def __init__(self, kernels: Path = KERNELS, multiprocessors: int = 4):
-        self.kernels = kernels
+    def __init__(self, kernels: Path = KERNELS, multiprocessors: int = 4, is_strict: bool = False):
+        self.kernels, self.is_strict = kernels, is_strict
         self.multiprocessors = multiprocessors
 
     def identity(self) -> dict[str, str]:
@@ -191,7 +192,7 @@ class EmulatedProgram:
                 count_traffic=False,
                 watch=watch,
                 only=only,
-                strict=strict(),
+                strict=self.device.is_strict or strict(),
                 sanitize=not only,  # a shadow of terabytes is too large, and the case itself shows races
             )  # fmt: skip
         except Fault as error:

@@ -422,7 +422,7 @@ pair(
     "initialised twice",
     HEAD
     + r"""
-  if (!t) { init(bar, 1); }  // 1st
+  if (!t) { init(bar, 1); arrive(bar); }  // 1st
   __syncthreads();
   if (!t) { @{||inval(bar);}@
     init(bar, 2); }  // 2nd

@@ -66,7 +66,7 @@ def test_two_threads_store_to_one_place_in_one_instruction() -> None:
     source = """
 extern "C" __global__ void k(unsigned* out, int n) {
   __shared__ unsigned s[64];
-  s[threadIdx.x % n] = 7;  // here
+  s[threadIdx.x % n] = threadIdx.x;  // here
   __syncthreads();
   out[threadIdx.x] = s[0];
 }"""

@@ -66,7 +66,7 @@ PAIRS = {
     "a store of shared memory": "s[t] = i; @{INIT_FENCE||FENCE}@; RELAXED; WAIT; " + READS,
     "a store behind the fence": "@{FENCE; s[t] = i;||s[t] = i; FENCE;}@ RELAXED; WAIT; " + READS,
     "a fence of the block alone": 's[t] = i; @{ASM("fence.acq_rel.cta;")||FENCE}@; RELAXED; WAIT; ' + READS,
-    "a store of global memory": "((u32*)in)[i] = i; @{INIT_FENCE||FENCE}@; RELAXED; WAIT; " + GLOBAL,
+    "a store of global memory": "((u32*)in)[i] = i; @{INIT_FENCE||__threadfence()}@; RELAXED; WAIT; " + GLOBAL,
     "a relaxed arrival at an mbarrier": (
         "if (!t) { init(bar, 64); INIT_FENCE; } RELAXED; WAIT; s[t] = i; @{||FENCE;}@"
         'asm volatile("mbarrier.arrive.relaxed.cluster.shared::cta.b64 _, [%0];" :: "r"(at(&bar)) : "memory");'

@@ -10,6 +10,7 @@ import pytest
 from harness.errors import AccessError, LaunchError, NotEmulated
 from harness.subjects import caller, child, subject
 from harness.subjects.process import checked
+from harness.suite import strictness
 from harness.suite.suite import find_case
 
 CASE = "swizzle/default/48x80/normal/eager"
@@ -70,6 +71,22 @@ def test_the_block_is_of_its_target():
     x = np.ones(64, np.float32)
     made._call(caller.Opened(find_case(CASE), None, [({}, {"x": x})], {}), 0)
     assert seen == [(9, 0)] and (x == 2).all()
+
+
+def test_it_is_strict_if_the_process_is(monkeypatch: pytest.MonkeyPatch):
+    pytest.importorskip("triton", "3.6", reason="Triton 3.6 or newer is not installed; the extra [triton] has it")
+    import kernels as k
+    import torch
+
+    def double(case, inputs, outputs) -> None:
+        k.double_in_place[(1,)](torch.from_numpy(outputs["x"]), 64)
+
+    made = caller.Caller(subject.Subject("mine", "", double, triton_target="sm_90a"))
+    opened = caller.Opened(find_case(CASE), None, [({}, {"x": np.ones(64, np.float32)})], {})
+    made._call(opened, 0)
+    monkeypatch.setattr(strictness, "_CHOSEN", [True])
+    with pytest.raises(AccessError):
+        made._call(opened, 0)
 
 
 @pytest.mark.filterwarnings("ignore")

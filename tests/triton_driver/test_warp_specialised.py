@@ -17,7 +17,7 @@ import harness  # noqa: E402
 from harness.emulator.launch import Module  # noqa: E402
 from harness.triton_driver import driver  # noqa: E402
 
-ROWS, COLUMNS, DEPTH, STEP = 128, 64, 192, 64
+ROWS, COLUMNS, DEPTH, STEP = 128, 64, 320, 64
 
 
 def product(target: str, of_host: bool, rows: int = ROWS) -> tuple[bool, int]:
@@ -56,8 +56,9 @@ _WAIT = r"waitLoop:\s*mbarrier\.try_wait[^;]*;\s*@!complete bra\.uni waitLoop;"
 
 
 @pytest.mark.parametrize(("of", "pattern", "to", "kinds"), [
-    (3, _WAIT, "", {"race"}),  # the loads wait for no product that still reads their buffer
-    (2, _WAIT, "", {"race"}),  # the products wait for no load
+    (3, _WAIT, "", {"race", "unwritten_read"}),
+    (2, _WAIT, "", {"race", "unwritten_read"}),  # the products wait for no load
+    (4, _WAIT, "", {"race", "mbarrier"}),  # the loads wait for no product that still reads their buffer
     (0, r"(mbarrier\.arrive\.expect_tx\S+ _, \[%r\d+\], )(\d+);", r"\g<1>64;", {"mbarrier"}),
     (0, r"fence\.proxy\.async\.shared::cta;", "", {"race"}),
     (1, r"barrier\.sync \t1;", "barrier.sync 2;", {"divergent_barrier"}),

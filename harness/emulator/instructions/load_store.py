@@ -219,7 +219,7 @@ def fence(emitter: Emitter, instruction: Instruction) -> None:
     if not parts or not set(parts) <= {"cta", "gl", "sys", "gpu", "cluster", "sc", "acq_rel"}:
         raise Unsupported
     of_block = bool(_OF_BLOCK & {*parts})
-    emitter.emit(lambda batch, mask: batch.fence(mask, of_block), (), ())
+    emitter.emit(lambda batch, mask: batch.fence(mask, of_block, "cta" in parts), (), ())
 
 
 def dependence(emitter: Emitter, instruction: Instruction) -> None:

@@ -255,9 +255,12 @@ class Batch(Lanes):
         if self.order:
             self.order.arrive(number, lanes)
 
-    def fence(self, mask: np.ndarray | None, of_block: bool) -> None:
-        """Execute `fence` or `membar` for these lanes. of_block: its scope orders only threads of one block"""
-        if isinstance(self.order, AsyncOrder) and self.launch.resources.arrives_relaxed and not of_block:
+    def fence(self, mask: np.ndarray | None, of_block: bool, of_cta: bool = False) -> None:
+        """Execute `fence` or `membar` for these lanes.
+
+        of_block: global memory is ordered for threads of one block only; of_cta: so is shared memory of the cluster
+        """
+        if isinstance(self.order, AsyncOrder) and self.launch.resources.arrives_relaxed and not of_cta:
             self.order.fence(self.under(mask))
         if self.launch.shadow:
             self.launch.shadow.happens_before.fence(self.under(mask), OF_BLOCK if of_block else OF_GRID)

@@ -22,6 +22,7 @@ import numpy as np
 
 import harness.oracles
 import harness.verify.diagnosis.mismatch  # imported now, so that it diagnoses with the right oracles
+from harness import files
 from harness.contract.case import Case
 from harness.device.capability import incapable
 from harness.device.device import Device
@@ -136,12 +137,18 @@ def hunt(
     return Catch(mutant.name, caught.case_id, *found, *spent)
 
 
+def _device(name: str, kernels: Path = files.KERNELS) -> Device:
+    """The device, which reports what GPUs bear, too: our kernels do without."""
+    device = select(name, kernels=kernels)
+    return EmulatorDevice(kernels, is_strict=True) if device.name == EmulatorDevice.name else device
+
+
 def fails_anyway(case_id: str, device_name: str) -> str:
     """The verdict of a case that fails without a mutant; empty if it passes.
 
     Call it in a process with the right modules.
     """
-    result = verify(find_case(case_id), select(device_name))
+    result = verify(find_case(case_id), _device(device_name))
     return "" if result.verdict in _GREEN else str(result.verdict)
 
 
@@ -193,7 +200,7 @@ def _changed(mutant: Mutant, folder: Path, answers: Mapping[str, str], device_na
     Raises CompileError for an oracle that cannot be imported."""
     copy = mutant.copied_to(folder)
     if mutant.tree == KERNELS:
-        return select(device_name, kernels=copy), lambda case: same_code.of_case(case, copy)
+        return _device(device_name, copy), lambda case: same_code.of_case(case, copy)
     for name in [name for name in sys.modules if name.startswith("harness.oracles.")]:
         del sys.modules[name]
         # `from harness.oracles import nvfp4` would find the old module as an attribute of the package.
@@ -203,7 +210,7 @@ def _changed(mutant: Mutant, folder: Path, answers: Mapping[str, str], device_na
         importlib.import_module(f"harness.oracles.{Path(mutant.file).stem}")
     except Exception as error:  # a wrong line at module level may raise anything
         raise CompileError(f"{mutant.file}: {type(error).__name__}: {error}") from None
-    return select(device_name), lambda case: case.id in answers and answers[case.id] == same_code.answer(case)
+    return _device(device_name), lambda case: case.id in answers and answers[case.id] == same_code.answer(case)
 
 
 def _catches(result: Result, of_oracle: bool) -> bool:
