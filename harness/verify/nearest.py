@@ -37,16 +37,18 @@ class NearestRuns:
 
 
 def nearest_runs(
-    program: Any, values: Mapping[str, Demand], poisons: Sequence[int], outcomes: Sequence[Outcome]
-) -> NearestRuns | None:
+    program: Any, values: Mapping[str, Demand], repeats: Sequence[int], poisons: Sequence[int],
+    outcomes: Sequence[Outcome],
+) -> NearestRuns | None:  # fmt: skip
     """Repeat the runs of a program on the emulator with nearest values; None if one writes where it must not.
 
-    values: what each field should hold; outcomes: of the runs, of which those that had nearest values are not repeated
+    values: what each field should hold
+    repeats, poisons, outcomes: of each run; what a run wrote that had nearest values anyway is taken as it is
     """
-    orders = [program.order(repeat) for repeat in range(len(poisons))]
+    orders = [program.order(repeat) for repeat in repeats]
     runs = [
-        program.run(poison, repeat, nearest=True) if orders[repeat].approximation else outcomes[repeat]
-        for repeat, poison in enumerate(poisons)
+        program.run(poison, repeat, nearest=True) if order.approximation else outcome
+        for order, repeat, poison, outcome in zip(orders, repeats, poisons, outcomes, strict=True)
     ]
     if any(run.trespass for run in runs):
         return None

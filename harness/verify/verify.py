@@ -176,13 +176,17 @@ def run_all(program: Program) -> tuple[list[Outcome], str]:
 class Approximation:
     """Approximate instructions in the runs of a program, and what the runs write with the nearest values."""
 
-    def __init__(self, program: Program, expected: Expected, outcomes: Sequence[Outcome]):
+    def __init__(
+        self, program: Program, expected: Expected, outcomes: Sequence[Outcome],
+        repeats: Sequence[int] = range(len(POISONS)), poisons: Sequence[int] = POISONS,
+    ):  # fmt: skip
+        """repeats, poisons: of the run behind each outcome"""
         self.instructions = tuple(dict.fromkeys(each for outcome in outcomes for each in outcome.approximated))
-        self._program, self._values, self._outcomes = program, expected.values, outcomes
+        self._runs = program, expected.values, repeats, poisons, outcomes
 
     def second_opinion(self) -> NearestRuns | None:
         """Run the program again, in the same orders; its inputs must be those of the outcomes."""
-        return nearest_runs(self._program, self._values, POISONS, self._outcomes)
+        return nearest_runs(*self._runs)
 
 
 def wrong_fields(device: Device, outcomes: Sequence[Outcome], expected: Expected) -> list[str]:
