@@ -9,7 +9,8 @@ step does that. `races` has the shadow memory, which both share, and `catalogue`
 imports NumPy, Numba when a kernel first runs, and of the rest of the harness `private_files` alone.
 
 A `Schedule` is the order of blocks and of warps. In a drawn one, some blocks, warps and lanes also run ahead of others
-between barriers. A kernel whose bytes differ between schedules depends on what CUDA leaves open.
+between barriers. A kernel whose bytes differ between schedules depends on what CUDA leaves open. `process_order` gives
+all launches of a process one order in place of their own.
 
 It checks (kinds of Fault): `out_of_bounds` and `misaligned` for every access; `unwritten_read` for shared memory and
 for buffers that are not `initialised`; `race`, in shared and global memory, between threads that no barrier orders

@@ -57,7 +57,8 @@ def triton_on(
     """Run `@triton.jit` functions, unchanged, on tensors of the CPU: as code for `target`, on the emulator.
 
     target: one of TARGETS, with or without `a`
-    seed: draws another order of blocks and warps
+    seed: draws another order of blocks and warps. Where a judge calls a function in its own order, that order holds,
+        and the seed draws it if it is a drawn one
     strict: report what Triton's compiler makes of right programs and GPUs bear, too (see `emulator.launch`: lenient)
     autotune: `first`, the first configuration that compiles and fits, or `every`, which runs each once, checked
     unwritten: follow what `torch.empty` made in this block, so that a kernel may not read what nobody wrote

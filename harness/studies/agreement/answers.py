@@ -15,6 +15,7 @@ import numpy as np
 from harness.contract.case import Case
 from harness.emulator.launch import Module, launch
 from harness.emulator.memory import Buffer
+from harness.emulator.schedule import ASCENDING, DESCENDING
 from harness.errors import CaseError, HarnessError, UsageError
 from harness.studies.agreement.smallest import smallest
 from harness.subjects import cuda_fp4
@@ -145,17 +146,20 @@ def _header_kernel(target: str) -> Module:
 
 
 def emulated(case: Case, inputs: Arrays, outputs: Arrays) -> None:
-    """Run the kernel on cuda_fp4.h on the emulator. Raises CaseError if its two ways to convert disagree."""
+    """Run the kernel on cuda_fp4.h on the emulator, in an order for each of its two ways to convert.
+
+    Raises CaseError if these write different bytes.
+    """
     names = ("input", "rowwise_amax", "rowwise_data", "rowwise_scale_inv")
     found = []
-    for target in TARGETS:
+    for target, schedule in zip(TARGETS, (ASCENDING, DESCENDING), strict=True):
         outputs["rowwise_scale_inv"][...] = 0
         arrays = {**inputs, **outputs}
         buffers = [Buffer(name, arrays[name].view(np.uint8).reshape(-1)) for name in names]
         blocks = case.elements // 16
         grid, block = (-(-blocks // cuda_fp4.THREADS), 1, 1), (cuda_fp4.THREADS, 1, 1)
         numbers = (blocks, case.cols // 16, outputs["rowwise_scale_inv"].shape[1])
-        launch(_header_kernel(target), "cuda_fp4_rowwise", grid, block, [*buffers, *numbers])
+        launch(_header_kernel(target), "cuda_fp4_rowwise", grid, block, [*buffers, *numbers], schedule=schedule)
         found.append([array.tobytes() for array in outputs.values()])
     if found[0] != found[1]:
         raise CaseError(f"{' and '.join(TARGETS)} write different bytes")
