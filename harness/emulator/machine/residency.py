@@ -1,8 +1,8 @@
 """How many CTAs of a launch a GPU holds at once.
 
-From the table "Technical Specifications per Compute Capability" of the CUDA programming guide, and, for each target, the
-most multiprocessors that a part sold has. Threads, shared memory and the limit of CTAs count; registers do not, because
-PTX does not say how many ptxas will take, so a GPU may hold fewer.
+From the table "Technical Specifications per Compute Capability" of the CUDA programming guide, and, for each target,
+the most multiprocessors that a part sold has. Threads, shared memory and the limit of CTAs count; registers do not,
+because PTX does not say how many ptxas will take, so a GPU may hold fewer.
 """
 
 from __future__ import annotations

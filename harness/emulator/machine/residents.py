@@ -1,13 +1,14 @@
 """Run the CTAs of a grid, a batch at a time, as many at once as a GPU holds.
 
-A batch runs until all its lanes have exited, or until those left only wait for other CTAs. Then it is suspended with all
-that it has, and others begin, until as many CTAs are there as a GPU holds; an exited one frees its place. After that the
-suspended ones get turns, from the first to the last and back, so that chains of waits end quickly in either direction.
+A batch runs until all its lanes have exited, or until those left only wait for other CTAs. Then it is suspended with
+all that it has, and others begin, until as many CTAs are there as a GPU holds; one that exited frees its place. After
+that the suspended ones get turns, from the first to the last and back, so that a chain of waits ends soon in either
+direction.
 
 If all of them have had turns and nothing changes any more, they wait for ever. That is the kernel's fault: either all
-CTAs have begun, or a GPU has no place for the others. GPUs begin CTAs in ascending order. In another order of the
-schedule, those that have not begun therefore go on from the lowest once all places are taken by CTAs that wait, and a
-kernel is at fault if the lowest ones that a GPU holds all wait.
+CTAs have begun, or a GPU has no place for the others. GPUs begin CTAs in ascending order. In another order, those that
+have not begun therefore go on from the lowest once all places are taken by CTAs that wait, and a kernel is at fault if
+the lowest ones that a GPU holds all wait.
 """
 
 from __future__ import annotations

@@ -42,10 +42,10 @@ from harness.emulator.registers import U32
 
 # What lanes may cost before others get a turn: after a barrier, and while others are held back.
 PATIENCE, AHEAD = 1 << 16, 1 << 14
-# How often lanes may poll in vain before others of their batch get a turn; before it is looked at whether anything but
-# polls is going on, and then at each power of two; and before other batches get a turn whatever goes on. Lanes that poll
-# and also change memory get a turn of a length.
-TURN, FIRST_LOOK, SPINS, LOOKS, LONGEST_TURN = 8, 4, 32, 1 << 10, 1 << 20
+# How many polls in vain until others of the batch get a turn; until it is first looked at whether polls are all that
+# goes on; and until other batches get a turn though lanes of this one are left that do not poll. Behind the last number
+# of polls, in vain or not, others get a turn in any case.
+TURN, FIRST_LOOK, SPINS, MOST_POLLS = 8, 4, 32, 1 << 9
 COMPARED = 4  # how many of the next polls at one place are compared with a look
 
 
@@ -87,7 +87,7 @@ class Scheduler:
         self.barriers, self.waiting = Barriers(batch, self.code, ahead.draws), Waiting(batch, self.code)
         self.budget = tally.budget
         self.roles = self.code.roles
-        self._looks = 0  # polls since anything changed
+        self._polls, self._looks = 0, 0  # polls in this turn, and since anything changed
         self._look: tuple[int, bytes] | None = None  # where a lane polled, and `state`
         self._compared = 0
         self._changes, self._budget_then = -1, self.budget  # of the launch when a lane last polled, and the budget
@@ -106,12 +106,12 @@ class Scheduler:
         Raises Fault, NotEmulated or LaunchError.
         """
         batch, launch = self.batch, self.batch.launch
-        self.turn, self._looks, self._look, began = PATIENCE, 0, None, self.budget
+        self.turn, self._polls, self._looks, self._look = PATIENCE, 0, 0, None
         while self.ready or self._release():
             number = min(self.ready) if self.turn > 0 else next(iter(self.ready))
             role = self.roles[number]
             if role:
-                if role & POLLS and self._polls_in_vain(number, began):
+                if role & POLLS and self._polls_enough(number):
                     return False
                 if role & CHANGES:
                     launch.changes += 1
@@ -142,15 +142,16 @@ class Scheduler:
                 self._take_turns()
         return True
 
-    def _polls_in_vain(self, number: int, began: int) -> bool:
-        """Note a poll in a block; whether it is time for other batches. began: the budget at the start of this turn"""
+    def _polls_enough(self, number: int) -> bool:
+        """Note a poll in a block; whether it is time for other batches."""
         launch = self.batch.launch
         if launch.changes != self._changes:
             self._changes, self._looks, self._budget_then, self._look = launch.changes, 0, self.budget, None
         self._looks += 1
         if self._looks % TURN == 0:
             self.turn = min(self.turn, 0)
-        if self._looks < LOOKS and began - self.budget < LONGEST_TURN and not self._spins(number):
+        self._polls += 1
+        if self._polls < MOST_POLLS and not self._spins(number):
             return False
         for held, lanes in self.held.items():
             self._enter(held, lanes)
