@@ -135,7 +135,7 @@ def test_a_function_that_launches_on_the_emulator():
     )
     assert (result.verdict, result.offence) == (Verdict.NONDETERMINISTIC, "")
     assert result.reason.endswith(f"because of an {cause}; {nearest}")
-    assert f"cause     {cause}\nnearest   {nearest}\n" in result.story
+    assert f"cause     {cause}\nnearest   {nearest}" in result.story
 
 
 def in_a_thread(inputs, outputs, mode: int) -> None:
