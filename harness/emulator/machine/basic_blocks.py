@@ -22,13 +22,13 @@ WHOLE_WARP += tuple(f"tcgen05.{verb}" for verb in ("alloc.", "dealloc.", "relinq
 
 ENTRY, NUMPY_STEP = 16, 64  # cost of entering a basic block, and of a NumPy step, counted in compiled instructions
 
-# What a block does as other blocks of the grid see it, see `Code.roles`.
-POLLS, CHANGES = 1, 2
+POLLS, CHANGES, STORES = 1, 2, 4  # what a block does, see `Code.roles`
 _POLLS = re.compile(r"ld\.(?!.*\.(nc|param|local|const)\b)[\w.:]*\b(volatile|relaxed|acquire|mmio|cv|cg)\b|atom\.")
 _CHANGES = re.compile(
     r"(st|red)\.(?![\w.:]*\b(shared|local|param)\b)|st\.async|cp\.(?![\w.:]*wait)|wgmma\.(mma|commit)|call|multimem\."
     r"|mbarrier\.(init|inval|arrive|complete|expect)|barrier\.cluster\.arrive|tcgen05\.(?!wait|fence)"
 )
+_STORES = re.compile(r"(st|red|atom|cp|stmatrix|mbarrier|tcgen05|call)\b")
 
 
 def is_poll(mnemonic: str) -> bool:
@@ -207,14 +207,13 @@ class Code(ABC):
 
     @cached_property
     def roles(self) -> list[int]:
-        """What each block does as others see it: POLLS, CHANGES, both or neither; nothing in a kernel that never polls.
+        """What each block does, POLLS, CHANGES and STORES added up; nothing in a kernel that never polls.
 
-        A block polls if it has a load or an atomic that may see what another block of the grid writes meanwhile.
+        A block polls if it has a load or an atomic that may see what another block of the grid writes meanwhile. It
+        changes what others may wait for, or it may store to memory of its own.
         """
-        found = [
-            POLLS * any(map(is_poll, block.mnemonics)) + CHANGES * any(map(_CHANGES.match, block.mnemonics))
-            for block in self.blocks
-        ]
+        kinds = (POLLS, is_poll), (CHANGES, _CHANGES.match), (STORES, _STORES.match)
+        found = [sum(kind * any(map(test, block.mnemonics)) for kind, test in kinds) for block in self.blocks]
         return found if any(role & POLLS for role in found) else [0] * len(found)
 
     @abstractmethod

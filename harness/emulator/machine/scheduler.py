@@ -22,6 +22,7 @@ from harness.emulator.machine.barriers import Barriers
 from harness.emulator.machine.basic_blocks import (
     CHANGES,
     POLLS,
+    STORES,
     Barrier,
     Block,
     Branch,
@@ -90,6 +91,7 @@ class Scheduler:
         self._polls, self._looks = 0, 0  # polls in this turn, and since anything changed
         self._look: tuple[int, bytes] | None = None  # where a lane polled, and `state`
         self._compared = 0
+        self._memory = b""  # a digest of shared and local memory, until a store
         self._changes, self._budget_then = -1, self.budget  # of the launch when a lane last polled, and the budget
         self._counted: tuple[np.ndarray | None, int, int] = (None, 0, 0)
         self._count_live()
@@ -115,6 +117,8 @@ class Scheduler:
                     return False
                 if role & CHANGES:
                     launch.changes += 1
+                if role & STORES:
+                    self._memory = b""
             mask = self.ready.pop(number)
             block = self.blocks[number]
             if not self.ready and not self.held and not self.barriers.parked and not self.waiting.parked:
@@ -181,9 +185,13 @@ class Scheduler:
         for lanes in (self.ready, self.barriers.parked, self.waiting.parked):
             for number in sorted(lanes):
                 digest.update(number.to_bytes(4, "little") + np.packbits(batch.under(lanes[number])).tobytes())
-        for array in (batch.live, batch.registers.narrow, batch.registers.wide, batch.addressing.shared.data):
+        for array in (batch.live, batch.registers.narrow, batch.registers.wide):
             digest.update(np.ascontiguousarray(array))
-        digest.update(batch.addressing.local.data)
+        if not self._memory:
+            memory = hashlib.blake2b(batch.addressing.shared.data, digest_size=16)
+            memory.update(batch.addressing.local.data)
+            self._memory = memory.digest()
+        digest.update(self._memory)
         return digest.digest()
 
     def fault_waits(self, why: str) -> NoReturn:
