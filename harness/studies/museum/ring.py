@@ -79,7 +79,10 @@ def rings() -> tuple[Ring, ...]:
 
 
 def try_all(ring: Ring) -> Iterator[Tried]:
-    """Run the original, then each mutant, in several orders of warps; what GPUs bear counts, but that no ring ends its mbarriers."""
+    """Run the original, then each mutant, in several orders of warps.
+
+    What GPUs bear is reported, but for mbarriers that nobody ends, as no ring does.
+    """
     strict = ALL - {NO_INVAL}
     yield Tried(ring.kernels.name, "", True, find(ring.kernels, compiled(ring.kernels), strict))
     for mutant in ring.mutants:
