@@ -69,7 +69,7 @@ def cause_of(evidence: Evidence, approximated: bool = False) -> Cause | None:
             count = _independent(e) if hypotheses is REPLAYED else e.differences[e.root].count
             if approximated and (count < FEW or len(found) > 1):
                 found |= {APPROXIMATE.name: APPROXIMATE}
-            return _named(found, count, hypotheses is not PARTIAL and _is_one_kind(e))
+            return _named(found, count, _is_one_kind(e))
     return _described(_first(PATTERNS, e), e)
 
 
@@ -140,7 +140,7 @@ def _is_one_kind(e: Evidence) -> bool:
     """Whether the wrong entries are so much alike that many say no more than one.
 
     Scales are if they are the same one or two bytes for the same one or two, as where all blocks are alike. Values are
-    if they are the same one or two, as zeros, or if a few are each the neighbour of the right one, which many mistakes give.
+    if they are the same one or two, as zeros, or if a few are each the neighbour of the right one.
     """
     if e.kind in ("data", "amax"):
         return False
