@@ -47,6 +47,18 @@ def _partial(e: Evidence) -> bool:
     return bool(present(e.actual).all()) and chance ** np.count_nonzero(e.wrong) < _BY_CHANCE
 
 
+def _some_element(e: Evidence) -> bool:
+    magnitudes = _magnitudes(e)
+    if magnitudes is None or not (e.actual < e.right)[e.wrong].all() or not e.actual[e.wrong].all():
+        return False
+    found = (magnitudes == e.actual.reshape(len(magnitudes), -1)[:, :, None]).any(axis=2)
+    return bool(found.reshape(e.right.shape)[e.wrong].all())
+
+
+def _some_granule(e: Evidence) -> bool:
+    return _is_encoded_amax(e) and e.right.size > 1 and bool(np.isin(e.actual[e.wrong], e.right).all())
+
+
 def _elsewhere(e: Evidence) -> bool:
     """Whether every wrong amax is the right one of another granule, where few values near by are one."""
     if not _is_encoded_amax(e) or e.right.size == 1:
@@ -112,6 +124,8 @@ HYPOTHESES = (
     Hypothesis(*OTHER_GRANULE, _any_granule),
 )  # fmt: skip
 PATTERNS = (
-    Hypothesis("scales of other amaxes", "scales are those that amaxes of other granules give, where it was looked",
+    Hypothesis("amax of a part", "each wrong amax is that of some lesser element of its granule", _some_element),
+    Hypothesis(OTHER_GRANULE.name, "each wrong amax is the right one of some granule", _some_granule),
+    Hypothesis(OTHER_GRANULE.name, "scales are those that amaxes of other granules give, where it was looked",
                _any_line),
 )  # fmt: skip

@@ -23,6 +23,7 @@ from harness.verify.diagnosis.difference import compacted
 from harness.verify.diagnosis.evidence import Evidence, Hypothesis
 from harness.verify.diagnosis.in_part import part_of
 from harness.verify.diagnosis.oracle_blocks import UNMOVED, WAYS, Blocks, Ways, cast_of
+from harness.verify.diagnosis.other_casts import SIGNS
 from harness.verify.expected import oracle_of
 
 LARGEST = 1 << 16  # in `Case.work`; beyond it, all questions together take more than a second or two
@@ -149,7 +150,7 @@ def _everywhere(name: str, e: Evidence) -> str:
 
 def _in_part(name: str, e: Evidence) -> str:
     for answer in e.once("blocks", answers):
-        if answer.name == name and not any(_spoiled(e, field, answer) for field in e.of_side):
+        if answer.name == name and name not in SIGNS and not any(_spoiled(e, field, answer) for field in e.of_side):
             where = part_of(e, compacted(e.field, answer.arrays[e.root]))
             if where:
                 return f"{answer.explanation}, {where}"

@@ -69,7 +69,7 @@ def cause_of(evidence: Evidence, approximated: bool = False) -> Cause | None:
             count = _independent(e) if hypotheses is REPLAYED else e.differences[e.root].count
             if approximated and (count < FEW or len(found) > 1):
                 found |= {APPROXIMATE.name: APPROXIMATE}
-            return _named(found, count, hypotheses is not PARTIAL and _is_one_kind(e))
+            return _named(found, count, _is_one_kind(e))
     return _described(_first(PATTERNS, e), e)
 
 

@@ -38,6 +38,8 @@ def part_of(e: Evidence, predicted: np.ndarray, chosen: np.ndarray | slice = sli
         flat = np.broadcast_to(cells, right.shape).reshape(-1)
         made, could = (np.bincount(flat[mask.reshape(-1)], minlength=flat.max() + 1) for mask in (wrong, changed))
         hit = made > 0
+        if hit.sum() == np.count_nonzero(could):
+            continue  # made everywhere, which other fields of the side deny
         if (made[hit] == could[hit]).all() and (could[hit] - 1).sum() >= FEW:
             return f"in {np.count_nonzero(hit)} of {np.count_nonzero(could)} {called}"
     return ""

@@ -17,6 +17,7 @@ _NAN = 0x7F
 _SMALLEST, _SMALLEST_NORMAL = np.float32(2**-9), np.float32(2**-6)  # of e4m3
 
 TIES = "tie direction"
+SIGNS = frozenset({"sign dropped", "sign inverted"})  # in a part of a block, a transform may turn them as well
 
 
 class Way(NamedTuple):
@@ -146,12 +147,18 @@ def _e4m3_between(choose: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndar
     return cast
 
 
-def _nearest(tie: bool) -> Callable:
+def _nearest(tie: Callable[[np.ndarray], np.ndarray | bool]) -> Callable:
+    """tie: whether the upper neighbour is taken of a scale in the middle, of the lower neighbour's value"""
+
     def choose(scale: np.ndarray, low: np.ndarray, up: np.ndarray) -> np.ndarray:
         middle = (low + up) / 2
-        return (scale > middle) | ((scale == middle) & tie)
+        return (scale > middle) | ((scale == middle) & tie(low))
 
     return _e4m3_between(choose)
+
+
+def _is_even(value: np.ndarray) -> np.ndarray:
+    return np.searchsorted(E4M3_VALUES[:_NAN], value) % 2 == 0
 
 
 def _changed_byte(change: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
@@ -176,8 +183,10 @@ def _of_two(scale: np.ndarray, rounded: Callable) -> np.ndarray:
 
 
 SCALE_CASTS = (
-    Way("tie direction of the scale", "a scale exactly between two e4m3 values went up", _nearest(True)),
-    Way("tie direction of the scale", "a scale exactly between two e4m3 values went down", _nearest(False)),
+    Way("tie direction of the scale", "a scale exactly between two e4m3 values went to the odd byte",
+        _nearest(_is_even)),
+    Way("tie direction of the scale", "a scale exactly between two e4m3 values went up", _nearest(lambda low: True)),
+    Way("tie direction of the scale", "a scale exactly between two e4m3 values went down", _nearest(lambda low: False)),
     Way("scale truncated", "scales were cut to the e4m3 value below, not rounded to nearest",
         _e4m3_between(lambda scale, low, up: scale == np.inf)),
     Way("scale rounded up", "scales went to the e4m3 value above, not to the nearest",

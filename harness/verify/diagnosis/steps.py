@@ -273,7 +273,9 @@ class Steps:
         if self.multiplier_by is not None:
             return np.asarray(self.multiplier_by(scale, encode_scale, decode_scale), np.float32)
         multiplier = self._exact_multiplier(scale, encode_scale, decode_scale).astype(np.float32)
-        multiplier = (multiplier.view(np.int32) + np.int32(self.multiplier_ulps)).view(np.float32)
+        if self.multiplier_ulps:
+            moved = (multiplier.view(np.int32) + np.int32(self.multiplier_ulps)).view(np.float32)
+            multiplier = np.where(np.isfinite(moved), moved, multiplier)
         return multiplier if self.underflow is None else np.where(scale == 0, np.float32(self.underflow), multiplier)
 
     def _exact_multiplier(self, scale: np.ndarray, encode_scale: np.ndarray, decode_scale: np.ndarray) -> np.ndarray:
