@@ -40,9 +40,9 @@ def noted(replace: Callable[[type, str, object], None]) -> Executed:
     """
     executed, run = Executed(), Scheduler.run
 
-    def recorded(scheduler: Scheduler) -> None:
+    def recorded(scheduler: Scheduler) -> bool:
         try:
-            run(scheduler)
+            return run(scheduler)
         except LaunchError:
             executed.update(scheduler.tally.opcodes())
             raise
