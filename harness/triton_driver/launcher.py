@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from harness.emulator.errors import Fault
 from harness.emulator.errors import LaunchError as LaunchRefused
 from harness.emulator.errors import NotEmulated as LacksInstruction
-from harness.emulator.launch import LANES, launch
+from harness.emulator.launch import launch
 from harness.emulator.schedule import Schedule
 from harness.errors import AccessError, LaunchError, NotEmulated, UsageError
 from harness.triton_driver.arguments import Arguments
@@ -80,7 +80,6 @@ class Launcher:
                 memory=given.buffers, count_traffic=False, schedule=settings.schedule, echo=settings.echo,
                 strict=settings.strict,
                 cluster=(about.num_ctas, 1, 1) if about.num_ctas > 1 else None,
-                lanes=programs * threads if about.launch_cooperative_grid else LANES,
             )  # fmt: skip
         except Fault as error:
             raise AccessError(error.kind, error.where, error.sentence) from None

@@ -16,8 +16,8 @@ from harness.emulator.launch import Module, launch
 from harness.emulator.schedule import ASCENDING, DESCENDING, Schedule
 from harness.emulator.stream import Stream
 
-EVERY = (ASCENDING, DESCENDING, Schedule(seed=1), Schedule(seed=2))
-every = pytest.mark.parametrize("schedule", EVERY, ids=["ascending", "descending", "drawn", "drawn otherwise"])
+EVERY = (ASCENDING, DESCENDING, Schedule(seed=1))
+every = pytest.mark.parametrize("schedule", EVERY, ids=["ascending", "descending", "drawn"])
 
 MBARRIER = """
   __shared__ unsigned long long mbarrier;
@@ -143,19 +143,19 @@ def refused(source: str, *arrays: np.ndarray, grid: int, kind: str, marker: str,
 @every
 @pytest.mark.parametrize("barrier", BARRIERS.values(), ids=BARRIERS)
 def test_a_grid_meets(barrier: str, schedule: Schedule) -> None:
-    meets(barrier, 9, 64, lanes=128, schedule=schedule)
+    meets(barrier, 5, 64, lanes=128, schedule=schedule)
 
 
 @every
 @pytest.mark.parametrize("barrier", ["volatile", "acquire", "through shared memory"])
 def test_a_grid_with_mbarriers_meets(barrier: str, schedule: Schedule) -> None:
-    meets(BARRIERS[barrier], 7, 64, first=MBARRIER, lanes=128, schedule=schedule)
+    meets(BARRIERS[barrier], 5, 64, first=MBARRIER, lanes=128, schedule=schedule)
 
 
 @pytest.mark.parametrize(
     ("grid", "block", "first"),
-    [(32, 1024, ""), (64, 256, MBARRIER), (132, 1024, ""), (264, 1024, "")],
-    ids=["32 of 1024", "64 of 256 with an mbarrier", "132 of 1024", "264 of 1024"],
+    [(32, 1024, ""), (64, 256, MBARRIER), (132, 1024, "")],
+    ids=["32 of 1024", "64 of 256 with an mbarrier", "132 of 1024"],
 )
 def test_what_a_gpu_holds_meets(grid: int, block: int, first: str) -> None:
     meets(BARRIERS["volatile"], grid, block, turns=1, first=first)
@@ -220,10 +220,10 @@ extern "C" __global__ void k(unsigned* flag, unsigned* sum) {
 @every
 def test_look_back_in_a_grid_larger_than_a_gpu(schedule: Schedule) -> None:
     """Each CTA waits for the one before. A GPU begins them in ascending order, whatever order the emulator tries."""
-    flag, total = words(300), words(300)
+    flag, total = words(150), words(150)
     source = CHAIN.replace("OTHER", "((int)blockIdx.x - 1)")
-    run(source, flag, total, grid=300, shared=200 << 10, lanes=32 * 40, schedule=schedule)
-    assert (total == np.arange(1, 301)).all()
+    run(source, flag, total, grid=150, shared=200 << 10, lanes=32 * 40, schedule=schedule)
+    assert (total == np.arange(1, 151)).all()
 
 
 @every
@@ -427,10 +427,21 @@ def test_a_copy_reads_what_another_batch_stored_behind_a_proxy_fence(
         source = bulk(writer, STORES.replace("FENCE", fences[0]), LOADS.replace("FENCE", fences[1]))
         run(source, words(1), words(64), out, **options)
         assert (np.delete(out.reshape(4, 64), writer, axis=0) == np.arange(64)).all()
-    source = bulk(writer, STORES.replace("FENCE", ""), LOADS.replace("FENCE", ""))
-    with pytest.raises(Fault, match=r"wrote at .* with no fence.proxy.async between") as caught:
-        run(source, words(1), words(64), words(256), **options)
-    assert caught.value.kind == "race" and f"inlined at {line_of(source, '// copies')}" in str(caught.value)
+
+
+@pytest.mark.parametrize("lanes", [64, 1 << 14], ids=["many batches", "one batch"])
+@pytest.mark.parametrize("writer", [0, 3])
+def test_a_copy_of_what_another_batch_stored_with_no_proxy_fence(writer: int, lanes: int) -> None:
+    """It is seen in each order in which the CTA that stores has not ended before the others begin."""
+    source, seen = bulk(writer, STORES.replace("FENCE", ""), LOADS.replace("FENCE", "")), 0
+    for schedule in EVERY:
+        try:
+            run(source, words(1), words(64), words(256), grid=4, block=64, lanes=lanes, schedule=schedule)
+        except Fault as fault:
+            seen += 1
+            assert fault.kind == "race" and f"inlined at {line_of(source, '// copies')}" in str(fault)
+            assert "with no fence.proxy.async between" in fault.sentence
+    assert seen >= 1 + (lanes > 64)
 
 
 @every
@@ -453,19 +464,20 @@ def test_copies_stay_in_flight_while_a_cta_is_suspended(schedule: Schedule) -> N
     source = (
         PRELUDE
         + r"""
-extern "C" __global__ void k(u32* at, u32* in, u32* out) {
+extern "C" __global__ void k(u32* count, u32* in, u32* out) {
   __shared__ alignas(128) u32 tile[64], other[64];
   __shared__ alignas(8) u64 bar;
   const u32 i = threadIdx.x;
   if (!i) { init(bar, 1); ASM("fence.mbarrier_init.release.cluster;"); }
   __syncthreads();
-  ASM("cp.async.ca.shared.global [%0], [%1], 4; cp.async.commit_group;" :: "r"(::at(other + i)), "l"(in + 64 + i));
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4; cp.async.commit_group;"
+               :: "r"(at(other + i)), "l"(in + 64 + i) : "memory");
   if (!i) {
     expect(bar, 256);
     load(tile, in, 256, bar);
     __threadfence();
-    atomicAdd(at, 1u);
-    while (*(volatile u32*)at < gridDim.x) {}
+    atomicAdd(count, 1u);
+    while (*(volatile u32*)count < gridDim.x) {}
     __threadfence();
   }
   EARLY
@@ -488,14 +500,17 @@ extern "C" __global__ void k(u32* at, u32* in, u32* out) {
 # ---- no end ---------------------------------------------------------------------------------------------------------
 
 
-@every
-@pytest.mark.parametrize("lanes", [64, 1 << 14], ids=["many batches", "one batch"])
+@pytest.mark.parametrize(
+    ("lanes", "schedule"),
+    [(64, ASCENDING), (64, Schedule(seed=1)), (1 << 14, DESCENDING)],
+    ids=["many batches", "many batches, drawn", "one batch, descending"],
+)
 @pytest.mark.parametrize("barrier", [name for name in BARRIERS if name != "with statistics"])
 def test_a_wait_for_one_cta_too_many(barrier: str, lanes: int, schedule: Schedule) -> None:
     more = BARRIERS[barrier].replace("turn * gridDim.x", "turn * gridDim.x + 1").replace("(gridDim.x - 1)", "gridDim.x")
     source = grid_source(more, 1)
     with pytest.raises(Fault) as caught:
-        run(source, words(2), words(10), words(320), grid=5, block=64, lanes=lanes, schedule=schedule, budget=200_000)
+        run(source, words(2), words(10), words(320), grid=5, block=64, lanes=lanes, schedule=schedule, budget=50_000)
     assert caught.value.kind == "deadlock"
     assert "no end" in caught.value.sentence and "holds at most" not in caught.value.sentence
 
