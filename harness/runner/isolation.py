@@ -15,6 +15,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -112,9 +113,11 @@ def died(case: Case, how: str, device: Device) -> Record:
     """The record of a case whose process ended and left no record."""
     reason = f"{how}, and left no record; --resume runs the case again"
     # On a cluster, the device stands for all machines and has no targets.
-    ran = Result(case.id, case.recipe, Verdict.LAUNCH_ERROR, device=device.name, subject=device.subject_label)
-    story = _story(ran, reason)
-    return Result(case.id, case.recipe, Verdict.LAUNCH_ERROR, reason, story, case.input, died=True).to_record()
+    ran = Result(
+        case.id, case.recipe, Verdict.LAUNCH_ERROR, reason, input=case.input, device=device.name, died=True,
+        subject=device.subject_label,
+    )  # fmt: skip
+    return replace(ran, story=_story(ran, reason)).to_record()
 
 
 def leave(run_dir: Path, record: Record) -> NoReturn:

@@ -25,7 +25,9 @@ from harness.runner import isolation
 from harness.runner.cluster import connection, worker
 from harness.runner.cluster.connection import Cluster, closed
 from harness.runner.cluster.work import Answer, Died, Ready, Work, sealed_here, state_of
+from harness.suite.command_lines import Asked
 from harness.suite.suite import load_suite
+from harness.verify.repeat import screen
 
 distributed = pytest.importorskip("distributed")
 dask = pytest.importorskip("dask")
@@ -328,4 +330,6 @@ def test_an_error_keeps_its_class():
 def test_a_case_whose_processes_died_is_told_of_a_gpu_that_is_elsewhere():
     case, ready = load_suite(SUITES[0]).cases("smoke")[0], Ready("host", {"device": "cuda"}, 1 << 30, {})
     record = isolation.died(case, "it left", connection._stand_in([ready]))
-    assert record["died"] and case.id in record["story"].splitlines()[-1]
+    assert record["died"] and case.id in record["story"]
+    asked = Asked.here(options=["--cluster", "tcp://host:1"])
+    assert screen(record, asked).endswith(f"verify --cluster tcp://host:1 --device cuda --case '{case.id}'")
