@@ -31,8 +31,8 @@ What PTX forbids and GPUs bear is one list, `races.borne`; `launch` reports it i
 A batch whose lanes only poll is suspended, and others run (`machine.residents`), as many blocks at once as the largest
 GPU of the target holds by threads, shared memory and places; a grid that waits for more is a `deadlock`.
 
-It does not model time or caches. Races are those of the orders that were run; a shuffle orders its warp's memory. The payload of a float64 NaN is lost. The sum of an `mma` or
-`wgmma` of f16 with depth 16 is Hopper's for sm_90 targets (`arithmetic.hopper_product`); any other, `tcgen05.mma` with
+It does not model time or caches. Races are those of the orders that were run; a shuffle orders its warp's memory. The
+payload of a float64 NaN is lost. The sum of an `mma` or `wgmma` of f16 with depth 16 is Hopper's for sm_90 targets (`arithmetic.hopper_product`); any other, `tcgen05.mma` with
 and without scales among them, is exact and rounded once, whatever the hardware's order. Local memory may be read before
 it is written; a register that nobody wrote holds other bits in each order, which shows if bytes depend on it, and so do
 the last bits of approximate instructions (`approximate`), which `Counters.approximated` names, unless a table has those
