@@ -42,11 +42,12 @@ def noted(replace: Callable[[type, str, object], None]) -> Executed:
 
     def recorded(scheduler: Scheduler) -> bool:
         try:
-            return run(scheduler)
+            ended = run(scheduler)
         except LaunchError:
             executed.update(scheduler.tally.opcodes())
             raise
         executed.update(scheduler.tally.opcodes())
+        return ended
 
     replace(Scheduler, "run", recorded)
     return executed
