@@ -41,7 +41,7 @@ def test_one_command_verifies_it(tmp_path):
     words = ["verify", "--recipe-dir", NAME, "-k", "16x16", "--jobs", "0", "--device", "emulator", "--run-dir", "run"]
     done = subprocess.run([sys.executable, "-m", "harness", *words], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == Exit.CLEAN, done.stdout + done.stderr
-    assert done.stdout.splitlines()[-1] == "6 selected, 6 compared, 0 excluded"
+    assert done.stdout.splitlines()[-1] == "7 selected, 7 compared, 0 excluded"
     assert (tmp_path / "run" / "verify.html").exists()
 
 
@@ -243,7 +243,7 @@ SEEN_BEFORE = {
         "toy.cu:25: there is no geometry of toy_encode: `__constant__ Launch toy_encode_launch = {rows, cols, threads",
     ),
     "no such kernel": (".yaml", "kernel: toy_encode", "kernel: toy_encod", "did you mean 'toy_encode'?"),
-    "no such key": (".yaml", "launches:", "lunches:", "toy.yaml:6: unknown key 'lunches'; did you mean 'launches'?"),
+    "no such key": (".yaml", "launches:", "lunches:", "toy.yaml:10: unknown key 'lunches'; did you mean 'launches'?"),
 }
 
 

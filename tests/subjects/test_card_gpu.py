@@ -13,7 +13,7 @@ from cuda.bindings import driver
 
 from harness.bench.timed import WrongBytesError
 from harness.device.device import Outcome
-from harness.errors import DeviceUnavailable, LaunchError
+from harness.errors import DeviceUnavailable, SuiteError
 from harness.subjects.card import gpu
 from harness.subjects.card.bench import TimedCard
 from harness.subjects.card.card import read_card
@@ -131,7 +131,7 @@ def test_what_the_driver_refuses_names_the_launch(calls: list[tuple], monkeypatc
     (call,) = list(program()._card_calls())
     refusal = driver.CUresult.CUDA_ERROR_INVALID_CLUSTER_SIZE
     monkeypatch.setattr(driver, "cuLaunchKernelEx", lambda *words: (refusal,))
-    with pytest.raises(LaunchError, match="card.yaml:4: CUDA: CUDA_ERROR_INVALID_CLUSTER_SIZE"):
+    with pytest.raises(SuiteError, match="card.yaml:4: CUDA refuses the launch: CUDA_ERROR_INVALID_CLUSTER_SIZE"):
         call()
 
 

@@ -185,10 +185,14 @@ def test_an_approximation_that_shows_on_other_data_only():
     assert judged(partial(quantize, mode=0)).verdict is Verdict.PASS
     result = judged(partial(quantize, mode=APPROXIMATE))
     assert result.verdict is Verdict.NONDETERMINISTIC and "div.full.f32 at own.cu:" in result.reason
-    assert result.reason.endswith("only those bits are at issue on other data at the same addresses")
+    assert result.reason.endswith(
+        "only those bits are at issue on a second input with a smaller amax at the same addresses"
+    )
     assert result.second_opinion["differing"] == 0
     plain = judged(partial(quantize, mode=WRONG))
-    assert plain.verdict is Verdict.MISMATCH and plain.reason.endswith("on other data at the same addresses")
+    assert plain.verdict is Verdict.MISMATCH and plain.reason.endswith(
+        "on a second input with a smaller amax at the same addresses"
+    )
 
 
 def test_what_fails_by_the_call_is_still_an_offence():

@@ -194,7 +194,7 @@ def test_wrong_bytes_on_other_data_alone_are_a_mismatch():
 
     result = judged(wrong)
     assert result.verdict is Verdict.MISMATCH
-    assert result.reason.endswith("on other data at the same addresses")
+    assert result.reason.endswith("on a second input with a smaller amax at the same addresses")
 
 
 def test_what_a_subject_raises_costs_its_case_alone():

@@ -175,9 +175,12 @@ class AsyncGlobal:
 
     def repeats(self, buffer: Buffer, offsets: np.ndarray, size: int, block: int) -> bool:
         """Whether copies of this block were the last that wrote these units of `size` bytes."""
-        cells = self._places(self._of(buffer), offsets, size, adds=True)
-        copies = [self.shadow.copies[each] for each in np.unique(self._of(buffer).writes[cells]).tolist()]
-        return all(each and self.order.place(each.cluster, each.row)[0] == block for each in copies)
+        found = self._known.of(buffer, self.cell)
+        cells = self._places(found, offsets, size, adds=True)
+        copies = [self._known.copies[each] for each in np.unique(found.writes[cells]).tolist()]
+        return all(
+            each and each[0] is self and self.order.place(each[1].cluster, each[1].row)[0] == block for each in copies
+        )
 
     def _take_place(self, number: int, replaced: np.ndarray) -> None:
         """Let a copy that may run beside others also stand for the ones that are not known to be complete."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from harness.emulator.errors import LaunchError
 from harness.emulator.machine.scheduler import Scheduler
 from harness.files import write_text
 from harness.studies.opcodes.instructions import plain
@@ -41,9 +42,12 @@ def noted(replace: Callable[[type, str, object], None]) -> Executed:
 
     def recorded(scheduler: Scheduler) -> bool:
         try:
-            return run(scheduler)
-        finally:
+            ended = run(scheduler)
+        except LaunchError:
             executed.update(scheduler.tally.opcodes())
+            raise
+        executed.update(scheduler.tally.opcodes())
+        return ended
 
     replace(Scheduler, "run", recorded)
     return executed
