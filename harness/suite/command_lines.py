@@ -43,7 +43,7 @@ class Asked:
 
     @classmethod
     def here(cls, subject: str = "", options: Sequence[str] = ()) -> Asked:
-        """What is asked in this process, in the current folder."""
+        """The request of this process, made in the current folder."""
         folders = {recipe: str(folder) for recipe, folder in files.RECIPE_DIRS.items()}
         return cls(str(Path.cwd()), subject, folders, (*options, *strict_option()))
 

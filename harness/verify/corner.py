@@ -60,7 +60,7 @@ def wrong_corner(case: Case, device: Device, target: str, expected: Expected) ->
 
 
 def too_large(fields: Mapping[str, Field]) -> str:
-    """Which array is larger than the emulator's largest, or an empty text."""
+    """A sentence on the array that is larger than the emulator's largest, or an empty text."""
     for name, field in fields.items():
         if field.nbytes >= LARGEST_ARRAY:
             return f"'{name}' has {field.nbytes:,} bytes; the emulator allows {LARGEST_ARRAY:,}"

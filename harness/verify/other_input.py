@@ -32,7 +32,7 @@ _INSTEAD_OF_INF = 1.0
 
 @dataclass(frozen=True)
 class Other(Expected):
-    """What is expected of another input by one oracle, or by what follows from the case's own.
+    """The expectation for another input, by one oracle or as it follows from that for the case's own.
 
     doubt: asks torch as well, where it was not asked, and says how it disagrees; before a kernel is called wrong
     """

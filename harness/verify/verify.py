@@ -372,10 +372,6 @@ def _unlike_eager(case: Case, device: Device, target: str, program: Program, exp
     return Wrong(verdict, reason, render(case, target, expected, runs, (poison, poison), verdict))
 
 
-def _approximated(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(each for outcome in outcomes for each in outcome.approximated))
-
-
 def _differ(outcomes: Sequence[Outcome], name: str) -> bool:
     first, *others = (outcome.outputs[name] for outcome in outcomes)
     return any(not equal_bytes(first, other) for other in others)

@@ -167,7 +167,7 @@ class Barriers:
         if not lanes.any():
             return
         by_warp = {other: each.reshape(self.batch.blocks, -1, WARP).any(axis=2) for other, each in at.items()}
-        # Of several places the last one, or one that waits, counts the warp.
+        # A warp that arrives at several places counts once: at one where it waits, or else at the last.
         later = [by_warp[other] for other in at if other > number or self.blocks[other].terminator.waits]
         self.meetings.arrive(which, number, lanes, reduce(np.logical_or, later) if later else None)
         at[number] = at[number] & ~lanes

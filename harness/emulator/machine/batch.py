@@ -295,7 +295,7 @@ class Batch(Lanes):
         return [values] if access.count == 1 else [np.ascontiguousarray(values[..., i]) for i in range(access.count)]
 
     def _late(self, access: Access, resolved: Resolved, found: np.ndarray) -> np.ndarray:
-        """What is read in a run in which some reads come late (see `races.late_reads`)."""
+        """The values read in a run in which some reads come late (see `races.late_reads`)."""
         positions = self.addressing.positions
         lanes = np.arange(self.blocks * self.threads).reshape(self.shape) if positions is None else positions
         if resolved.which is not None:

@@ -137,7 +137,7 @@ class Acquisitions:
 
 
 class OfBatch(NamedTuple):
-    """What is known of the blocks of one batch. first: its first block in the grid
+    """The synchronisation of the blocks of one batch. first: its first block in the grid
 
     fences: by scope; fenced: (blocks,) bool, which have fenced at all; pending: by block
     """

@@ -179,7 +179,7 @@ def at_most(seconds: int) -> Iterator[None]:
 
 
 def cause_of(result: Result) -> str:
-    """What is named: a cause, all causes that fit, or what wrong entries have in common whose cause is not known."""
+    """The name on the screen: a cause, all causes that fit, or a pattern of wrong entries whose cause is not known."""
     named = _CAUSE.search(result.story)
     if named:
         return named[1].strip()

@@ -156,7 +156,7 @@ def accused(blank: Result, finding: Finding) -> Result:
 def _wrong(
     case: Case, device: SubjectDevice, program: SubjectProgram, observations: Sequence[Observation], judge: Judge
 ) -> Wrong | None:
-    """What is wrong with bytes that are merely wrong; None if they are right."""
+    """The verdict on wrong bytes where no rule was broken; None if all are right."""
     target, own = device.targets[0], judge.expected[0]
     for kind in ("call", "replay"):
         runs = [seen for seen in observations if seen.kind == kind and not seen.other]
@@ -185,7 +185,7 @@ def _wrong(
 def _outliving(
     case: Case, device: SubjectDevice, program: SubjectProgram, observations: Sequence[Observation], judge: Judge
 ) -> Wrong | None:
-    """What is wrong if calls are wrong on the other data alone, again too, and right in a fresh process."""
+    """The verdict if calls are wrong on the other data alone, wrong again, and right in a fresh process; else None."""
     wrong = [seen for seen in observations if not judge.right(seen)]
     calls = [seen for seen in wrong if seen.kind == "call"]
     if not calls or not all(seen.other for seen in wrong):
@@ -218,7 +218,7 @@ def _explained(
 def _by_order(
     case: Case, device: SubjectDevice, program: SubjectProgram, own: Expected, other: Expected
 ) -> Wrong | None:
-    """What is wrong if the order of what is launched on the emulator changes what is written for the other data."""
+    """The verdict if the order of launches on the emulator changes the bytes written for the other data; else None."""
     program.put(other.inputs)
     outcomes, _ = run_all(program)
     wrong = wrong_fields(device, outcomes, other) if len(outcomes) == len(POISONS) else []

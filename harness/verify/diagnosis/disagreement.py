@@ -1,4 +1,4 @@
-"""What is told of two oracles that disagree: a sentence, and what traces the first entry in which they do."""
+"""The report on two oracles that disagree: a sentence, and options that trace the first entry in which they do."""
 
 from __future__ import annotations
 

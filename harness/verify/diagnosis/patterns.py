@@ -191,7 +191,7 @@ def _same(one: np.ndarray, other: np.ndarray) -> bool:
     return one.shape == other.shape and np.array_equal(bits_of(one), bits_of(other))
 
 
-# What is so whatever the cause: the first that holds is told, and nothing else.
+# Facts that need no cause: the first that holds is told, and nothing else.
 FACTS = (
     Hypothesis("unwritten or stale", "every wrong byte still holds the pattern from before the run", _unwritten),
     Hypothesis("differs between runs", "a race, or state that a run left behind", _runs_differ),
