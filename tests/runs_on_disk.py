@@ -16,7 +16,7 @@ from harness.suite.launch_plan import plan
 from harness.suite.suite import find_case
 from harness.verdict import Result, Verdict
 from harness.verify.expected import fields_of
-from harness.verify.verify import POISONS
+from harness.verify.judge import POISONS
 
 IDS = tuple(f"swizzle/default/{shape}/normal/eager" for shape in ("16x16", "16x32", "32x16", "48x48"))
 EMULATOR = {"device": "emulator", "processor": "x86_64", "nvrtc": "13.0"}

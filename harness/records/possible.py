@@ -19,7 +19,8 @@ from harness.suite.launch_plan import plan
 from harness.suite.suite import find_case, suite_of
 from harness.verdict import Verdict
 from harness.verify.expected import NUMPY_LARGEST, NUMPY_LARGEST_TIMED, fields_of
-from harness.verify.verify import POISONS, splits_judged
+from harness.verify.judge import POISONS
+from harness.verify.verify import splits_judged
 
 _NO_ROOM = re.compile(r"capability: needs about ([0-9]{1,6}) GiB of GPU memory, there are ([0-9]{1,6})")
 

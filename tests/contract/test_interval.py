@@ -18,7 +18,8 @@ from harness.suite.suite import find_case
 from harness.verdict import Verdict
 from harness.verify.diagnosis.trace import trace
 from harness.verify.expected import Expected, expect
-from harness.verify.verify import POISONS, verify
+from harness.verify.judge import POISONS
+from harness.verify.verify import verify
 
 F32, BF16 = np.float32, np.dtype(ml_dtypes.bfloat16)
 CASE = find_case("gemm/dtype=fp32/16x32x16/normal/eager")

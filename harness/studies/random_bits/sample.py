@@ -15,7 +15,7 @@ from harness.oracles import layout, nvfp4
 from harness.studies.random_bits.design import ONE
 from harness.subjects.card.kept import Keeping
 from harness.verify.expected import Expected, expect_on, fields_of, oracle_of
-from harness.verify.verify import POISONS
+from harness.verify.judge import POISONS
 
 LEAST = 0.5  # required share of the blocks that should have a scale of 1
 

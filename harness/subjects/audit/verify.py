@@ -24,21 +24,10 @@ from harness.verdict import Result, Verdict
 from harness.verify.diagnosis.mismatch import render
 from harness.verify.digest import of_each_field
 from harness.verify.expected import NUMPY_LARGEST, Expected, expect, expect_on, fields_of, forget, make_inputs
+from harness.verify.judge import POISONS, Approximation, Wrong, explained, on_host, run_all, wrong_fields
 from harness.verify.not_run import keep_note, note_no_corners
 from harness.verify.other_input import WORDS, other_inputs
-from harness.verify.verify import (
-    POISONS,
-    Approximation,
-    Wrong,
-    attempt,
-    blank,
-    disagreeing,
-    explained,
-    failed,
-    on_host,
-    run_all,
-    wrong_fields,
-)
+from harness.verify.verify import attempt, blank, disagreeing, failed
 
 
 @dataclass(frozen=True)

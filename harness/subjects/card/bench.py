@@ -19,7 +19,7 @@ from harness.subjects.card.verify import explained
 from harness.suite.launch_plan import plan
 from harness.suite.physics import Needs, arrays_moved, bytes_moved, operations, without_slack
 from harness.verify.expected import NUMPY_LARGEST_TIMED, Expected, expect
-from harness.verify.verify import on_host
+from harness.verify.judge import on_host
 
 
 class CardBench(BenchAgainstOurs):

@@ -18,9 +18,10 @@ from harness.subjects.card.form import Form
 from harness.subjects.card.promised import Promised
 from harness.verdict import Result, Verdict
 from harness.verify.expected import NUMPY_LARGEST, Expected, expect
+from harness.verify.judge import POISONS, judge, on_host
 from harness.verify.not_run import note_unset
 from harness.verify.other_input import WORDS, other_expected
-from harness.verify.verify import POISONS, attempt, disagreeing, failed, judge, on_host
+from harness.verify.verify import attempt, disagreeing, failed
 
 
 def verify_card(case: Case, device: CardDevice, numpy_largest: int = NUMPY_LARGEST) -> Result:

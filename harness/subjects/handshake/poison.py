@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from harness.errors import AccessError
-from harness.verify.verify import POISONS
+from harness.verify.judge import POISONS
 
 RANDOM = -1  # stands for a different byte everywhere, against kernels that compare poisoned bytes with each other
 # As e4m3 the bytes are two numbers, one of them large, and both NaNs; as bf16 and float32 a small number, two huge ones

@@ -18,17 +18,8 @@ from harness.subjects.handshake.pair import Side
 from harness.subjects.handshake.poison import Inputs, Leak, Poisoning, overwritten
 from harness.verdict import Result, Verdict
 from harness.verify.expected import Expected
-from harness.verify.verify import (
-    Approximation,
-    Wrong,
-    attempt,
-    disagreeing,
-    explained,
-    failed,
-    on_host,
-    run_all,
-    wrong_fields,
-)
+from harness.verify.judge import Approximation, Wrong, explained, on_host, run_all, wrong_fields
+from harness.verify.verify import attempt, disagreeing, failed
 
 
 @dataclass(frozen=True)
