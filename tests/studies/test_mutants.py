@@ -147,6 +147,10 @@ def test_a_wrong_line_is_caught_as_the_table_says(mutant, tmp_path):
     case = find_case(row["caught by"])
     result = verify(case, EmulatorDevice(kernels=mutant.copied_to(tmp_path)))
     assert str(result.verdict) == row["verdict"], result.story
+    # A screen may leave the mistake open or name several that fit, but a name of its own is one that was given before.
+    named = hunt.cause_of(result)
+    open_ = named.startswith("not known") or ", " in named
+    assert open_ or named in (mutant.cause, row["cause"]), result.story
 
 
 @pytest.mark.parametrize("case_id", sorted(set(TABLE.loc[[mutant.name for mutant in HUNTED], "caught by"])))
