@@ -41,10 +41,20 @@ def unset(program: Program, text: str, variables: dict[str, Variable], kernel: s
 
 def _only_read(text: str, name: str) -> bool:
     """Whether every statement that names a variable, its declaration aside, loads from it."""
-    named = re.compile(rf"[^;{{}}]*(?<![\w$%.]){re.escape(name)}(?![\w$])[^;{{}}]*")
-    statements = [each[0].split("\n")[-1].strip() for each in named.finditer(text)]
+    named = re.compile(rf"(?<![\w$%.]){re.escape(name)}(?![\w$])")
+    statements = [_statement(text, each.start()).split("\n")[-1].strip() for each in named.finditer(text)]
     uses = [each for each in statements if not each.startswith(".")]  # which declare
     return bool(uses) and all(re.match(r"(@!?%\w+\s+)?ld\.[^\[]*\[" + re.escape(name), each) for each in uses)
+
+
+def _statement(text: str, at: int) -> str:
+    """The text around a place, from the end of the statement before to the end of its own.
+
+    One regular expression for this would begin at every character of the module, and take a minute for a large one.
+    """
+    first = max(text.rfind(end, 0, at) for end in ";{}") + 1
+    ends = [place for place in (text.find(end, at) for end in ";{}") if place >= 0]
+    return text[first : min(ends, default=len(text))]
 
 
 def _names(operands: tuple[Operand, ...]) -> Iterator[str]:
