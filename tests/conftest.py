@@ -37,7 +37,9 @@ def not_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     monkeypatch.setenv("HARNESS_SUPERVISOR", "")
     monkeypatch.delenv("HARNESS_TYPED", raising=False)
-    monkeypatch.delenv("MAKEFLAGS", raising=False)  # `make test VENV=` sets it, and shown commands would repeat that
+    # `make test` sets them, and shown commands would be those of a make.
+    monkeypatch.delenv("MAKELEVEL", raising=False)
+    monkeypatch.delenv("MAKEFLAGS", raising=False)
     monkeypatch.setattr(harness.plugin, "named_suites", lambda words, folder: ((), {}), raising=False)
 
 

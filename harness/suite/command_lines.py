@@ -13,7 +13,6 @@ import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -92,16 +91,13 @@ def this_harness(folder: Path) -> list[str]:
     return ["harness" if found and Path(found).absolute() == script else _below(str(script), str(folder))]
 
 
-@cache
 def _installed() -> bool:
     """Whether the environment's harness is this one: its wheel, or a checkout that was installed to be edited."""
     if files.INSTALLED:
         return files.PACKAGE.is_relative_to(Path(sys.prefix).resolve())
-    try:
-        told = metadata.distribution("nvfp4-harness").read_text("direct_url.json")
-    except metadata.PackageNotFoundError:
-        return False
-    return json.loads(told or "{}").get("url", "") == files.ROOT.as_uri()
+    # All of them, because a checkout in which this was started has one, too, that says nothing.
+    told = (found.read_text("direct_url.json") for found in metadata.distributions(name="nvfp4-harness"))
+    return any(json.loads(each or "{}").get("url", "") == files.ROOT.as_uri() for each in told)
 
 
 def recipe_dir_option(case_id: str) -> str:

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from harness.emulator.schedule import Schedule
 from harness.errors import AccessError, LaunchError, NotEmulated
 from harness.subjects import caller, child, subject
 from harness.subjects.process import checked
@@ -43,7 +44,7 @@ def test_what_the_emulator_lacks_is_no_fault_of_the_subject():
     made._opened[0] = caller.Opened(find_case(CASE), None, [({}, {})], {})
     service = child.Service()
     service.caller = made
-    answer = service.answer("call", {"number": 0})
+    answer = service.answer("call", {"number": 0, "order": Schedule()})
     assert answer == {"error": ["not_emulated", "k: not emulated: wgmma at mine.py:7"]}
     with pytest.raises(NotEmulated):
         checked("mine", {"token": "t", **answer}, "t")
