@@ -17,7 +17,7 @@ HEADER = "cuda_fp4.h"
 _KERNEL = "cuda_fp4_rowwise"
 THREADS = 256
 _FLAGS = ("-std=c++17", "-ftz=false", "-fmad=false", "-prec-div=true", "-prec-sqrt=true")
-_WANTED = {
+HARNESS_FLAGS = {
     "dtype": "bf16", "block": "block_1x16", "outputs": "rowwise", "rounding": "rne", "scale_layout": "compact",
     "fast_math": False, "stage": "encode",
 }  # fmt: skip
@@ -26,7 +26,7 @@ _WANTED = {
 def refuses(case: Case) -> str:
     if case.recipe != "per_tensor":
         return "the kernel on cuda_fp4.h is per_tensor's"
-    for flag, value in _WANTED.items():
+    for flag, value in HARNESS_FLAGS.items():
         if case.flags[flag] != value:
             return f"the kernel on cuda_fp4.h has no {flag} other than {value}"
     return "" if include_folder() else f"no {HEADER} among {', '.join(map(str, cuda_headers.candidates()))}"

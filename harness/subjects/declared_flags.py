@@ -12,9 +12,10 @@ from pathlib import Path
 
 from harness.contract.case import FlagValue, spell
 from harness.errors import SuiteError
+from harness.files import SUITES
 from harness.subjects.subject import source_of
 from harness.suite.schema import nearest
-from harness.suite.suite import load_suites
+from harness.suite.suite_file import read_suite
 
 NAME = "HARNESS_FLAGS"
 _FORM = f"{NAME} is read without running the module, so write it out once at its top level: {NAME} = " + (
@@ -28,21 +29,32 @@ Flags = Mapping[str, tuple[FlagValue, ...]]
 def declared_flags(subject: str, suites: Iterable[Path] = ()) -> Flags:
     """Flag → the values that a subject's module declares; none without a declaration.
 
-    suites: files of the recipes that it is called for; one of them must have each flag and each of its values
+    suites: files of the recipes that it is called for; they, or other recipes of ours that it is for, too, must have
+    each flag and each of its values
     Raises SuiteError with file and line. A module that is not there or is no Python declares nothing: importing it says
     what is wrong.
     """
     declared, where = _declared(subject)
-    every = [suite.file.axes for suite in load_suites(suites)] if declared and suites else []
-    for flag, values in declared.items() if every else ():
+    if suites and declared and _unknown(declared, suites):
+        mistake = _unknown(declared, {*suites, *SUITES.glob("*.yaml")})
+        if mistake:
+            raise SuiteError(where, f"{NAME}: {mistake}")
+    return declared
+
+
+def _unknown(declared: Flags, suites: Iterable[Path]) -> str:
+    """What no recipe of some suites has: a flag, or a value of one; empty if they have all."""
+    every = [read_suite(suite)[0].axes for suite in sorted(suites)]  # unchecked, because here only names count
+    for flag, values in declared.items():
         known = list(dict.fromkeys(value for axes in every for value in axes.get(flag, ())))
         if not known:
-            flags = list(dict.fromkeys(name for axes in every for name in axes))
-            raise SuiteError(where, f"{NAME}: no recipe of this run has a flag '{flag}'{nearest(flag, flags)}")
+            return (
+                f"no recipe has a flag '{flag}'{nearest(flag, list(dict.fromkeys(n for axes in every for n in axes)))}"
+            )
         for value in values:
             if not any(value == one and type(value) is type(one) for one in known):
-                raise SuiteError(where, f"{NAME}: {flag} has no value '{spell(value)}'{nearest(value, known)}")
-    return declared
+                return f"{flag} has no value '{spell(value)}'{nearest(value, known)}"
+    return ""
 
 
 def _declared(subject: str) -> tuple[dict[str, tuple[FlagValue, ...]], str]:

@@ -24,7 +24,7 @@ NEEDS = {"torch": "pip install torch", "humming-kernels": "pip install --no-deps
 CONVENTIONS: frozenset[str] = frozenset()
 TILE = 128  # N and K must be multiples of it for every tile it chooses; then no scale byte is padding
 LOCKS = 2048  # int32 locks for the parts of one tile, as many as its own layer allocates
-_WANTED = {
+HARNESS_FLAGS = {
     "epilogue": "per_tensor", "dtype": "bf16", "layout": "tn", "a_scale_layout": "compact", "b_scale_layout": "compact",
     "a_e4m3_max": 448, "b_e4m3_max": 448, "alpha": 1, "beta": 0, "bias": False,
 }  # fmt: skip
@@ -33,7 +33,7 @@ _WANTED = {
 def refuses(case: Case) -> str:
     if case.recipe != "gemm":
         return f"Humming has no {case.recipe}; it has gemm"
-    for flag, value in _WANTED.items():
+    for flag, value in HARNESS_FLAGS.items():
         if case.flags[flag] != value:
             return f"Humming is given no {flag} other than {value}"
     if case.problem.n % TILE or case.cols % TILE:

@@ -18,21 +18,20 @@ CONVENTIONS = frozenset(
         Convention.SPECIALS,
     }
 )
+HARNESS_FLAGS = {
+    "dtype": ["bf16", "fp32"], "block": "block_1x16", "rht": False, "rounding": "rne", "fast_math": False,
+    "stage": ["full", "encode"],
+}  # fmt: skip
 _BOUND = 448 * 6
 
 
 def refuses(case: Case) -> str:
     if case.recipe != "per_tensor":
         return f"torchao has no {case.recipe}; it has per_tensor"
-    if case.flags.stage == "amax":
-        return "torchao has no function for the amax alone"
-    wanted = {"block": "block_1x16", "rounding": "rne", "rht": False, "fast_math": False}
-    for flag, value in wanted.items():
-        if case.flags[flag] != value:
-            return f"nvfp4_quantize has no {flag} other than {value}"
-    if not case.elements:
-        return "nvfp4_quantize takes no tensor without rows"
-    return "nvfp4_quantize takes bf16 and fp32 only" if case.flags.dtype == "fp16" else ""
+    for flag, values in HARNESS_FLAGS.items():
+        if case.flags[flag] not in (values if isinstance(values, list) else [values]):
+            return f"nvfp4_quantize has no {flag}={case.flags[flag]}"
+    return "" if case.elements else "nvfp4_quantize takes no tensor without rows"
 
 
 def call(case: Case, given: dict[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ NEEDS = {
     "torch": "pip install torch", "torchao": "pip install --no-deps torchao==0.18.0", "triton": "pip install triton",
 }  # fmt: skip
 TRITON_TARGET = "sm_100a"
+HARNESS_FLAGS = {"to": "swizzled"}
 
 
 def refuses(case: Case) -> str:

@@ -11,6 +11,7 @@ from harness.device.emulator import EmulatorDevice
 from harness.errors import NotCapable, SuiteError
 from harness.files import SUITES
 from harness.runner.request import Request
+from harness.subjects import subject as subjects
 from harness.subjects.declared_flags import declared_flags
 from harness.subjects.device import with_subject
 from harness.subjects.subject import Subject
@@ -50,7 +51,7 @@ def test_they_are_read_without_running_the_module(text: str, found: dict):
     [
         (
             'HARNESS_FLAGS = {"too": "swizzled"}',
-            "mine.py:2: HARNESS_FLAGS: no recipe of this run has a flag 'too'; did",
+            "mine.py:2: HARNESS_FLAGS: no recipe has a flag 'too'; did",
         ),
         ('HARNESS_FLAGS = {"to": "swizzle"}', "mine.py:2: HARNESS_FLAGS: to has no value 'swizzle'; did you mean 'sw"),
         ("HARNESS_FLAGS = dict(to='swizzled')", "mine.py:2: HARNESS_FLAGS is read without running the module"),
@@ -98,3 +99,23 @@ def test_a_refusal_cannot_pass_for_the_device_s_or_for_a_declaration(reason: str
     subject = Subject("mine:f", "source 0", lambda *_: None, refuses=lambda case: reason)
     with pytest.raises(NotCapable, match="^it says: "):
         with_subject(EmulatorDevice(), in_process(subject)).admit(find_case("swizzle/default/16x16/normal/eager"))
+
+
+@pytest.mark.parametrize(
+    ("name", "recipe"),
+    [
+        ("torchao", "per_tensor"),
+        ("torchao_compiled", "per_tensor"),
+        ("torchao_triton", "swizzle"),
+        ("fouroversix_pytorch", "per_tensor"),
+        ("fouroversix_triton", "per_tensor"),
+        ("fouroversix_triton", "four_over_six"),
+        ("cuda_fp4", "per_tensor"),
+    ],
+)
+def test_what_comes_with_the_harness_refuses_little_of_the_cases_that_its_flags_leave(name: str, recipe: str):
+    words = [str(SUITES / f"{recipe}.yaml"), "--subject", name]
+    chosen = Request.of(words, Path.cwd(), Path.cwd()).selected().selection
+    subject = subjects.load(name)
+    refused = sum(bool(subject.refuses(case)) for case in chosen.by_id.values())
+    assert len(chosen) > 10 and 2 * refused <= len(chosen)
