@@ -232,8 +232,12 @@ def test_counts():
     mutant = find("nibbles swapped")
     caught = hunt.Catch(mutant.name, "a", "smoke", "MISMATCH", "", mutant.cause)
     counts = table.Counts.of([(mutant, caught)] * 19 + [(mutant, hunt.Catch(mutant.name, "a", "full", "MISMATCH"))])
-    assert counts == (20, 19, 20, 19)
+    assert counts == (20, 19, 20, 19, 1, 0)
     assert counts.enough
+    misnamed = hunt.Catch(mutant.name, "a", "smoke", "MISMATCH", "", "another mistake")
+    assert not table.Counts.of([(mutant, caught)] * 19 + [(mutant, misnamed)]).enough
+    several = hunt.Catch(mutant.name, "a", "smoke", "MISMATCH", "", f"another mistake, {mutant.cause}", True, True)
+    assert table.told(mutant, several) == "right"
     assert not table.Counts.of([(mutant, hunt.Catch(mutant.name))]).enough
     assert not table.Counts.of([(mutant, hunt.Catch(mutant.name, "a", "smoke", "MISMATCH"))]).enough
 

@@ -33,6 +33,7 @@ from harness.studies.mutants import reach, same_code
 from harness.studies.mutants.catalogue import KERNELS, Mutant
 from harness.suite.suite import find_case, suite_of
 from harness.verdict import Result, Verdict
+from harness.verify.diagnosis.classify import NOT_KNOWN
 from harness.verify.verify import verify
 
 SMOKE, FULL = "smoke", "full"
@@ -44,7 +45,7 @@ REFUSED, SAME_CODE = "does not compile", "same code"
 _GREEN = (Verdict.PASS, Verdict.EXCLUDED)
 _WRONG = re.compile(r"^(?:field|also) +\w+ (\w+) .*?: (\d+) of (\d+) entries", re.MULTILINE)
 _CAUSE = re.compile(
-    r"^cause +(?:fits |not known(?: \(a rounding\))?: \d+ entr[^:\n]*? fits? |not known \((?=[^)\n]*\)))?([^:)\n]+)",
+    r"^cause +(fits |not known(?: \(a rounding\))?: \d+ entr[^:\n]*? fits? |not known \((?=[^)\n]*\)))?([^:)\n]+)",
     re.MULTILINE,
 )
 _SENTENCES = {
@@ -71,6 +72,7 @@ class Catch:
 
     by: the id of the case, empty if none caught it; of_set: its set; verdict, reason: of that case
     cause: named by the diagnosis if `diagnosed`, else by the emulator
+    left_open: whether the diagnosis says that the cause is not known, or is one of several that fit
     wrong_bytes: 0 if the run stopped at the first wrong access
     cases: how many were run; seconds: for all of them; cpu: seconds of a processor
     discarded: why it does not count as a mutant: same behaviour, or no program at all; empty if it counts
@@ -83,6 +85,7 @@ class Catch:
     reason: str = ""
     cause: str = ""
     diagnosed: bool = False
+    left_open: bool = False
     wrong_bytes: int = 0
     cases: int = 0
     seconds: float = 0.0
@@ -133,7 +136,7 @@ def hunt(
         return Catch(mutant.name, reason=reason, cases=cases, seconds=seconds, cpu=processor, discarded=discarded)
     verdict, diagnosed = str(caught.verdict), bool(_CAUSE.search(caught.story))
     of_set += "" if device.name == EmulatorDevice.name else f" on {device.name}"
-    found = of_set, verdict, caught.reason, cause_of(caught), diagnosed, wrong_bytes(caught)
+    found = of_set, verdict, caught.reason, cause_of(caught), diagnosed, leaves_open(caught), wrong_bytes(caught)
     return Catch(mutant.name, caught.case_id, *found, *spent)
 
 
@@ -182,11 +185,17 @@ def cause_of(result: Result) -> str:
     """The name on the screen: a cause, all causes that fit, or a pattern of wrong entries whose cause is not known."""
     named = _CAUSE.search(result.story)
     if named:
-        return named[1].strip()
+        return named[2].strip()
     for part, cause in _SENTENCES.items():
         if part in result.reason:
             return cause
     return result.reason.partition(" at ")[0] if " at " in result.reason else ""
+
+
+def leaves_open(result: Result) -> bool:
+    """Whether the screen says that the cause is not known, or which of several fit."""
+    named = _CAUSE.search(result.story)
+    return bool(named) and (bool(named[1]) or named[2].strip() == NOT_KNOWN)
 
 
 def wrong_bytes(result: Result) -> int:

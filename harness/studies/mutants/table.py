@@ -12,16 +12,21 @@ from harness.report.tables import markdown, write_table
 from harness.studies.mutants.catalogue import Mutant
 from harness.studies.mutants.hunt import FULL, SMOKE, Catch
 
-_LEAST_BY_SMOKE, _LEAST_NAMED = 0.95, 0.80
+_LEAST_BY_SMOKE, _LEAST_NAMED = 0.95, 0.75
 
 
 class Counts(NamedTuple):
-    """Counts of mutants: caught by the smoke sets, caught at all, and with the right cause."""
+    """Counts of mutants: caught by the smoke sets, caught at all, and how their cause was told.
+
+    named: with the right one, among others that fit, too; left_open: with none; misnamed: with a wrong one
+    """
 
     mutants: int
     by_smoke: int
     caught: int
     named: int
+    left_open: int
+    misnamed: int
 
     @classmethod
     def of(cls, hunted: Sequence[tuple[Mutant, Catch]]) -> Counts:
@@ -29,36 +34,43 @@ class Counts(NamedTuple):
             len(hunted),
             sum(catch.of_set == SMOKE for _, catch in hunted),
             sum(bool(catch.by) for _, catch in hunted),
-            sum(is_named(mutant, catch) for mutant, catch in hunted),
+            *(sum(told(mutant, catch) == way for mutant, catch in hunted) for way in _WAYS),
         )
 
     @property
     def enough(self) -> bool:
-        """Whether all were caught, enough of them by the smoke sets and with the right cause."""
+        """Whether all were caught, enough by the smoke sets; enough have the right cause, and none a wrong one."""
         return (
             self.caught == self.mutants
             and self.by_smoke >= _LEAST_BY_SMOKE * self.mutants
             and self.named >= _LEAST_NAMED * self.mutants
+            and not self.misnamed
         )
 
     def __str__(self) -> str:
         share = f"{100 * self.by_smoke / self.mutants:.1f} %", f"{100 * self.named / self.mutants:.1f} %"
         return (
             f"{self.caught} of {self.mutants} mutants are caught, {self.by_smoke} ({share[0]}) by the smoke sets; "
-            f"the cause that is named is the right one for {self.named} ({share[1]})"
+            f"the right cause is on the screen of {self.named} ({share[1]}), {self.left_open} leave it open, and "
+            f"{self.misnamed} name a wrong one"
         )
 
 
-def is_named(mutant: Mutant, catch: Catch) -> bool:
-    """Whether the mutant's cause is the one that was named, or one of those that were said to fit."""
-    return bool(catch.by) and mutant.cause in catch.cause.split(", ")
+def told(mutant: Mutant, catch: Catch) -> str:
+    """How the cause of a mutant was told: right, as the only one or among those that fit; not at all; or wrong."""
+    if catch.by and mutant.cause in catch.cause.split(", "):
+        return "right"
+    return "open" if catch.left_open or not catch.cause else "wrong"
+
+
+_WAYS = ("right", "open", "wrong")
 
 
 def write(hunted: Sequence[tuple[Mutant, Catch]], stem: Path, command: str, beside: Sequence[str] = ()) -> list[Path]:
     """Write the table. beside: paragraphs to write after the catalogue's"""
     table = pd.DataFrame([_row(mutant, catch) for mutant, catch in hunted])
     beyond = [(mutant, catch) for mutant, catch in hunted if catch.of_set != SMOKE]
-    misnamed = [(mutant, catch) for mutant, catch in hunted if not is_named(mutant, catch)]
+    others = [(mutant, catch) for mutant, catch in hunted if told(mutant, catch) != "right"]
     text = [
         "# Mutants",
         "One line of a kernel or of an oracle is made wrong at a time "
@@ -69,8 +81,8 @@ def write(hunted: Sequence[tuple[Mutant, Catch]], stem: Path, command: str, besi
     ]
     if beyond:
         text += ["## Not caught by the smoke sets", markdown(pd.DataFrame([_missed_by_smoke(*one) for one in beyond]))]
-    if misnamed:
-        text += ["## Called something else", markdown(pd.DataFrame([_misnamed(*one) for one in misnamed]))]
+    if others:
+        text += ["## Cause left open, or a wrong one", markdown(pd.DataFrame([_otherwise(*one) for one in others]))]
     text += ["## All", markdown(table.drop(columns=["reason", "set"]))]
     return write_table(stem.parent, stem.name, table, [*text, *beside])
 
@@ -79,7 +91,8 @@ def _by_file(hunted: Sequence[tuple[Mutant, Catch]]) -> str:
     themes = dict.fromkeys(mutant.theme for mutant, _ in hunted)
     groups = {theme: [one for one in hunted if one[0].theme == theme] for theme in themes}
     rows = [{"about": theme, **Counts.of(found)._asdict()} for theme, found in groups.items()]
-    return markdown(pd.DataFrame(rows).rename(columns={"by_smoke": "caught by smoke", "named": "cause named"}))
+    names = {"by_smoke": "caught by smoke", "named": "right cause", "left_open": "left open", "misnamed": "wrong cause"}
+    return markdown(pd.DataFrame(rows).rename(columns=names))
 
 
 def _row(mutant: Mutant, catch: Catch) -> dict[str, object]:
@@ -93,7 +106,7 @@ def _row(mutant: Mutant, catch: Catch) -> dict[str, object]:
         "wrong bytes": catch.wrong_bytes or "-",
         "seconds": catch.seconds,
         "cause": catch.cause or "-",
-        "named": "yes" if is_named(mutant, catch) else "no",
+        "told": told(mutant, catch),
         "reason": catch.reason,
     }
 
@@ -103,6 +116,6 @@ def _missed_by_smoke(mutant: Mutant, catch: Catch) -> dict[str, object]:
     return {"mutant": mutant.name, "file": mutant.file, "caught by": by, "verdict": catch.verdict or "-"}
 
 
-def _misnamed(mutant: Mutant, catch: Catch) -> dict[str, object]:
-    called = catch.cause or "-"
-    return {"mutant": mutant.name, "is": mutant.cause, "was called": called, "verdict": catch.verdict or "-"}
+def _otherwise(mutant: Mutant, catch: Catch) -> dict[str, object]:
+    way = {"told": told(mutant, catch), "on the screen": catch.cause or "-", "verdict": catch.verdict or "-"}
+    return {"mutant": mutant.name, "is": mutant.cause, **way}

@@ -70,7 +70,7 @@ def cause_of(evidence: Evidence, approximated: bool = False) -> Cause | None:
             if approximated and (count < FEW or len(found) > 1):
                 found |= {APPROXIMATE.name: APPROXIMATE}
             return _named(found, count, _is_one_kind(e))
-    return _described(_first(PATTERNS, e), e)
+    return _described(_first(DESCRIPTIONS, e), e)
 
 
 def _first(hypotheses: Iterable[Hypothesis], e: Evidence) -> Cause | None:
@@ -185,4 +185,5 @@ PARTIAL = (
     *code_causes.HYPOTHESES,
     *amax_causes.HYPOTHESES,
 )  # fmt: skip
-HYPOTHESES = (*FACTS, *REPLAYED, *REARRANGED, *PARTIAL, *PATTERNS)
+DESCRIPTIONS = (*changed_inputs.patterns(), *PATTERNS)
+HYPOTHESES = (*FACTS, *REPLAYED, *REARRANGED, *PARTIAL, *DESCRIPTIONS)
