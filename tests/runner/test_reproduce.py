@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from own_recipe import NAME, change, in_use, written
 from harness.commands import handshake
 from harness.device.emulator import EmulatorDevice
 from harness.records.run_folder import read_run
-from harness.studies.mutants.catalogue import find
 from harness.subjects.audit.verify import audit
 from harness.subjects.card.card import read_card
 from harness.subjects.card.device import with_card
@@ -45,8 +43,7 @@ launches:
     block: 128
     arguments: [array: scale_inv, array: swizzled_scale_inv]
 """
-# What is wrong in another split, at the end of a larger tensor, or in a stage of a pipeline: a file of kernels, and
-# the text that changes.
+# What is wrong in another split, or at the end of a larger tensor: a file of kernels, and the text that changes.
 IN_A_TREE = {
     "another split": (
         "grouped/outputs=rowwise/0+128+0of384x48/normal/eager", "grouped.cu",
@@ -56,7 +53,6 @@ IN_A_TREE = {
         "casts/default/128x256/normal/eager", "memory/scale_layout.cuh",
         "return i64(u64(u32(row)) * u32(stride)); }", "return i64(u32(row) * u32(stride)); }",
     ),
-    "a pipeline": ("forward/default/48x80x32/zero_blocks/eager", "", "", ""),
 }  # fmt: skip
 
 
@@ -125,20 +121,16 @@ def test_kernels_of_a_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind
     tree = Tree(tmp_path / "tree").root
     (tree / "results").unlink()
     kernels = tree / "harness" / "kernels"
-    if file:
-        text = (kernels / file).read_text()
-        assert text.count(before) == 1
-        (kernels / file).write_text(text.replace(before, after))
-    else:
-        shutil.rmtree(kernels)
-        shutil.move(find("multiplier not clamped").copied_to(tmp_path), kernels)
+    text = (kernels / file).read_text()
+    assert text.count(before) == 1
+    (kernels / file).write_text(text.replace(before, after))
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
     result = verify(find_case(case_id), EmulatorDevice(kernels))
     assert kind != "another split" or "when the split became" in result.reason
     assert kind != "a corner" or "as the end of" in result.reason
-    assert kind == "a pipeline" or not result.trace, "harness trace would show right bytes"
+    assert not result.trace, "harness trace would show right bytes"
     same(printed(result, Asked.here()), elsewhere, result, tree)
 
 
