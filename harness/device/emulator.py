@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import platform
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache, partial
 from pathlib import Path
@@ -41,7 +41,7 @@ class EmulatorDevice:
     """Executes sm_90a and sm_100a code.
 
     kernels: the folder of the `.cu` files; multiprocessors: what a persistent grid is sized for
-    is_strict: whether it reports what GPUs bear, too, whatever `--strict` says
+    also: names of what it reports though GPUs bear it (`races.borne`), whatever `--strict` says
     """
 
     name = "emulator"
@@ -49,8 +49,8 @@ class EmulatorDevice:
     modes = frozenset({"eager"})
     subject_label = ""
 
-    def __init__(self, kernels: Path = KERNELS, multiprocessors: int = 4, is_strict: bool = False):
-        self.kernels, self.is_strict = kernels, is_strict
+    def __init__(self, kernels: Path = KERNELS, multiprocessors: int = 4, also: Collection[str] = ()):
+        self.kernels, self.also = kernels, also
         self.multiprocessors = multiprocessors
 
     def identity(self) -> dict[str, str]:
@@ -192,7 +192,7 @@ class EmulatedProgram:
                 count_traffic=False,
                 watch=watch,
                 only=only,
-                strict=self.device.is_strict or strict(),
+                strict=strict() or self.device.also,
                 sanitize=not only,  # a shadow of terabytes is too large, and the case itself shows races
             )  # fmt: skip
         except Fault as error:

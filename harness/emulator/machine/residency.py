@@ -1,7 +1,8 @@
 """How many CTAs of a launch a GPU holds at once.
 
 From the table "Technical Specifications per Compute Capability" of the CUDA programming guide, and, for each target,
-the most multiprocessors that a part sold has. Threads, shared memory and the limit of CTAs count; registers do not,
+the most multiprocessors that a part sold has, or for sm_100 and sm_103 the whole chip: 160 in NVIDIA's "Inside NVIDIA
+Blackwell Ultra", of which a B200 has 148. Threads, shared memory and the limit of CTAs count; registers do not,
 because PTX does not say how many ptxas will take, so a GPU may hold fewer.
 """
 
@@ -31,7 +32,7 @@ _PARTS = {
     87: Part(16, 1536, 16, 164),
     89: Part(142, 1536, 24, 100),
     90: Part(132, 2048, 32, 228),
-    100: Part(152, 2048, 32, 228),
+    100: Part(160, 2048, 32, 228),
     103: Part(160, 2048, 32, 228),
     110: Part(20, 1536, 24, 228),
     120: Part(188, 1536, 24, 100),
