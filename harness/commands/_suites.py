@@ -14,7 +14,7 @@ import click
 
 from harness.check import recipe_files
 from harness.commands._shared import made_by
-from harness.errors import UsageError
+from harness.errors import Exit, UsageError
 from harness.files import INSTALLED, RECIPE_DIRS, RESULTS, SUITES, WORKDIR
 from harness.records.run_folder import shown
 from harness.runner.request import configuring
@@ -42,6 +42,19 @@ _WARNINGS = (
 )
 
 _TAKE_NOTHING = ("-x", "-v", "-vv", "-q", "-s", "-l", "--lf", "--ff", "--resume", "--bench", "--exitfirst")
+
+
+class ForPytest(click.Command):
+    """A command that hands words on to pytest."""
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        """Have -h mean help only as a word of its own, not as a letter of `-kgraph`; only alone help ends with 0."""
+        context.help_option_names = ["--help"]
+        if not {"-h", "--help"}.isdisjoint(args):
+            click.echo(context.get_help())
+            context.exit(Exit.CLEAN if len(args) == 1 else Exit.USAGE)
+        return super().parse_args(context, args)
+
 
 words = click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[RECIPE]... [OPTION OF PYTEST]...")
 cases = click.option("--case", "cases", multiple=True, metavar="ID", help="only this case, even if no set has it")

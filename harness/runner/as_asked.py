@@ -5,7 +5,7 @@ Plugins, conftests and files of pytest's may change these below the supervisor, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from harness.runner.request import Request
@@ -34,9 +34,10 @@ def _differences(request: Request, about: Mapping[str, Any]) -> Iterator[str]:
         yield _pair("--subject", label, wanted.subject)
     if asked["recipe_dirs"] != wanted.recipe_dirs:
         yield _pair("--recipe-dir", _folders(asked["recipe_dirs"]), _folders(wanted.recipe_dirs))
-    options = [_options(each, request.resume) for each in (asked["options"], wanted.options)]
-    if options[0] != options[1]:
-        yield _pair("options", *options)
+    then, now = _options(asked["options"]), _options(wanted.options)
+    for name in sorted({*then, *now} - ({_LIMIT} if request.resume else set())):
+        if then.get(name) != now.get(name):
+            yield _pair(name, then.get(name, ""), now.get(name, ""))
     ran, was_asked = device.get("device", ""), about.get("device_asked", request.device)
     if not request.resume and was_asked != request.device:
         yield _pair("--device", was_asked, request.device)
@@ -52,16 +53,19 @@ def _differences(request: Request, about: Mapping[str, Any]) -> Iterator[str]:
 
 def _pair(name: str, ran: str, asked: str) -> str:
     there, here = (f"'{each}'" if each else "not given" for each in (ran, asked))
-    return f"{name} was {there} where the cases ran, and is {here} on the command line"
+    return f"where the cases ran, {name} was {there}, and on the command line it is {here}"
 
 
 def _folders(recipe_dirs: Mapping[str, str]) -> str:
     return ", ".join(dict.fromkeys(recipe_dirs.values()))
 
 
-def _options(words: list[str] | tuple[str, ...], resumed: bool) -> str:
-    """Options as text; without the longest time of a case for a run that goes on, which may have another."""
-    words = list(words)
-    if resumed and _LIMIT in words:
-        del words[words.index(_LIMIT) : words.index(_LIMIT) + 2]
-    return " ".join(words)
+def _options(words: Sequence[str]) -> dict[str, str]:
+    """Options by their names, such as `--strict` and `--case-timeout 5`; of one without a value, `on`."""
+    found: dict[str, str] = {}
+    for word in words:
+        if word.startswith("--"):
+            found[word] = "on"
+        elif found:
+            found[[*found][-1]] = word
+    return found
