@@ -39,20 +39,22 @@ def gate(words: Sequence[object], folder: Path) -> str:
     """
     recipes, options, skip = [], [], False
     for word in map(str, words):
-        name = word.partition("=")[0]
         suites = [] if word.startswith("-") else named_suites([word], folder)[0]
-        if skip or name == "--run-dir" or word in ("--resume", "--bench"):
-            skip = not skip and word == "--run-dir"
-        elif suites and (named := Path(folder, word.partition("::")[0])).is_dir():
-            recipes += [] if named.resolve() == files.SUITES else [shown(named)]
+        if skip or word.partition("=")[0] == "--run-dir" or word in ("--resume", "--bench"):
+            skip = word == "--run-dir"
         elif suites:
-            recipes += [_named(*suites)]
+            whole = Path(folder, word).resolve() == files.SUITES
+            recipes += [] if whole else [_named(suite) for suite in suites]
             options += ["--case", word.partition("::")[2]] if "::" in word else []
         else:
             options += [word]
     verb = "bench" if "--bench" in words else "verify"
-    command = shlex.join([*this_harness(Path.cwd()), verb, *dict.fromkeys(recipes), *options])
-    return f"this exit code is no gate, because pytest's plugins could set it; that of `{command}` is one"
+    found = all(suite.suffix == "" for suite in map(Path, recipes))  # by name; others are in a folder of somebody's
+    command = shlex.join([*this_harness(Path.cwd()), verb, *(dict.fromkeys(recipes) if found else ())])
+    shown_options = f" {shlex.join(options)}" if found and options else ""
+    return (
+        f"this exit code is no gate, because pytest's plugins could set it; that of `{command}{shown_options}` is one"
+    )
 
 
 def listing_refused(selection: Selection) -> str:

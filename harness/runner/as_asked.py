@@ -11,14 +11,15 @@ from typing import Any
 from harness.runner.request import Request
 from harness.suite.command_lines import subject_of
 
-_LIMIT = "--case-timeout"
+_MAY_CHANGE = {"--case-timeout", "--cluster"}  # when a run goes on
 _CALLED = {"emulator": ("emulator", "host"), "cuda": ("cuda",)}  # a function on the CPU runs on the host
 
 
 def otherwise(request: Request, about: Mapping[str, Any]) -> str:
     """How a run differs from the request, as a phrase; empty if it does not, or if it does not say what was asked.
 
-    about: the first line of its journal. A run that goes on may have been begun with another limit, set or folder.
+    about: the first line of its journal. A run that goes on may have been begun with another limit, on another
+    cluster or in another folder.
     """
     return next(_differences(request, about), "")
 
@@ -35,7 +36,7 @@ def _differences(request: Request, about: Mapping[str, Any]) -> Iterator[str]:
     if asked["recipe_dirs"] != wanted.recipe_dirs:
         yield _pair("--recipe-dir", _folders(asked["recipe_dirs"]), _folders(wanted.recipe_dirs))
     then, now = _options(asked["options"]), _options(wanted.options)
-    for name in sorted({*then, *now} - ({_LIMIT} if request.resume else set())):
+    for name in sorted({*then, *now} - (_MAY_CHANGE if request.resume else set())):
         if then.get(name) != now.get(name):
             yield _pair(name, then.get(name, ""), now.get(name, ""))
     ran, was_asked = device.get("device", ""), about.get("device_asked", request.device)

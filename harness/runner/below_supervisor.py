@@ -26,7 +26,8 @@ def without_pytests(environment: Mapping[str, str]) -> dict[str, str]:
 def not_read(environment: Mapping[str, str]) -> str:
     """A sentence on variables that were set to choose what runs and are not read; empty if there are none."""
     found = [name for name in _CHOOSE if environment.get(name, "").strip()]
-    return f"{' and '.join(found)} not read: only the command line says what runs" if found else ""
+    are = "are" if len(found) > 1 else "is"
+    return f"{' and '.join(found)} {are} not read: only the command line says what runs" if found else ""
 
 
 def supervised() -> bool:

