@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from run_here import command
 from runs_on_disk import GPU, IDS, about, mismatch, passed, sources, write_run
-from timed_runs import HEADER
+from timed_runs import DUEL_HEADER, HEADER, duel_lines
 from toy_runs import CONFTEST, SMOKE, Runs, toy_runs
 from ways import StillGreenError, must_be_red
 
@@ -22,6 +22,7 @@ import harness.plugin
 from harness.commands import _suites
 from harness.errors import Exit
 from harness.gate import second_process
+from harness.gate.report import from_lines
 from harness.records.run_folder import commit
 from harness.runner import again, request, supervisor
 from harness.suite import strictness
@@ -296,3 +297,12 @@ def test_a_run_says_what_is_pasted(tmp_path: Path, capsys: pytest.CaptureFixture
     words = shlex.split(line, comments=True)
     assert ("--subject" in words) == (name in ("subject", "a card")) and ("--strict" in words) == (name == "options")
     assert (f"# ?: as {run} was made" in line) == ("?" in words)
+
+
+@pytest.mark.parametrize("base", ["$(evil)", "main; evil", "--once evil"])
+def test_a_gate_says_what_is_pasted(base: str):
+    """The base in the file of a gate is no revision, and its page has a command that gates against it again."""
+    line = from_lines(DUEL_HEADER | {"base": base}, duel_lines()).rerun(IDS[0])
+    if "evil" in line:
+        raise StillGreenError(line)
+    assert from_lines(DUEL_HEADER, duel_lines()).rerun(IDS[0]).endswith(f"gate --base main --case '{IDS[0]}'")
