@@ -15,31 +15,14 @@ import click
 from harness.check import recipe_files
 from harness.commands._shared import made_by
 from harness.errors import Exit, UsageError
-from harness.files import INSTALLED, RECIPE_DIRS, RESULTS, SUITES, WORKDIR
+from harness.files import RECIPE_DIRS, RESULTS, SUITES, WORKDIR
 from harness.records.run_folder import shown
+from harness.runner.below_supervisor import settings
 from harness.runner.request import configuring
 from harness.runner.supervisor import leave, supervise
 from harness.suite.command_lines import recipe_dir_options, this_harness
 from harness.suite.strictness import strict_option
 from harness.suite.suite_file import suite_path
-
-# No file of pytest's is read, and no conftest is run, so only the command line says what runs.
-_SETTINGS = (
-    "-c",
-    os.devnull,
-    f"--rootdir={WORKDIR}",
-    "--noconftest",
-    "-o",
-    "junit_family=xunit1",
-    "-p",
-    "harness.plugin",
-)
-# Of a checkout's pyproject.toml.
-_WARNINGS = (
-    "error",
-    "ignore:Benchmarks are automatically disabled because xdist plugin is active",
-    "ignore:Not saving",
-)
 
 _TAKE_NOTHING = ("-x", "-v", "-vv", "-q", "-s", "-l", "--lf", "--ff", "--resume", "--bench", "--exitfirst")
 
@@ -97,12 +80,6 @@ def run(
     os.environ.update({name: os.environ.get(name, "1") for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")})
     below = [*suites, *settings(), *ours, *words[len(recipes) :]]
     leave(supervise(below, Path.cwd(), WORKDIR, RESULTS / "runs", typed()))
-
-
-def settings() -> list[str]:
-    """The options of pytest of every gate."""
-    warnings = () if INSTALLED or RECIPE_DIRS else _WARNINGS
-    return [*_SETTINGS, *(word for each in warnings for word in ("-W", each))]
 
 
 def typed() -> list[str]:

@@ -1,13 +1,14 @@
-"""What a supervisor starts below it: which program, in which environment, and how that program knows where it is."""
+"""What a supervisor starts below it: the program, its options and environment, and how it knows where it is."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from harness.errors import Exit
+from harness.files import INSTALLED, RECIPE_DIRS, WORKDIR
 
 CHILD = Path(__file__).resolve().with_name("pytest_child.py")
 SUPERVISOR = "HARNESS_SUPERVISOR"  # environment variable: process id of the supervisor
@@ -16,6 +17,29 @@ NO_DEVICE_BELOW = 74
 _OF_PYTEST = "PYTEST_"  # variables of this beginning choose options and plugins
 _HARMLESS = ("PYTEST_XDIST_AUTO_NUM_WORKERS", "PYTEST_THEME", "PYTEST_THEME_MODE", "PYTEST_DEBUG_TEMPROOT")
 _CHOOSE = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS")
+# Options of pytest's under which it reads none of its files and runs no conftest.
+_SETTINGS = (
+    "-c", os.devnull, f"--rootdir={WORKDIR}", "--noconftest", "-o", "junit_family=xunit1", "-p", "harness.plugin",
+)  # fmt: skip
+# Of a checkout's pyproject.toml.
+_WARNINGS = (
+    "error",
+    "ignore:Benchmarks are automatically disabled because xdist plugin is active",
+    "ignore:Not saving",
+)
+
+
+def settings() -> list[str]:
+    """The options of pytest of every gate."""
+    warnings = () if INSTALLED or RECIPE_DIRS else _WARNINGS
+    return [*_SETTINGS, *(word for each in warnings for word in ("-W", each))]
+
+
+def without_settings(words: Sequence[object]) -> list[str]:
+    """The words of pytest without those of every gate."""
+    found, ours = [str(word) for word in words], settings()
+    start = next((at for at in range(len(found)) if found[at : at + len(ours)] == ours), len(found))
+    return found[:start] + found[start + len(ours) :]
 
 
 def without_pytests(environment: Mapping[str, str]) -> dict[str, str]:

@@ -9,6 +9,7 @@ import pytest
 from harness.files import ROOT
 from harness.runner import again
 from harness.runner.as_asked import otherwise
+from harness.runner.below_supervisor import settings, without_settings
 from harness.runner.request import Request
 from harness.suite import strictness
 
@@ -82,3 +83,8 @@ def test_pytests_own_exit_code_names_the_gate(monkeypatch: pytest.MonkeyPatch, w
 def test_suites_of_somebody_have_no_name_for_the_gate(suite_path: Path):
     folder = suite_path.parents[1]
     assert " verify` is one" in again.gate(["suites", "-x"], folder)
+
+
+def test_a_header_of_times_has_no_settings_of_the_gate():
+    assert without_settings(["a", *settings(), "-W", "error"]) == ["a", "-W", "error"]
+    assert without_settings(["a", "-c", "b"]) == ["a", "-c", "b"]
