@@ -16,7 +16,7 @@ _CALLED = {"emulator": ("emulator", "host"), "cuda": ("cuda",)}  # a function on
 
 
 def otherwise(request: Request, about: Mapping[str, Any]) -> str:
-    """How a run differs from the request, as a phrase; empty if it does not, or if it does not say what was asked.
+    """How a run differs from the request, as a phrase; empty if it does not.
 
     about: the first line of its journal. A run that goes on may have been begun with another limit, on another
     cluster or in another folder.
@@ -27,6 +27,7 @@ def otherwise(request: Request, about: Mapping[str, Any]) -> str:
 def _differences(request: Request, about: Mapping[str, Any]) -> Iterator[str]:
     wanted, asked, device = request.asked(), about.get("asked"), about.get("device", {})
     if asked is None:
+        yield "the run does not say what it was asked for"
         return
     if not wanted.same_subject(subject_of(about)):
         yield _pair("--subject", asked["subject"], wanted.subject)

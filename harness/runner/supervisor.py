@@ -77,11 +77,11 @@ def supervise(words: Sequence[str], folder: Path, rootdir: Path, runs: Path, typ
             code = Exit.BYTES_DIFFER  # no progress: restarting would never end
     with suppress(OSError):
         run_dir.rmdir()  # removed if it is empty
-    if plain:
-        print(again.gate(words, folder), file=sys.stderr, flush=True)
     if code == _UNREADABLE:
         print("error: pytest cannot read the command line, as it says above", file=sys.stderr)
         return Exit.USAGE
+    if plain and code != Exit.USAGE:
+        print(again.gate(words, folder), file=sys.stderr, flush=True)
     code = Exit.NO_DEVICE if code == NO_DEVICE_BELOW else code
     if request.selection is None:
         return _known(code) or Exit.USAGE

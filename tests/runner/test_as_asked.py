@@ -40,7 +40,7 @@ def header(device: str = "emulator", subject: str = "", **changes: object) -> di
     [
         ([], header(), ""),
         ([], header("cuda"), ""),
-        ([], {"device": {"device": "emulator"}}, ""),
+        ([], {"device": {"device": "emulator"}}, "does not say what it was asked for"),
         (["--device", "emulator", "--subject", "m:f"], header("host", "m:f", device_asked="emulator"), ""),
         (["--subject", "./card.yaml"], header(subject="card.yaml"), ""),
         (["--case-timeout", "600.0"], header(), ""),
