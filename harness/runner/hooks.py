@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import shlex
 import sys
 import threading
@@ -78,6 +79,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Check the suites before pytest collects anything, so that an error in them is one sentence."""
     if not suite_files(config) or config.option.help or config.option.version:
         return
+    if config.inipath == Path(os.devnull):
+        config._inipath = None  # pytest's header would list it as a file of settings
     try:
         config.option.case_timeout = _seconds(config.option.case_timeout)
         for name in ("subject", "cluster", "set"):
