@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from harness.errors import Exit, HarnessError
+from harness.runner.below_supervisor import supervised
 from harness.runner.request import CASE_TIMEOUT, named_path, named_suites
-from harness.runner.supervisor import leave, supervise, supervised
+from harness.runner.supervisor import leave, supervise
 from harness.suite.own_recipes import use_recipe_dir
 from harness.suite.schema import nearest
 
@@ -70,16 +71,29 @@ def pytest_load_initial_conftests(
         for each in early_config.known_args_namespace.recipe_dir:
             use_recipe_dir(Path(early_config.invocation_params.dir, each))
     folder, words = early_config.invocation_params.dir, [str(word) for word in early_config.invocation_params.args]
-    if supervised() or not named_suites(words, folder)[0]:
+    below = supervised()
+    words += [] if below else _named_elsewhere(early_config, words)
+    if below or not named_suites(words, folder)[0]:
         early_config.pluginmanager.import_plugin("harness.runner.hooks")
         loaded = yield
-        if supervised():
+        if below:
             _refuse_unknown_options(parser, args)
         return loaded
     code = supervise(words, folder, early_config.rootpath, early_config.rootpath / "results" / "runs")
     if Path(sys.argv[0]).parent.name == "pytest" or Path(sys.argv[0]).name == "pytest":
         leave(code)
     raise SystemExit(code)  # pytest.main was called by a program that may go on
+
+
+def _named_elsewhere(config: pytest.Config, words: list[str]) -> list[str]:
+    """The suites that files and variables of pytest's name, or its current folder, in place of the command line."""
+    if named_suites(words, config.invocation_params.dir)[0]:
+        return []
+    named = list(config.known_args_namespace.file_or_dir)
+    if not named and config.invocation_params.dir == config.rootpath:
+        named = [found for each in config.getini("testpaths") for found in sorted(Path().glob(each))]
+    named = named or [str(config.invocation_params.dir)]
+    return [each for each in map(str, named) if named_suites([each], config.invocation_params.dir)[0]]
 
 
 def _refuse_unknown_options(parser: pytest.Parser, args: list[str]) -> None:

@@ -84,6 +84,11 @@ recipe_dir = click.option(
 )  # fmt: skip
 
 
+subject = click.option(
+    "--subject", default="", metavar="NAME", help="what the run was made with; a file never says what to execute"
+)
+
+
 def device(text: str = "where the kernel runs (auto)") -> Callable:
     return click.option("--device", "device_name", type=click.Choice(NAMES), default="auto", help=text)
 

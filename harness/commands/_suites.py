@@ -14,18 +14,30 @@ import click
 
 from harness.check import recipe_files
 from harness.commands._shared import made_by
-from harness.errors import UsageError
-from harness.files import INSTALLED, RECIPE_DIRS, RESULTS, SUITES, WORKDIR
+from harness.errors import Exit, UsageError
+from harness.files import RECIPE_DIRS, RESULTS, SUITES, WORKDIR
 from harness.records.run_folder import shown
+from harness.runner.below_supervisor import settings
+from harness.runner.request import configuring
 from harness.runner.supervisor import leave, supervise
 from harness.suite.command_lines import recipe_dir_options, this_harness
 from harness.suite.strictness import strict_option
 from harness.suite.suite_file import suite_path
 
-# The options that pyproject.toml sets in a checkout.
-_SETTINGS = (f"--rootdir={WORKDIR}", "-o", "junit_family=xunit1")
-
 _TAKE_NOTHING = ("-x", "-v", "-vv", "-q", "-s", "-l", "--lf", "--ff", "--resume", "--bench", "--exitfirst")
+
+
+class ForPytest(click.Command):
+    """A command that hands words on to pytest."""
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        """Have -h mean help only as a word of its own, not as a letter of `-kgraph`; only alone help ends with 0."""
+        context.help_option_names = ["--help"]
+        if not {"-h", "--help"}.isdisjoint(args):
+            click.echo(context.get_help())
+            context.exit(Exit.CLEAN if len(args) == 1 else Exit.USAGE)
+        return super().parse_args(context, args)
+
 
 words = click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[RECIPE]... [OPTION OF PYTEST]...")
 cases = click.option("--case", "cases", multiple=True, metavar="ID", help="only this case, even if no set has it")
@@ -58,18 +70,19 @@ def run(
     late = next((word for before, word in pairwise(words[len(recipes) :]) if _is_late(before, word)), None)
     if late:
         raise UsageError(f"the recipe '{late}' comes behind an option of pytest; name recipes before all options")
+    for word in configuring(words[len(recipes) :]):
+        raise UsageError(f"'{word}' has pytest read what may choose something else; leave it out, or run pytest itself")
     suites = suites_of(words)
     for error in recipe_files.errors() if RECIPE_DIRS else ():
         raise UsageError(error)
     ours = [*chosen(set_name, cases, device_name), *(("-n", jobs) if jobs is not None else ())]
-    settings = (*_SETTINGS, "-p", "harness.plugin") if INSTALLED or RECIPE_DIRS else ()
     # Cases run side by side; threads of their own would only get in each other's way.
     os.environ.update({name: os.environ.get(name, "1") for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")})
-    below = [*suites, *settings, *ours, *words[len(recipes) :]]
-    leave(supervise(below, Path.cwd(), WORKDIR, RESULTS / "runs", _typed()))
+    below = [*suites, *settings(), *ours, *words[len(recipes) :]]
+    leave(supervise(below, Path.cwd(), WORKDIR, RESULTS / "runs", typed()))
 
 
-def _typed() -> list[str]:
+def typed() -> list[str]:
     """The running command as it may be typed again."""
     _, *words = shlex.split(made_by())
     return [*this_harness(Path.cwd()), *words]

@@ -10,7 +10,7 @@ from harness.files import RESULTS
 from harness.runner import several_gpus
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
+@click.command(cls=_suites.ForPytest, context_settings={"ignore_unknown_options": True})
 @_suites.words
 @_suites.set_name("set of cases (bench)")
 @_suites.cases

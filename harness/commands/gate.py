@@ -37,6 +37,7 @@ from harness.verdict import failures_of
 @click.command()
 @click.argument("run_dir", required=False, type=_shared.FOLDER)
 @click.option("--baseline", type=_shared.FILE, metavar="FILE", help="times to compare with")
+@_shared.subject
 @_shared.recipe_dir
 @click.option("--effect", type=float, help="smallest change that counts, at most 0.5 (0.03; 0.01 with --base)")
 @click.option("--recipe", "-R", "recipes", multiple=True, metavar="NAME", help="judge only the cases of this recipe")
@@ -48,6 +49,7 @@ from harness.verdict import failures_of
 def command(
     run_dir: Path | None,
     baseline: Path | None,
+    subject: str,
     effect: float | None,
     recipes: Sequence[str],
     save: bool,
@@ -61,6 +63,9 @@ def command(
     With --base, time the kernels here and those of another revision in one process and in random turns; RUN_DIR is
     then a new folder for the times.
 
+    What changed is timed again in a second process. For a run with a subject or with recipes of yours, name these here,
+    too, because a file never says what to execute.
+
     The report goes into that folder. Exits with 1 if a byte differs, 2 if a case is slower, 3 if times are
     inconclusive, 5 without a baseline, 64 for a run of other sources or without all of its cases.
     """
@@ -69,12 +74,13 @@ def command(
     if base is not None:
         if baseline or save:
             raise UsageError("--base measures both sides itself; it goes with neither --baseline nor --save")
-        if RECIPE_DIRS:
-            raise UsageError("--base times kernels of two revisions of this repository; leave out --recipe-dir")
+        if RECIPE_DIRS or subject:
+            given = "--recipe-dir" if RECIPE_DIRS else "--subject"
+            raise UsageError(f"--base times kernels of two revisions of this repository; leave out {given}")
         return _against_revision(base, recipes, ids, effect, again, run_dir, once)
     if ids or again:
         raise UsageError("--case and --all go with --base")
-    of_judging = {"-R": recipes, "--effect": effect is not None, "--once": once}
+    of_judging = {"-R": recipes, "--effect": effect is not None, "--once": once, "--subject": subject}
     if save and any(of_judging.values()):
         given = ", ".join(option for option, value in of_judging.items() if value)
         raise UsageError(f"--save puts all times of a run into the baseline and judges none; leave out {given}")
@@ -102,7 +108,7 @@ def command(
     records = newest.records
     asked = second_process.to_ask(judgements)
     if asked and not once:
-        seconds = second_process.runs_again(newest, asked, bool(gpu_count()))
+        seconds = second_process.runs_again(newest, asked, bool(gpu_count()), subject)
         judged = [each for run in seconds for each in against_baseline.judge(run, header, stored, least)]
         judgements = second_process.recurring(judgements, judged)
         again_wrong = [wrong for run in seconds for wrong in failures_of(run.records)]
@@ -110,7 +116,7 @@ def command(
     code = against_baseline.exit_code(records, judgements)
     if not path.exists():
         click.echo(f"there is no baseline at {path}; `harness gate --save` makes this run one")
-    _tell(newest.path, replace(from_run(newest, header, stored, judgements), records=records), code)
+    _tell(newest.path, replace(from_run(newest, header, stored, judgements, subject), records=records), code)
     return code
 
 

@@ -21,8 +21,9 @@ from harness.verify import not_run
 @click.command()
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=_shared.FOLDER)
 @click.option("--into", required=True, metavar="DIR", type=_shared.NEW_FOLDER, help="new run")
+@_shared.subject
 @_shared.recipe_dir
-def command(runs: Sequence[Path], into: Path) -> int:
+def command(runs: Sequence[Path], into: Path, subject: str) -> int:
     """Make one run of all shards of a run, with their times if they have any.
 
     Exits as the run would have: with 1 if a kernel is wrong, 64 if a suite, recipe, oracle or card is, 4 if the device
@@ -36,7 +37,7 @@ def command(runs: Sequence[Path], into: Path) -> int:
     for record in whole.records:
         journal.append(record)
     journal.close()
-    written = tables.write_verify(into, whole.records, Asked.from_header(whole.about))
+    written = tables.write_verify(into, whole.records, Asked.from_header(whole.about, into, subject))
     if whole.header:
         write_text(into / BENCH_HEADER, json.dumps(whole.header, indent=2) + "\n")
         written += tables.write_bench(into, whole.header, whole.records)

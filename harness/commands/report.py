@@ -16,11 +16,14 @@ from harness.suite.command_lines import Asked
 
 @click.command()
 @click.argument("run", type=_shared.PATH)
-def command(run: Path) -> None:
+@_shared.subject
+@_shared.recipe_dir
+def command(run: Path, subject: str) -> None:
     """Write the tables and pages of a run again from its journal; the run may be unfinished.
 
     RUN is a run's folder, or a file of times or of a gate such as results/tables/GPU/NAME.jsonl, whose pages are
-    written beside it.
+    written beside it. The commands on them that repeat a case have a subject and folders of recipes only if they are
+    named here, too.
     """
     if run.suffix == ".jsonl":
         header, lines = read_bench_or_gate(run)
@@ -33,7 +36,7 @@ def command(run: Path) -> None:
     else:
         found = read_run(run)
         require_possible_here(run, found.header, found.records, found.about)
-        paths = tables.write_verify(run, found.records, Asked.from_header(found.about))
+        paths = tables.write_verify(run, found.records, Asked.from_header(found.about, run, subject))
         if found.header:
             paths += tables.write_bench(run, found.header, found.records)
     for path in paths:

@@ -6,12 +6,13 @@ import click
 import pandas as pd
 
 from harness.bench.targets import TargetResult, Targets, load, reached
-from harness.commands import _shared
+from harness.commands import _shared, _suites
 from harness.errors import Exit, UsageError
 from harness.files import SUITES, WORKDIR, in_workdir, write_text
 from harness.records.run_folder import Header, new_folder, read_bench, read_run, shown
 from harness.report.console import show
 from harness.report.tables import facts_of, markdown
+from harness.runner.below_supervisor import settings
 from harness.runner.outcome import worst
 from harness.runner.supervisor import supervise
 from harness.verdict import Verdict, failures_of
@@ -64,7 +65,8 @@ def _time(targets: Targets, folder: Path, energy: bool) -> int:
     recipes = sorted({case_id.partition("/")[0] for case_id in case_ids})
     suites = [str(in_workdir(SUITES / f"{name}.yaml")) for name in recipes]
     words += ["--energy"] if energy else []
-    return supervise([*suites, "--bench", "--run-dir", str(in_workdir(folder)), *words], WORKDIR, WORKDIR, folder)
+    words = [*suites, *settings(), "--bench", "--run-dir", str(in_workdir(folder)), *words]
+    return supervise(words, WORKDIR, WORKDIR, folder, _suites.typed())
 
 
 def _frame(found: list[TargetResult]) -> pd.DataFrame:

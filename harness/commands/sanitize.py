@@ -13,8 +13,8 @@ from harness.errors import Exit, UsageError
 from harness.files import RESULTS, write_text
 from harness.records.run_folder import gpu_folder, new_header, shown
 from harness.report.console import show
+from harness.runner.below_supervisor import SUPERVISOR
 from harness.runner.selection import Narrowing, select
-from harness.runner.supervisor import SUPERVISOR
 from harness.studies.sanitizer.compute_sanitizer import MOST_JOBS, TOOLS, executable
 from harness.studies.sanitizer.page import page, table
 from harness.studies.sanitizer.run import check, exit_code, header_of, run_planted

@@ -8,7 +8,7 @@ from harness.commands import _shared, _suites
 from harness.suite.strictness import use_strict
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
+@click.command(cls=_suites.ForPytest, context_settings={"ignore_unknown_options": True})
 @_suites.words
 @_suites.set_name("set of cases (smoke; bench with --bench)")
 @_suites.cases

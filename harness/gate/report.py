@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,7 +26,7 @@ from harness.report.pages import rows
 from harness.report.plots.heat import heat_maps
 from harness.report.plots.samples import Distribution, distribution
 from harness.report.tables import markdown, pictures_of, write_files
-from harness.suite.command_lines import Asked, quoted, recipe_dir_option, this_harness, verify_command
+from harness.suite.command_lines import UNNAMED, Asked, quoted, recipe_dir_option, this_harness, verify_command
 from harness.verdict import Change, Judgement, Performance, Result, Verdict, exit_words, failures_of
 
 _COLUMNS = (
@@ -36,6 +37,7 @@ _ORDER = (
     Performance.SLOWER, Performance.NO_BASELINE, Performance.AMBIGUOUS, Performance.INVALID, Performance.NOT_MEASURED,
     Performance.FASTER, Performance.SAME,
 )  # fmt: skip
+_REVISION = re.compile(r"\w[\w./@^~{}-]*", re.ASCII)
 _STORED = (Performance.SAME, Performance.AMBIGUOUS)  # verdicts that keep the stored ratio
 _MEASURED = (*CHANGED, Performance.NO_BASELINE)  # verdicts that take this run's ratio
 _SERIES = {"base": "base", "now": "head", "now again": "again"}  # series in a picture → graph of `revision_bench`
@@ -69,15 +71,18 @@ class GateResult:
         return Exit.NOISY if self.flaw and code is Exit.CLEAN else code
 
 
-def from_run(run: RunFiles, header: Header, stored: Sequence[Record], judgements: Sequence[Judgement]) -> GateResult:
-    """The result of a run against stored times. header: of the stored times, empty if there are none
+def from_run(
+    run: RunFiles, header: Header, stored: Sequence[Record], judgements: Sequence[Judgement], subject: str = ""
+) -> GateResult:
+    """The result of a run against stored times.
 
+    header: of the stored times, empty if there are none; subject: as this command line names it
     While a case is SAME or AMBIGUOUS, its ratio to the baseline recipe is the stored one.
     """
     now, then = (
         {record["case_id"]: record.get("times") or {} for record in series} for series in (run.records, stored)
     )
-    ratios, asked = {}, Asked.from_header(run.about)
+    ratios, asked = {}, Asked.from_header(run.about, run.path, subject)
     for judgement in judgements:
         series = then if judgement.verdict in _STORED else now if judgement.verdict in _MEASURED else {}
         ratios[judgement.case_id] = series.get(judgement.case_id, {}).get("baseline_ratio")
@@ -87,10 +92,15 @@ def from_run(run: RunFiles, header: Header, stored: Sequence[Record], judgements
          for name, series in (("base", then), ("now", now))},
         {"this run": describe(run.header), "compared with": describe(header)},
         {case_id: ratio for case_id, ratio in ratios.items() if ratio},
-        lambda case_id: f"{verify_command(case_id, 'bench', asked)} && {shlex.join(this_harness(Path.cwd()))} gate",
+        lambda case_id: _timed_and_gated(verify_command(case_id, "bench", asked)),
         "the baseline recipe", pictures_of(run.header, run.timed),
         asked=asked,
     )  # fmt: skip
+
+
+def _timed_and_gated(bench: str) -> str:
+    """A command that times a case and gates; what is not named, see `Asked`, has to be filled in first."""
+    return bench if f"# {UNNAMED}" in bench else f"{bench} && {shlex.join(this_harness(Path.cwd()))} gate"
 
 
 def from_lines(header: Header, lines: Sequence[Mapping[str, Any]], records: Sequence[Record] = ()) -> GateResult:
@@ -128,7 +138,8 @@ def from_lines(header: Header, lines: Sequence[Mapping[str, Any]], records: Sequ
     if "chosen" in header:
         timed = sum(bool(line["samples_us"]) for line in found)
         facts["cases"] = f"{header['chosen']:,} chosen, {timed:,} timed"
-    again = shlex.join([*this_harness(Path.cwd()), "gate", "--base", base])
+    named = base if _REVISION.fullmatch(base) else UNNAMED
+    again = shlex.join([*this_harness(Path.cwd()), "gate", "--base", named])
     pictures = {"roofline": None, "maps": maps, "groups": {}}
     return GateResult(
         records or [_verified(line) for line in found if line["verified"]],

@@ -6,9 +6,7 @@ not decide, because the host was late or its times were too far apart, the secon
 
 from __future__ import annotations
 
-import argparse
 import os
-import shlex
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.errors import UsageError
-from harness.files import PACKAGE
+from harness.files import PACKAGE, RECIPE_DIRS, SUITES
 from harness.gate import child
 from harness.gate.against_baseline import stale
 from harness.gate.decision import CHANGED, Decision
@@ -26,6 +24,7 @@ from harness.records import journal
 from harness.records.possible import require_possible
 from harness.records.records import Record
 from harness.records.run_folder import RunFiles, read_bench_or_gate, read_run
+from harness.suite.command_lines import Asked, recipe_dir_options, subject_of
 from harness.verdict import Judgement, Performance, Result, Verdict
 
 FOLDER = "second_process"
@@ -100,10 +99,13 @@ def _told(first: Performance, reason: str, second: Performance | None) -> tuple[
     return Performance.AMBIGUOUS, f"{first} in one process, and {told}: {reason}"
 
 
-def runs_again(run: RunFiles, ids: Sequence[str], gpu: bool) -> list[RunFiles]:
+def runs_again(run: RunFiles, ids: Sequence[str], gpu: bool, subject: str = "") -> list[RunFiles]:
     """The runs of other processes in a run's folder; with a GPU, also a new run of the cases that none has timed.
 
-    Raises UsageError for a run of another tree, a damaged one, or a copy of the first.
+    subject: as the command line names it; the new run executes that and recipes of the folders that it names, because
+    a file does not say what to execute.
+    Raises UsageError for a run of another tree, a damaged one, or a copy of the first, and if the command line lacks
+    what the run was made with.
     """
     found = [_read(path.parent, run) for path in sorted(run.path.glob(f"{FOLDER}*/{journal.FILE}"))]
     has = {record["case_id"] for each in found for record in each.records}
@@ -111,7 +113,9 @@ def runs_again(run: RunFiles, ids: Sequence[str], gpu: bool) -> list[RunFiles]:
     if left and gpu:
         folder = run.path / (f"{FOLDER}.{len(found) + 1}" if found else FOLDER)
         recipes = sorted({case_id.partition("/")[0] for case_id in left})
-        _harness("bench", *recipes, "--run-dir", str(folder.absolute()), *_options(run), *_cases(left))
+        require_named(run, recipes, subject)
+        options = [*(["--subject", subject] if subject else []), *recipe_dir_options()]
+        _harness("bench", *recipes, "--run-dir", str(folder.absolute()), *options, *_cases(left))
         found += [_read(folder, run)] if (folder / journal.FILE).exists() else []
     return found
 
@@ -121,6 +125,8 @@ def _read(folder: Path, first: RunFiles) -> RunFiles:
     why = stale(second, whole=False) or _unfinished(second)
     if not why and second.header.get("date") == first.header.get("date"):
         why = "began in the second of the run above it, so it is a copy; delete it, or time it again"
+    if not why and second.about.get("device", {}).get("subject") != first.about.get("device", {}).get("subject"):
+        why = "is of another subject than the run above it; delete it, or time it again"
     if why:
         raise UsageError(f"{folder} {why}")
     require_possible(folder, second.records, bool(second.header), second.header.get("machine"))
@@ -128,25 +134,27 @@ def _read(folder: Path, first: RunFiles) -> RunFiles:
 
 
 def _unfinished(second: RunFiles) -> str:
-    """Why an unfinished run cannot be judged yet, with the command that continues it, or an empty string."""
+    """Why an unfinished run cannot be judged yet, or an empty string."""
     selected = second.about["selected"]
     if len(second.records) == selected:
         return ""
-    command = second.header.get("command", "").removesuffix(" --resume")
-    goes_on = f"finish it with `{command} --resume`, or delete it" if command else "delete it, and gate again"
-    return f"holds {len(second.records)} of its {selected} cases; {goes_on}"
+    held = f"holds {len(second.records)} of its {selected} cases"
+    return f"{held}; delete it, and gate again, or finish it by the command that began it, with --resume"
 
 
-def _options(run: RunFiles) -> list[str]:
-    """The words of a run's command that say what was run: a subject, and folders of recipes."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for name in ("--subject", "--recipe-dir"):
-        parser.add_argument(name, dest=name, action="append", default=[])
-    # A `;` separates the commands of merged shards.
-    lexer = shlex.shlex(run.header["command"], posix=True, punctuation_chars=";")
-    lexer.whitespace_split = True
-    given, _ = parser.parse_known_args(list(lexer))
-    return [word for name, values in vars(given).items() for each in dict.fromkeys(values) for word in (name, each)]
+def require_named(run: RunFiles, recipes: Sequence[str], subject: str) -> None:
+    """Raise UsageError if the command line does not name what the run was made with. recipes: those to time again"""
+    meant = subject_of(run.about)
+    unknown = [name for name in recipes if not (SUITES / f"{name}.yaml").is_file() and name not in RECIPE_DIRS]
+    same = Asked.here(subject).same_subject(meant)
+    lacking = [*([] if same or not meant.subject else ["--subject"]), *(["--recipe-dir"] if unknown else [])]
+    if lacking:
+        raise UsageError(
+            f"{run.path} was made with {' and '.join(lacking)}, and a file does not say what to execute: name here "
+            "what it was made with, so that a second process times cases again, or ask none with --once"
+        )
+    if not same:
+        raise UsageError(f"{run.path} was made without --subject; leave it out")
 
 
 def require_new(folder: Path) -> None:

@@ -232,11 +232,20 @@ class GateHeader(TimesHeader):
     effect: Annotated[float, Field(gt=0, le=LARGEST_EFFECT)]
 
 
+class AskedFor(_Line):
+    """`harness.suite.command_lines.Asked` as JSON."""
+
+    folder: str
+    subject: str = ""
+    recipe_dirs: dict[str, str] = {}
+    options: Words = []
+
+
 class JournalHeader(BaseModel):
     """The first line of a journal: what was run, where, and which part of it this is.
 
     sealed: see `harness.records.seal`; selection: a digest of the cases of all shards, as `cases` is of this one's
-    merged: the runs that `harness merge` made one of
+    merged: the runs that `harness merge` made one of; device_asked: as the command line names it
     """
 
     model_config = ConfigDict(extra="allow", strict=True, defer_build=True)
@@ -251,3 +260,5 @@ class JournalHeader(BaseModel):
     shard: Annotated[str, Field(pattern=r"^[1-9][0-9]{0,8}/[1-9][0-9]{0,8}$")] | None = None
     timed: bool = False
     merged: Words = []
+    asked: AskedFor | None = None
+    device_asked: str = "auto"

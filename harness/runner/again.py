@@ -9,21 +9,52 @@ from pathlib import Path
 
 from harness import files
 from harness.records.run_folder import shown
+from harness.runner.below_supervisor import supervised
+from harness.runner.request import named_suites
 from harness.runner.selection import Selection
 from harness.suite.command_lines import recipe_dir_option, this_harness, this_python
 
 TYPED = "HARNESS_TYPED"  # environment variable: the command that was typed, for the process below the supervisor
 
 
-def going_on(words: Sequence[str], run_dir: Path) -> str:
-    """The command that goes on with a run.
+def typed(words: Sequence[object]) -> list[str]:
+    """The command that was typed. words: those of pytest, for a process without a supervisor, which would know it"""
+    # Without a supervisor somebody else has set the variable.
+    known = shlex.split(os.environ.get(TYPED, "")) if supervised() else []
+    return known or [this_python(Path.cwd()), "-m", "pytest", *map(str, words)]
 
-    words: those of pytest, for a process without a supervisor, which would know what was typed
-    """
-    typed = shlex.split(os.environ.get(TYPED, "")) or [this_python(Path.cwd()), "-m", "pytest", *words]
-    named = any(word.partition("=")[0] == "--run-dir" for word in typed)
+
+def going_on(words: Sequence[object], run_dir: Path) -> str:
+    """The command that goes on with a run. words: those of pytest"""
+    began = typed(words)
+    named = any(word.partition("=")[0] == "--run-dir" for word in began)
     own = [] if named else ["--run-dir", shown(run_dir)]
-    return shlex.join([*(word for word in typed if word != "--resume"), *own, "--resume"])
+    return shlex.join([*(word for word in began if word != "--resume"), *own, "--resume"])
+
+
+def gate(words: Sequence[object], folder: Path) -> str:
+    """A sentence on pytest's own exit code, with the command whose exit code is a gate.
+
+    words: those of pytest; folder: where they were typed
+    """
+    recipes, options, skip = [], [], False
+    for word in map(str, words):
+        suites = [] if word.startswith("-") else named_suites([word], folder)[0]
+        if skip or word.partition("=")[0] == "--run-dir" or word in ("--resume", "--bench"):
+            skip = word == "--run-dir"
+        elif suites:
+            whole = Path(folder, word).resolve() == files.SUITES
+            recipes += [] if whole else [_named(suite) for suite in suites]
+            options += ["--case", word.partition("::")[2]] if "::" in word else []
+        else:
+            options += [word]
+    verb = "bench" if "--bench" in words else "verify"
+    found = all(suite.suffix == "" for suite in map(Path, recipes))  # by name; others are in a folder of somebody's
+    command = shlex.join([*this_harness(Path.cwd()), verb, *(dict.fromkeys(recipes) if found else ())])
+    shown_options = f" {shlex.join(options)}" if found and options else ""
+    return (
+        f"this exit code is no gate, because pytest's plugins could set it; that of `{command}{shown_options}` is one"
+    )
 
 
 def listing_refused(selection: Selection) -> str:

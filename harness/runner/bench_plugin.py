@@ -26,6 +26,7 @@ from harness.files import write_text
 from harness.records.run_folder import BENCH_HEADER, EVENTS, Header, RunFiles, new_header, now, read_run
 from harness.records.steady import ONE_HOST_US
 from harness.report import bench_screen, tables
+from harness.runner.below_supervisor import without_settings
 from harness.seconds import SECONDS
 from harness.verdict import Result
 
@@ -173,7 +174,7 @@ class BenchRun:
         path = self.run_dir / BENCH_HEADER
         if path.exists():
             return read_run(self.run_dir).header
-        command = shlex.join(["python", "-m", "pytest", *map(str, config.invocation_params.args)])
+        command = shlex.join(["python", "-m", "pytest", *without_settings(config.invocation_params.args)])
         return new_header(command, self.identity, METHOD, self.clock.method)
 
     def _keep_roofline(self, point: str, gbps: float) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import shlex
 import sys
 import threading
@@ -20,11 +21,12 @@ import pytest
 
 from harness.device.select import NAMES
 from harness.errors import DeviceUnavailable, Exit, HarnessError, StorageError, UsageError
+from harness.runner import again
+from harness.runner.below_supervisor import process_exit_code, supervised
 from harness.runner.case_item import CaseItem, SuiteFile
 from harness.runner.cluster.loop import loop
 from harness.runner.order import Stealing, spread
 from harness.runner.process import PROCESS, Process, chosen, gpu_count, is_worker, suite_files
-from harness.runner.supervisor import supervised, told
 from harness.suite.schema import nearest
 
 _SETTLED = pytest.StashKey[bool]()
@@ -48,16 +50,18 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, Any, Any]:
         status = yield
     except pytest.UsageError as error:
         print(f"error: {error}", file=sys.stderr)
-        return told(getattr(error, "exit_code", Exit.USAGE))
+        return process_exit_code(getattr(error, "exit_code", Exit.USAGE))
     except KeyboardInterrupt:  # after the loop over cases; inside the loop pytest handles it
-        return told(Exit.INTERRUPTED)
+        return process_exit_code(Exit.INTERRUPTED)
     process = config.stash.get(PROCESS, None)
     if process is None or process.run is None:
         return status or Exit.USAGE  # --help or --collect-only, which compare nothing
     code, sentence = process.run.outcome(status)
     if sentence and not supervised():
         print(f"error: {sentence}", file=sys.stderr)
-    return told(code)
+    if not supervised():
+        print(again.gate(config.invocation_params.args, config.invocation_params.dir), file=sys.stderr)
+    return process_exit_code(code)
 
 
 @pytest.hookimpl(wrapper=True, optionalhook=True)
@@ -75,6 +79,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Check the suites before pytest collects anything, so that an error in them is one sentence."""
     if not suite_files(config) or config.option.help or config.option.version:
         return
+    if config.inipath == Path(os.devnull):
+        config._inipath = None  # pytest's header would list it as a file of settings
     try:
         config.option.case_timeout = _seconds(config.option.case_timeout)
         for name in ("subject", "cluster", "set"):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import signal
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
 import pytest
 
@@ -23,12 +23,12 @@ from harness.device.select import select as select_device
 from harness.errors import UsageError
 from harness.records.records import Record
 from harness.runner import isolation
+from harness.runner.below_supervisor import supervised
 from harness.runner.bench_plugin import BenchRun, check_bench
 from harness.runner.cluster.connection import Cluster, connect
-from harness.runner.request import CASE_TIMEOUT, Request, named_suites
+from harness.runner.request import Request, named_suites
 from harness.runner.run import Run
 from harness.runner.selection import Selection
-from harness.runner.supervisor import supervised
 from harness.seconds import SECONDS, VERIFY
 from harness.subjects.audit.bench import SubjectBench
 from harness.subjects.audit.verify import audit
@@ -40,7 +40,6 @@ from harness.subjects.declared_flags import declared_flags
 from harness.subjects.device import with_subject
 from harness.subjects.process import Child
 from harness.subjects.subject import start
-from harness.suite.command_lines import Asked
 from harness.suite.ending import interrupt_by_signals
 from harness.verdict import Result
 from harness.verify.expected import NUMPY_LARGEST, NUMPY_LARGEST_TIMED
@@ -67,13 +66,14 @@ class Process:
         """Check the suites and choose the cases. Raises UsageError."""
         option = config.option
         self.config = config
-        self.selection = chosen(config)
+        request = requested(config).selected()
+        self.selection = request.selection
         self.run: Run | None = None
         self.bench: BenchRun | None = None
         self.ahead: ahead.Ahead | None = None
         self.cluster: Cluster | None = None
         self.done: dict[str, Record] = {}
-        self.asked = Asked.here(option.subject or "", _of_every_case(option))
+        self.asked = request.asked()
         self.watchdog = isolation.Watchdog(0 if option.usepdb or option.trace else option.case_timeout, self._too_late)
 
     def start(self) -> None:
@@ -183,8 +183,12 @@ class Process:
 
 def chosen(config: pytest.Config) -> Selection:
     """The cases that the command line selects. Raises UsageError."""
-    request = Request.of_options(config.option, config.args, config.invocation_params.dir, config.rootpath)
-    return request.selected().selection
+    return requested(config).selected().selection
+
+
+def requested(config: pytest.Config) -> Request:
+    """The request as pytest understood it."""
+    return Request.of_options(config.option, config.args, config.invocation_params.dir, config.rootpath)
 
 
 def suite_files(config: pytest.Config) -> list[Path]:
@@ -219,12 +223,6 @@ def under_test(config: pytest.Config) -> UnderTest:
         else:
             config.stash[UNDER_TEST] = UnderTest(device, verify, Bench)
     return config.stash[UNDER_TEST]
-
-
-def _of_every_case(option: Any) -> list[str]:
-    """The words of a command line that each case's verdict may depend on: its longest time, and where it is run."""
-    limit = [] if option.case_timeout == CASE_TIMEOUT else ["--case-timeout", f"{option.case_timeout:g}"]
-    return [*limit, *(["--cluster", option.cluster] if option.cluster else [])]
 
 
 def gpu_count() -> int:

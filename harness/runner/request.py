@@ -12,15 +12,20 @@ from harness.files import is_own, resolved_path
 from harness.runner.selection import Meant, Narrowing, Selection, select
 from harness.subjects.card.card import is_card, read_card
 from harness.subjects.declared_flags import declared_flags
+from harness.suite.command_lines import Asked
 from harness.suite.own_recipes import use_recipe_dir
 from harness.suite.strictness import use_strict
 
+_CONFIGURE = ("--config-file", "--override-ini", "--rootdir", "--confcutdir")
 CASE_TIMEOUT = 600  # seconds, without --case-timeout; inputs and oracles of the largest cases take a minute or two
 
 
 @dataclass(frozen=True)
 class Request:
-    """The parts of a command line that choose cases or the folder of a run. suites: in the order named"""
+    """The parts of a command line that choose cases, what runs them, or the folder of a run.
+
+    suites: in the order named; options: those that the verdict of every case may depend on, as words
+    """
 
     suites: tuple[Path, ...]
     set_name: str
@@ -30,6 +35,9 @@ class Request:
     run_dir: Path | None
     resume: bool
     subject: str
+    device: str = "auto"
+    bench: bool = False
+    options: tuple[str, ...] = ()
     selection: Selection | None = None
 
     @classmethod
@@ -59,13 +67,17 @@ class Request:
         return cls(
             suites, option.set or ("bench" if option.bench else "smoke"), tuple(option.case), option.shard,
             Narrowing(option.keyword, nodes, tuple(option.deselect or ()), rootdir), option.run_dir, option.resume,
-            option.subject or "",
+            option.subject or "", option.device, bool(option.bench), tuple(_of_every_case(option)),
         )  # fmt: skip
 
     def selected(self) -> Request:
         """The request with its selection of cases. Raises UsageError."""
         chosen = select(self.suites, self.set_name, self.ids, self.shard, self.narrowing, self._meant())
         return replace(self, selection=chosen)
+
+    def asked(self) -> Asked:
+        """What a command that repeats one of the cases has beside the case."""
+        return Asked.here(self.subject, self.options)
 
     def _meant(self) -> Meant | None:
         """What the subject is for, if it is a card or declares flags. Raises UsageError if that cannot be read."""
@@ -74,6 +86,21 @@ class Request:
             return Meant(file.recipe, file.flags)
         flags = declared_flags(self.subject, self.suites) if self.subject else {}
         return Meant("", flags) if flags else None
+
+
+def configuring(words: Sequence[str]) -> list[str]:
+    """The options among some words that have pytest read another configuration or arguments of a file."""
+    try:
+        found, _ = _parser().parse_known_args(list(words))
+    except (argparse.ArgumentError, SystemExit):
+        return []  # `Request.of` says what is wrong
+    given = [name for name in _CONFIGURE if getattr(found, name.strip("-").replace("-", "_"))]
+    return [*given, *(word for word in words if word == "--"), *of_files(words)]
+
+
+def of_files(words: Sequence[str]) -> list[str]:
+    """The words that have pytest read arguments of a file, such as `@words.txt`."""
+    return [word for word in words if word.startswith("@")]
 
 
 def named_suites(words: Sequence[str], folder: Path) -> tuple[tuple[Path, ...], dict[Path, frozenset[str]]]:
@@ -100,6 +127,16 @@ def named_path(text: str) -> Path:
     return Path(text)
 
 
+def _of_every_case(option: argparse.Namespace) -> list[str]:
+    """The words of a command line that each case's verdict may depend on: its longest time, and where it is run."""
+    try:
+        limit = f"{float(option.case_timeout):g}"
+    except ValueError:
+        limit = str(option.case_timeout)  # pytest's process says what is wrong with it
+    words = [] if limit == f"{CASE_TIMEOUT:g}" else ["--case-timeout", limit]
+    return [*words, *(["--cluster", option.cluster] if option.cluster else [])]
+
+
 def _parser() -> argparse.ArgumentParser:
     """A parser for our options and pytest's that choose cases; any other word is left to pytest."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
@@ -114,11 +151,17 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--run-dir", type=named_path)
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--subject", default="")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--case-timeout", default=CASE_TIMEOUT)
     parser.add_argument("-k", dest="keyword", default="")
     parser.add_argument("--deselect", action="append", default=[])
     # Other short options of pytest, which may be combined with k, as in -xk, or be followed by a word that is no file.
     for letter in "vqxsl":
         parser.add_argument(f"-{letter}", action="store_true")
-    for letter in "nprcomW":
+    for letter in "nprmW":
         parser.add_argument(f"-{letter}", action="append")
+    parser.add_argument("-c", "--config-file", action="append")
+    parser.add_argument("-o", "--override-ini", action="append")
+    for name in ("--rootdir", "--confcutdir"):
+        parser.add_argument(name, action="append")
     return parser

@@ -54,12 +54,13 @@ class Run:
             "shard": option.shard,
             "timed": option.bench,
             "asked": asked.to_header(),
+            "device_asked": option.device,
         }
         self.selection, self.device, self.asked = selection, device, asked
         self.cases = selection.by_id
         self.journal = Journal(run_dir, header, option.resume)
         isolation.forget(run_dir)
-        self.going_on = again.going_on([str(word) for word in config.invocation_params.args], run_dir)
+        self.going_on = again.going_on(config.invocation_params.args, run_dir)
         self.resumed = {record["case_id"]: record for record in self.journal.records}
         self.errors: list[Exit] = []
         self.interrupted = False

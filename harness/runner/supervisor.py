@@ -21,23 +21,22 @@ from typing import NoReturn
 from harness.errors import Exit, HarnessError, UsageError, exit_of
 from harness.records import journal, seal
 from harness.records.run_folder import new_folder, read_run
+from harness.runner import again
 from harness.runner.again import TYPED
+from harness.runner.as_asked import otherwise
+from harness.runner.below_supervisor import CHILD, NO_DEVICE_BELOW, SUPERVISOR, not_read, without_pytests
 from harness.runner.outcome import last_line, meaning, outcome, worst
-from harness.runner.request import Request
+from harness.runner.request import Request, of_files
 from harness.suite.command_lines import this_python
 from harness.suite.ending import ENDING, end_with_parent
 from harness.verdict import Result
 
-# A child reports NO_DEVICE by this code, because pytest uses NO_DEVICE's own number for an unreadable command line.
-_NO_DEVICE_BELOW = 74
 _UNREADABLE = 4
 GO_ON = 71  # exit code of a process that can run no other case; the run continues in a new process
-SUPERVISOR = "HARNESS_SUPERVISOR"  # environment variable: process id of the supervisor
 _SIGNALS = (*ENDING, signal.SIGCHLD)
-_CHILD = Path(__file__).with_name("pytest_child.py")
 _FROM_TERMINAL = 0x80  # si_code of a signal that the kernel sent, SI_KERNEL, as it does for Ctrl-C
 # With these an interrupted child has ended in its own way; other codes, as pytest has for a failed plugin, hide it.
-_IN_ITS_OWN_WAY = (Exit.CLEAN, Exit.USAGE, _NO_DEVICE_BELOW, _UNREADABLE)
+_IN_ITS_OWN_WAY = (Exit.CLEAN, Exit.USAGE, NO_DEVICE_BELOW, _UNREADABLE)
 _EXPLAINED = (Exit.USAGE, Exit.INTERRUPTED, Exit.NO_DEVICE)  # pytest's process has printed why it ended early
 
 
@@ -52,11 +51,16 @@ def supervise(words: Sequence[str], folder: Path, rootdir: Path, runs: Path, typ
             raise UsageError(
                 "python runs with -O or PYTHONOPTIMIZE, under which pytest asserts nothing; leave that out"
             )
+        for word in of_files(words):
+            raise UsageError(f"'{word}' has pytest read words of a file; only the command line says what runs")
         request = Request.of(words, folder, rootdir)
         run_dir = _run_dir(request, folder, runs)
     except HarnessError as error:
         print(f"error: {error}", file=sys.stderr)
         return Exit(error.exit_code)
+    if told := not_read(os.environ):
+        print(told, file=sys.stderr)
+    plain = not typed
     sealed, typed = seal.seal(), [*(typed or [this_python(folder), "-m", "pytest", *words])]
     words = [*words, *([] if request.run_dir else ["--run-dir", str(run_dir)])]
     with _Child(words, folder, typed) as child:
@@ -76,23 +80,12 @@ def supervise(words: Sequence[str], folder: Path, rootdir: Path, runs: Path, typ
     if code == _UNREADABLE:
         print("error: pytest cannot read the command line, as it says above", file=sys.stderr)
         return Exit.USAGE
-    code = Exit.NO_DEVICE if code == _NO_DEVICE_BELOW else code
+    if plain and code != Exit.USAGE:
+        print(again.gate(words, folder), file=sys.stderr, flush=True)
+    code = Exit.NO_DEVICE if code == NO_DEVICE_BELOW else code
     if request.selection is None:
         return _known(code) or Exit.USAGE
     return _judged(request, run_dir, sealed, code)
-
-
-def supervised() -> bool:
-    """Whether a supervisor is above this process and decides the exit code."""
-    supervisor, pid = os.environ.get(SUPERVISOR), os.getppid()
-    while pid > 1 and str(pid) != supervisor:
-        pid = _parent(pid)
-    return pid > 1 and _program(pid) == _program(os.getpid())  # and not a shell that only set the variable
-
-
-def told(code: int) -> int:
-    """The process exit code that stands for an `Exit`; below a supervisor NO_DEVICE has a special one."""
-    return _NO_DEVICE_BELOW if code == Exit.NO_DEVICE and supervised() else code
 
 
 def leave(code: Exit) -> NoReturn:
@@ -120,9 +113,9 @@ class _Child:
 
         sys.stdout.flush()
         self.process = subprocess.Popen(
-            [sys.executable, "-P", str(_CHILD), *self.words],
+            [sys.executable, "-P", str(CHILD), *self.words],
             cwd=self.folder,
-            env={**os.environ, SUPERVISOR: str(os.getpid()), TYPED: shlex.join(self.typed)},
+            env={**without_pytests(os.environ), SUPERVISOR: str(os.getpid()), TYPED: shlex.join(self.typed)},
             preexec_fn=prepare,
         )
         return self
@@ -151,12 +144,18 @@ class _Child:
 
 
 def _run_dir(request: Request, folder: Path, runs: Path) -> Path:
-    """The folder of the run. Raises UsageError if it holds a run without --resume, or no run to resume."""
+    """The folder of the run.
+
+    Raises UsageError if it holds a run without --resume, no run to resume, or one that something else was asked of.
+    """
     if request.run_dir is None:
-        return journal.latest_run(runs) if request.resume else new_folder(runs=runs)
-    run_dir = folder / request.run_dir
+        run_dir = journal.latest_run(runs) if request.resume else new_folder(runs=runs)
+    else:
+        run_dir = folder / request.run_dir
     if not request.resume:
         journal.refuse_begun(run_dir)
+    elif (run_dir / journal.FILE).exists() and (why := otherwise(request, read_run(run_dir).about)):
+        raise UsageError(f"{run_dir} cannot be resumed: {why}; give what it was begun with, or start anew")
     return run_dir
 
 
@@ -216,6 +215,11 @@ def _results(request: Request, run_dir: Path, sealed: seal.Seal) -> tuple[list[R
             "the run selected other cases than the command line; neither PYTEST_ADDOPTS nor a file of pytest's may "
             "choose cases, so name --set, --case, --shard or -k as a word of its own"
         )
+    if why := otherwise(request, run.about):
+        return (
+            [],
+            f"the run is not what the command line asked for: {why}; plugins and files of pytest's may not choose it",
+        )
     changed = seal.changed(sealed, run.about["sealed"]) or seal.changed(sealed, _sealed(request))
     if changed:
         return [], f"what the verdicts depend on changed during the run: {seal.listed(changed)}; start anew"
@@ -230,17 +234,3 @@ def _known(code: int) -> Exit:
 def _size(run_dir: Path) -> int:
     path = run_dir / journal.FILE
     return path.stat().st_size if path.exists() else 0
-
-
-def _program(pid: int) -> Path | None:
-    try:
-        return Path(f"/proc/{pid}/exe").readlink()
-    except OSError:
-        return None
-
-
-def _parent(pid: int) -> int:
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    except (OSError, ValueError):
-        return 0

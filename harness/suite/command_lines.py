@@ -20,9 +20,12 @@ from typing import Any
 from harness import files
 from harness.inputs import tensor_file
 from harness.suite.strictness import strict_option
+from harness.text import one_line
 
 _CHOOSE = ("VENV", "PYTHON")  # variables of the Makefile that choose the environment
 _MADE = {"VENV": ".venv", "PYTHON": "python3"}  # their values in the Makefile
+UNNAMED = "?"  # stands in commands for what a file names and the command line does not
+_EXECUTES_NOTHING = re.compile(r"(?<!\S)(?:--strict(?:-ptx)?|--case-timeout \d+(?:\.\d+)?)(?!\S)", re.ASCII)
 _PLAIN = re.compile(r"[\w/=,+*.:#@-]*", re.ASCII)  # text that make passes to a shell unchanged
 
 
@@ -33,12 +36,14 @@ class Asked:
     folder: where they asked, absolute; subject: what ran in place of our kernels, as they spelled it there
     recipe_dirs: a user's recipe → its folder, absolute
     options: others that a verdict may depend on, as words: the longest time of a case, a cluster, --strict
+    unnamed: of a run in a file: its folder, which has what this command line does not name; else empty
     """
 
     folder: str
     subject: str = ""
     recipe_dirs: Mapping[str, str] = field(default_factory=dict)
     options: tuple[str, ...] = ()
+    unnamed: str = ""
 
     @classmethod
     def here(cls, subject: str = "", options: Sequence[str] = ()) -> Asked:
@@ -47,23 +52,50 @@ class Asked:
         return cls(str(Path.cwd()), subject, folders, (*options, *strict_option()))
 
     @classmethod
-    def from_header(cls, about: Mapping[str, Any]) -> Asked | None:
-        """What the header of a journal keeps; None if it keeps none, because then stories have their commands."""
-        found = about.get("asked")
-        return cls(**{**found, "options": tuple(found["options"])}) if found else None
+    def from_header(cls, about: Mapping[str, Any], run: Path, subject: str = "") -> Asked | None:
+        """What a command for a run in a file has; None if its journal keeps none, because then stories have it.
+
+        about: the first line of the journal in the folder `run`; subject: as this command line names it
+        A file does not say what to execute: of the subject and the folders it keeps, only those stay that this command
+        line names, too, and of other options the ones that execute nothing.
+        """
+        if not about.get("asked"):
+            return None
+        words, own = " ".join(map(str, about["asked"].get("options", ()))), cls.here(subject)
+        options = [word for found in _EXECUTES_NOTHING.findall(words) for word in found.split()]
+        meant = subject_of(about)
+        named = subject if own.same_subject(meant) else UNNAMED
+        return cls(own.folder, named, own.recipe_dirs, tuple(options), str(run))
 
     def to_header(self) -> dict[str, Any]:
-        return {**asdict(self), "options": list(self.options)}
+        return {
+            **{name: value for name, value in asdict(self).items() if name != "unnamed"},
+            "options": list(self.options),
+        }
+
+    def same_subject(self, other: Asked) -> bool:
+        """Whether both name the same subject, a card from whatever folder."""
+        return self._subject() == other._subject()
+
+    def _subject(self) -> str:
+        return str(Path(self.folder, self.subject).resolve()) if _is_card(self.subject) else self.subject
 
     def recipe_dir_words(self, case_id: str) -> list[str]:
         """The words `--recipe-dir DIR` for a case of a user's recipe; a pipeline may have stages of all of them."""
         recipe = case_id.partition("/")[0]
         own = self.recipe_dirs.get(recipe)
         if own is None:
-            return []
+            return ["--recipe-dir", UNNAMED] if self.unnamed and not (files.SUITES / f"{recipe}.yaml").is_file() else []
         whole = (Path(own) / f"{recipe}.cu").is_file()
         folders = [own] if whole else dict.fromkeys([own, *self.recipe_dirs.values()])
         return [word for each in folders for word in ("--recipe-dir", _below(each, self.folder))]
+
+
+def subject_of(about: Mapping[str, Any]) -> Asked:
+    """The subject that a journal's first line names, and the folder in which it was named."""
+    asked = about.get("asked") or {}
+    label = str(about.get("device", {}).get("subject", ""))
+    return Asked(str(asked.get("folder", "")), str(asked.get("subject", "")) or label.rpartition(" (")[0] or label)
 
 
 def quoted(case_id: str) -> str:
@@ -120,7 +152,7 @@ def verify_command(case_id: str, verb: str = "verify", asked: Asked | None = Non
     """
     asked = asked or Asked.here()
     own, subject = asked.recipe_dir_words(case_id), asked.subject
-    card = subject.endswith((".yaml", ".yml"))  # a card is a user's file
+    card = _is_card(subject)  # a card is a user's file
     theirs = own or card or f"/{tensor_file.PREFIX}/" in case_id
     plain = _PLAIN.fullmatch(case_id + subject + "".join(asked.options))
     if plain and not theirs and asked.folder == str(Path.cwd()) and _asked_by_make():
@@ -156,7 +188,13 @@ def _line(asked: Asked, words: Sequence[str], case: str, of_folder: bool, option
     elsewhere = of_folder and asked.folder != str(Path.cwd())
     start = this_harness(Path(asked.folder) if elsewhere else Path.cwd())
     first = f"cd {shlex.quote(asked.folder)} && " if elsewhere else ""
-    return f"{first}{shlex.join([*start, *words])} {option}{quoted(case)}"
+    # A shell takes the end of the line for a comment, and the harness refuses the sign.
+    end = f"  # {UNNAMED}: as {shlex.quote(one_line(asked.unnamed))} was made" if UNNAMED in words else ""
+    return f"{first}{shlex.join([*start, *words])} {option}{quoted(case)}{end}"
+
+
+def _is_card(subject: str) -> bool:
+    return subject.endswith((".yaml", ".yml"))
 
 
 def _below(path: str, folder: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +10,8 @@ from harness.device.select import gpu_is_there
 from harness.suite.command_lines import Asked, trace_command, verify_command
 from harness.verdict import Result
 
+# The options of a record's trace; a record of somebody else's may have others, which a shell would be given.
+_TRACE = re.compile(r"(?:(?:^| )--(?:tensor|field|at|target) [\w.][\w.,/\[\]-]*)*", re.ASCII)
 _LABEL = 10  # columns, as in the story above
 
 
@@ -26,7 +29,7 @@ def screen(found: Result | Mapping[str, Any], asked: Asked | None) -> str:
 def commands(record: Mapping[str, Any], asked: Asked) -> list[str]:
     """The labelled commands for a wrong case: what traces it, if kernels of a recipe ran, and what repeats it."""
     case_id, device, lines = record["case_id"], chosen(record.get("device", "")), []
-    if record.get("trace") and not asked.subject:
+    if record.get("trace") and not asked.subject and _TRACE.fullmatch(" ".join(record["trace"])):
         lines.append(f"{'trace':<{_LABEL}}{trace_command(case_id, record['trace'], asked, device)}")
     verb = "bench" if record.get("while_timed") else "verify"
     return [*lines, f"{'reproduce':<{_LABEL}}{verify_command(case_id, verb, asked, device)}"]

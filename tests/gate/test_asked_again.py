@@ -8,6 +8,7 @@ import pytest
 from gate_runs import CASE, OTHER, Folder, changed, record, without_time
 
 from harness.errors import Exit
+from harness.suite.command_lines import Asked
 
 LATER = "2026-01-01T00:30:00Z"  # when the first process began
 
@@ -61,16 +62,14 @@ def test_without_a_gpu_no_process_can_confirm(slower: Folder, monkeypatch):
     assert code == Exit.NOISY and "SLOWER in one process, and no second has timed it" in text
 
 
-@pytest.mark.parametrize("resumed", ["", " --resume"])
-def test_a_second_process_that_was_stopped_is_refused_with_what_to_do(slower: Folder, resumed: str):
+def test_a_second_process_that_was_stopped_is_refused_with_what_to_do(slower: Folder):
     """Else it would stop every later gate of this run, and nothing would say how to go on."""
-    own = f"python -m pytest suites/swizzle.yaml --bench --run-dir there --case '{CASE}'"
-    in_a_second_process(slower, record(us=118.0, seed=1), command=own + resumed)
+    in_a_second_process(slower, record(us=118.0, seed=1))
     journal = slower.run_dir / "second_process" / "journal.jsonl"
     journal.write_text(journal.read_text().replace('"selected": 1', '"selected": 54'))
     code, text = slower.gate()
     assert code == Exit.USAGE
-    assert f"second_process holds 1 of its 54 cases; finish it with `{own} --resume`, or delete it" in text
+    assert "second_process holds 1 of its 54 cases; delete it, and gate again, or finish it by the command" in text
 
 
 def test_a_copy_of_the_run_is_no_second_process(slower: Folder):
@@ -79,15 +78,16 @@ def test_a_copy_of_the_run_is_no_second_process(slower: Folder):
     assert code == Exit.USAGE and "so it is a copy" in text
 
 
-@pytest.mark.parametrize("end", ["", "; python -m pytest suites --bench --subject mine:make --recipe-dir own"])
+@pytest.mark.parametrize("subject", ["", "mine:make"])
 @pytest.mark.parametrize("there", [False, True])
 def test_with_a_gpu_those_cases_are_timed_that_no_second_process_has(
-    slower: Folder, monkeypatch, there: bool, end: str
+    slower: Folder, monkeypatch, there: bool, subject: str
 ):
     ran = []
     monkeypatch.setattr("harness.commands.gate.gpu_count", lambda: 1)
-    command = "python -m pytest suites --bench --subject mine:make --case x --recipe-dir=own" + end
-    slower.holds(record(us=120.0, seed=1), record(OTHER), header=changed(command=command, date=LATER))
+    asked = Asked.here(subject).to_header()
+    slower.holds(record(us=120.0, seed=1), record(OTHER), header=changed(date=LATER), asked=asked)
+    named = ["--subject", subject] if subject else []
 
     def run(*words):
         ran.append(list(words))
@@ -96,12 +96,19 @@ def test_with_a_gpu_those_cases_are_timed_that_no_second_process_has(
     monkeypatch.setattr("harness.gate.second_process._harness", run)
     if there:
         in_a_second_process(slower, record(OTHER))
-    assert slower.gate()[0] == Exit.SLOWER
+    assert slower.gate("--subject", "other:make") == (Exit.USAGE, _refusal(slower, subject))
+    assert slower.gate(*named)[0] == Exit.SLOWER
     (words,) = ran
     folder = slower.run_dir / ("second_process.2" if there else "second_process")
-    assert words == [
-        "bench", "swizzle", "--run-dir", str(folder),
-        "--subject", "mine:make", "--recipe-dir", "own", "--case", CASE,
-    ]  # fmt: skip
+    assert words == ["bench", "swizzle", "--run-dir", str(folder), *named, "--case", CASE]
     assert slower.gate()[0] == Exit.SLOWER
     assert len(ran) == 1  # the second is there
+
+
+def _refusal(slower: Folder, subject: str) -> str:
+    if not subject:
+        return f"error: {slower.run_dir} was made without --subject; leave it out\n"
+    return (
+        f"error: {slower.run_dir} was made with --subject, and a file does not say what to execute: name here what "
+        "it was made with, so that a second process times cases again, or ask none with --once\n"
+    )

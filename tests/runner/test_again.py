@@ -71,6 +71,7 @@ def test_a_run_goes_on_by_the_command_that_began_it(monkeypatch: pytest.MonkeyPa
     found = again.going_on(["suites", "-k", "a b"], Path("out"))
     assert shlex.split(found)[1:] == ["-m", "pytest", "suites", "-k", "a b", "--run-dir", "out", "--resume"]
     monkeypatch.setenv(again.TYPED, "harness verify casts --resume --run-dir=there")
+    monkeypatch.setattr(again, "supervised", lambda: True)
     assert again.going_on(["suites"], Path("out")) == "harness verify casts --run-dir=there --resume"
 
 

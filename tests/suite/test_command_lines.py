@@ -84,15 +84,31 @@ def test_from_another_folder_a_command_goes_where_it_was_asked(tmp_path, monkeyp
     monkeypatch.chdir(asked_in)
     asked = Asked.here("mine:f", ["--case-timeout", "5"])
     monkeypatch.chdir(tmp_path)
-    kept = Asked.from_header({"asked": asked.to_header()})
-    assert kept == asked
-    go, _, line = verify_command(ID, asked=kept, device="emulator").partition(" && ")
+    go, _, line = verify_command(ID, asked=asked, device="emulator").partition(" && ")
     assert go == f"cd {shlex.quote(str(asked_in))}"
     monkeypatch.chdir(asked_in)
     assert words_of(line) == [
         "verify", "--subject", "mine:f", "--case-timeout", "5", "--device", "emulator", "--case", ID
     ]  # fmt: skip
-    assert Asked.from_header({}) is None
+
+
+@pytest.mark.parametrize("subject", ["mine:f", "there/card.yaml"])
+def test_of_a_run_in_a_file_a_command_has_what_this_command_line_names_too(tmp_path, monkeypatch, subject):
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path)
+    about = {"asked": Asked.here(subject, ["--case-timeout", "5", "--cluster", "evil"]).to_header()}
+    monkeypatch.chdir(tmp_path / "there")
+    mine = "card.yaml" if subject.endswith("yaml") else subject
+    first = ["verify", "per_tensor"] if subject.endswith("yaml") else ["verify"]
+    named = verify_command(ID, asked=Asked.from_header(about, Path("out"), mine))
+    assert words_of(named) == [*first, "--subject", mine, "--case-timeout", "5", "--case", ID]
+    for other in ("", "other:f"):
+        line = verify_command(ID, asked=Asked.from_header(about, Path("a; b"), other))
+        assert line.endswith("  # ?: as 'a; b' was made")
+        assert words_of(line) == ["verify", "--subject", "?", "--case-timeout", "5", "--case", ID]
+    own = verify_command(OWN, asked=Asked.from_header({"asked": Asked.here().to_header()}, Path("out")))
+    assert words_of(own) == ["verify", "--recipe-dir", "?", "--case", OWN]
+    assert Asked.from_header({}, Path("out")) is None
 
 
 def test_make_is_printed_where_make_ran_and_nowhere_else(tmp_path, monkeypatch, of_make):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.errors import DeviceUnavailable, Exit
-from harness.files import WORKDIR
+from harness.files import PACKAGE, WORKDIR
 from harness.records.journal import FILE as JOURNAL
 from harness.records.run_folder import Header, read_run
 from harness.studies.sanitizer.compute_sanitizer import Log, kernel_names, read_log, wrapped
@@ -143,7 +143,7 @@ def _run_cases(
         name = f"shard{number + 1}"
         commands[name] = [
             *wrapped(sanitizer, tool, folder / f"{name}.log", number, kernel_names()),
-            *(sys.executable, "-m", "pytest", *suites, "--device", "cuda", "-n", "0"),
+            *(sys.executable, "-P", str(PACKAGE / "runner/pytest_child.py"), *suites, "--device", "cuda", "-n", "0"),
             *("-p", "harness.studies.sanitizer.plugin", "--tool", tool, "--stop-at", str(time.time() + seconds)),
             *("--shard", f"{number + 1}/{jobs}", "--run-dir", str(folder / name), "-q", *options),
         ]

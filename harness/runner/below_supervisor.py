@@ -1,0 +1,91 @@
+"""What a supervisor starts below it: the program, its options and environment, and how it knows where it is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from harness.errors import Exit
+from harness.files import INSTALLED, RECIPE_DIRS, WORKDIR
+
+CHILD = Path(__file__).resolve().with_name("pytest_child.py")
+SUPERVISOR = "HARNESS_SUPERVISOR"  # environment variable: process id of the supervisor
+# A child reports NO_DEVICE by this code, because pytest uses NO_DEVICE's own number for an unreadable command line.
+NO_DEVICE_BELOW = 74
+_OF_PYTEST = "PYTEST_"  # variables of this beginning choose options and plugins
+_HARMLESS = ("PYTEST_XDIST_AUTO_NUM_WORKERS", "PYTEST_THEME", "PYTEST_THEME_MODE", "PYTEST_DEBUG_TEMPROOT")
+_CHOOSE = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS")
+# Options of pytest's under which it reads none of its files and runs no conftest.
+_SETTINGS = (
+    "-c", os.devnull, f"--rootdir={WORKDIR}", "--noconftest", "-o", "junit_family=xunit1", "-p", "harness.plugin",
+)  # fmt: skip
+# Of a checkout's pyproject.toml.
+_WARNINGS = (
+    "error",
+    "ignore:Benchmarks are automatically disabled because xdist plugin is active",
+    "ignore:Not saving",
+)
+
+
+def settings() -> list[str]:
+    """The options of pytest of every gate."""
+    warnings = () if INSTALLED or RECIPE_DIRS else _WARNINGS
+    return [*_SETTINGS, *(word for each in warnings for word in ("-W", each))]
+
+
+def without_settings(words: Sequence[object]) -> list[str]:
+    """The words of pytest without those of every gate."""
+    found, ours = [str(word) for word in words], settings()
+    start = next((at for at in range(len(found)) if found[at : at + len(ours)] == ours), len(found))
+    return found[:start] + found[start + len(ours) :]
+
+
+def without_pytests(environment: Mapping[str, str]) -> dict[str, str]:
+    """An environment without the variables that change what pytest loads or runs."""
+    return {name: value for name, value in environment.items() if not name.startswith(_OF_PYTEST) or name in _HARMLESS}
+
+
+def not_read(environment: Mapping[str, str]) -> str:
+    """A sentence on variables that were set to choose what runs and are not read; empty if there are none."""
+    found = [name for name in _CHOOSE if environment.get(name, "").strip()]
+    are = "are" if len(found) > 1 else "is"
+    return f"{' and '.join(found)} {are} not read: only the command line says what runs" if found else ""
+
+
+def supervised() -> bool:
+    """Whether a supervisor is above this process and decides the exit code.
+
+    The variable alone says nothing, because anyone may set it. This process, or the one that started it as a worker,
+    must run the program that a supervisor starts, and the named process, running this Python, must be above that.
+    """
+    child = next((pid for pid in (os.getpid(), os.getppid()) if _runs_child(pid)), 0)
+    above = child and _parent(child)
+    while above and str(above) != os.environ.get(SUPERVISOR):
+        above = _parent(above)
+    return bool(above) and _program(above) == _program(os.getpid())
+
+
+def process_exit_code(code: int) -> int:
+    """The exit code of this process that stands for an `Exit`; below a supervisor NO_DEVICE has a special one."""
+    return NO_DEVICE_BELOW if code == Exit.NO_DEVICE and supervised() else code
+
+
+def _runs_child(pid: int) -> bool:
+    with suppress(OSError):
+        _, *words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        return words[:2] == [b"-P", os.fsencode(CHILD)]
+    return False
+
+
+def _program(pid: int) -> Path | None:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/exe").readlink()
+    return None
+
+
+def _parent(pid: int) -> int:
+    with suppress(OSError, ValueError):
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return 0
