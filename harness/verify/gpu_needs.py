@@ -1,0 +1,58 @@
+"""How many bytes of GPU memory a case's own arrays take, told from its fields before anything is allocated there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from harness.contract.case import Case
+from harness.contract.field import round_up
+from harness.device.capability import needed
+from harness.device.device import Device
+from harness.device.memory import ALIGNMENT, GUARD
+from harness.suite.launch_plan import own_memory, plan
+from harness.verify.expected import fields_of
+from harness.verify.judge import POISONS
+
+INPUTS = 3  # what kernels read, the pristine copy, and that of the second input while it takes the first one's place
+EXPECTED = 2  # the expected bytes of an output, or both ends of an interval
+BLOCK = 512  # bytes; CuPy's pool rounds each array up to a multiple
+
+
+def gpu_needs(case: Case, device: Device, inputs: Mapping[str, np.ndarray]) -> int:
+    """Bytes of inputs, outputs with their guards, copies of each run, workspaces and scratch; a graph adds none.
+
+    inputs: the arrays that the case's kernels read, by parameter; 0 is returned for a device without memory of its own
+    Of a subject or card, what it allocates by itself is not known; the oracle's temporaries, which stay in torch's pool
+    while it runs, are added.
+    """
+    if device.name != "cuda":
+        return 0
+    fields = list(fields_of(case).values())
+    outputs = sum(_block(_guarded(field.allocated)) for field in fields)
+    copies = len(POISONS) * sum(_block(field.nbytes) for field in fields)
+    expected = EXPECTED * max((_block(field.nbytes) for field in fields), default=0)
+    if device.subject_label:
+        own = needed(case)
+    else:
+        own = max(_of_launches(case, fits) for fits in (True, False))
+    return INPUTS * _sum(array.nbytes for array in inputs.values()) + outputs + copies + expected + own
+
+
+def _of_launches(case: Case, fits: bool) -> int:
+    """Scratch and workspaces, where a GPU holds all CTAs of a launch at once, or does not."""
+    scratch, workspace = own_memory(plan(case, fits=lambda step: fits))
+    return _sum(scratch.values()) + _sum(map(_guarded, workspace.values()))
+
+
+def _guarded(size: int) -> int:
+    return 2 * GUARD + round_up(size, ALIGNMENT)
+
+
+def _sum(sizes: Iterable[int]) -> int:
+    return sum(map(_block, sizes))
+
+
+def _block(size: int) -> int:
+    return round_up(size, BLOCK)
