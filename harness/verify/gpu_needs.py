@@ -17,17 +17,18 @@ from harness.verify.judge import POISONS
 
 INPUTS = 3  # what kernels read, the pristine copy, and that of the second input while it takes the first one's place
 EXPECTED = 2  # the expected bytes of an output, or both ends of an interval
+COUNTED = 1 << 20  # elements; a smaller case is within the share of any process, and telling its needs takes time
 BLOCK = 512  # bytes; CuPy's pool rounds each array up to a multiple
 
 
 def gpu_needs(case: Case, device: Device, inputs: Mapping[str, np.ndarray]) -> int:
     """Bytes of inputs, outputs with their guards, copies of each run, workspaces and scratch; a graph adds none.
 
-    inputs: the arrays that the case's kernels read, by parameter; 0 is returned for a device without memory of its own
+    inputs: the arrays that the case's kernels read, by parameter. Returns 0 for a small case, and for the emulator.
     Of a subject or card, what it allocates by itself is not known; the oracle's temporaries, which stay in torch's pool
     while it runs, are added.
     """
-    if device.name != "cuda":
+    if device.name != "cuda" or case.elements < COUNTED:
         return 0
     fields = list(fields_of(case).values())
     outputs = sum(_block(_guarded(field.allocated)) for field in fields)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import subprocess
 import sys
 import time
@@ -61,6 +62,8 @@ for line in sys.stdin:
             print(error, flush=True)
             continue
         memory.use("case", account.holds)
+        if memory.free() < 0:
+            (used.parent / "too much").touch()
         print(f"holds {account.holds} after {WAITS.total:.2f}", flush=True)
     elif word == "leave":
         held.close()
@@ -73,7 +76,7 @@ class Worker:
 
     def __init__(self) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", WORKER, str(ROOT)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", WORKER, str(ROOT)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
         )
 
     def say(self, *words: object) -> None:
@@ -81,6 +84,7 @@ class Worker:
         self.process.stdin.flush()
 
     def answer(self) -> str:
+        assert select.select([self.process.stdout], [], [], 20)[0], "it waits without an end"
         return self.process.stdout.readline().strip()
 
     def asked(self, *words: object) -> str:
@@ -100,7 +104,7 @@ class Worker:
 
 
 class Gpu:
-    """A folder in which up to three processes share a GPU of 80 GiB."""
+    """A folder in which up to four processes share a GPU of 80 GiB."""
 
     def __init__(self, folder: Path, workers: list[Worker]):
         self.folder, self.workers = folder, workers
@@ -213,6 +217,19 @@ def test_a_process_frees_what_it_keeps_before_it_waits(gpu: Gpu):
     assert (gpu.folder / "used" / f"{two.process.pid}-pool").read_text() == "0"
     one.asked("leave")
     two.answer()
+
+
+def test_two_runs_of_two_processes_never_promise_more_than_there_is(gpu: Gpu):
+    of_one, of_other = [65, 20, 1, 40], [32, 32, 65, 5]
+    four = gpu.processes(4)
+    for worker, sizes in zip(four, (of_one, of_one[::-1], of_other, of_other[::-1]), strict=True):
+        for size in sizes:
+            worker.wait_for(size)
+            worker.say("leave")
+    for worker in four:
+        told = [worker.answer() for _ in range(8)]
+        assert [line.split()[0] for line in told] == ["holds", "left"] * 4
+    assert not (gpu.folder / "too much").exists()
 
 
 def test_foreign_memory_is_blamed_on_others_with_its_size(gpu: Gpu):
