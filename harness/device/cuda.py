@@ -146,7 +146,10 @@ class CudaDevice:
 
     def _kept(self) -> int:
         """Bytes that CuPy and torch hold, in use or not."""
-        return import_module("cupy").get_default_memory_pool().total_bytes() + import_module("torch").cuda.memory_reserved()
+        return (
+            import_module("cupy").get_default_memory_pool().total_bytes()
+            + import_module("torch").cuda.memory_reserved()
+        )
 
     def release(self) -> None:
         """Free what CuPy and torch keep for later arrays."""

@@ -1,8 +1,8 @@
 """An account of a GPU's memory, shared by all processes of the harness that use it: large cases wait for room.
 
 Each process has a file in a folder of the GPU, which it keeps locked for as long as it lives: an entry whose lock can
-be had is that of a dead process, also of one that was killed. Entries are read and written under the GPU's lock. A small
-case, one within the share of its process, reads and writes nothing.
+be had is that of a dead process, also of one that was killed. Entries are read and written under the GPU's lock. A case
+within the share of its process reads and writes nothing.
 """
 
 from __future__ import annotations
@@ -88,10 +88,12 @@ class GpuAccount:
     def hold(self, name: str, wants: int, least: int, memory: Memory, alone: bool = False) -> Iterator[None]:
         """Wait for `wants` bytes, first come, first served, and hold them. A process has one reservation at a time.
 
-        name: of the case; least: bytes that are enough where no process has a reservation
+        name: of the case; least: bytes that are enough where no process has a reservation. What this process and
+            others of the harness keep for themselves may leave less; then the case is given that
         memory: of the GPU, of which this process frees what it keeps before it waits and afterwards
         alone: wait until no other process has a reservation
-        Raises NoDevice if no process has a reservation and less than `least` is free.
+        Raises NoDevice if no process has a reservation and less than `least` is free, because of other programs, or
+        whatever the reason for a case that is alone.
         """
         if self.holds:
             yield
@@ -126,9 +128,10 @@ class GpuAccount:
                 elif not missing_since:
                     missing_since = time.monotonic()
                 elif time.monotonic() - missing_since >= PATIENCE:
-                    if there < least:
+                    foreign = self._foreign(there, others)
+                    if there < least and (alone or 0 < least - there <= foreign):
                         raise NoDevice(self._missing(name, least, there, others))
-                    # What others may use by themselves is counted twice where they use it already.
+                    # Needs are estimates, and what others may use is counted twice where they use it already.
                     self._take(min(wants, there), others, held, there)
                     return
             time.sleep(pause)
@@ -151,21 +154,27 @@ class GpuAccount:
         own.known = last.known if last else own.contexts + sum(other.contexts for other in others)
         self._write()
 
+    def _ours(self, others: Sequence[Entry]) -> int:
+        """Bytes that processes of the harness may keep, without any reservation and without this one's pools."""
+        return sum(entry.contexts * CONTEXT for entry in (self._own, *others)) + sum(other.share for other in others)
+
+    def _foreign(self, there: int, others: Sequence[Entry]) -> int:
+        """Bytes in use that no process of the harness can have, where none has a reservation."""
+        return max(0, self.total - there - self._ours(others))
+
     def _missing(self, name: str, least: int, there: int, others: Sequence[Entry]) -> str:
         """Whose memory is missing. Others are blamed only for what no process of the harness can have."""
-        everyone = [self._own, *others]
-        ours = sum(entry.contexts * CONTEXT + entry.share for entry in everyone) - self._own.share
-        foreign = max(0, self.total - there - ours)
+        foreign = self._foreign(there, others)
         says = f"{name} needs about {_gib(least)} of GPU memory, and {_gib(there)} of {_gib(self.total)} are free; "
-        if foreign and there + foreign >= least:
+        if there + foreign >= least:
             return (
                 f"{says}about {_gib(foreign)} are held by programs that are not the harness's; end what else uses the "
                 "GPU and run it again"
             )
         too = f", and other programs about {_gib(foreign)}" if foreign else ""
         return (
-            f"{says}{len(everyone)} processes of the harness on this GPU keep up to {_gib(ours)} for themselves{too}; "
-            "run it again with fewer, as with -n 1"
+            f"{says}{1 + len(others)} processes of the harness on this GPU keep up to {_gib(self._ours(others))} for "
+            f"themselves{too}; run it again with fewer, as with -n 1"
         )
 
     def _leave(self) -> None:

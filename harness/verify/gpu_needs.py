@@ -34,10 +34,7 @@ def gpu_needs(case: Case, device: Device, inputs: Mapping[str, np.ndarray]) -> i
     outputs = sum(_block(_guarded(field.allocated)) for field in fields)
     copies = len(POISONS) * sum(_block(field.nbytes) for field in fields)
     expected = EXPECTED * max((_block(field.nbytes) for field in fields), default=0)
-    if device.subject_label:
-        own = needed(case)
-    else:
-        own = max(_of_launches(case, fits) for fits in (True, False))
+    own = needed(case) if device.subject_label else max(_of_launches(case, fits) for fits in (True, False))
     return INPUTS * _sum(array.nbytes for array in inputs.values()) + outputs + copies + expected + own
 
 

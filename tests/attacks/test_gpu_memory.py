@@ -1,4 +1,4 @@
-"""A case without a result on a GPU that has room for it: the run's own processes filled it, and strangers are blamed."""
+"""A case without a verdict on a GPU that has room for it: the run's own processes fill it, and strangers are blamed."""
 
 from __future__ import annotations
 
@@ -93,11 +93,17 @@ def test_memory_that_runs_out_twice_is_an_error_of_ours():
     assert "also while no other large case ran on the GPU" in found.reason
 
 
-def test_its_own_contexts_are_called_others():
-    """Processes of the same run keep what is missing, and the user looks for strangers in vain."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gpu_account.GpuAccount, "_others", lambda self: [gpu_account.Entry(2, 3 * GIB)] * 13)
-        found = attempt(CASE, Gpu(30), lambda empty: empty)
+@pytest.mark.parametrize("times", [0, 2])
+def test_its_own_contexts_are_called_others(times: int, monkeypatch: pytest.MonkeyPatch):
+    """Processes of the same run keep what is missing, and the user looks for strangers in vain.
+
+    The case is tried with what is left, which is enough or not.
+    """
+    monkeypatch.setattr(gpu_account.GpuAccount, "_others", lambda self: [gpu_account.Entry(2, 3 * GIB)] * 13)
+    if not times:
+        judged(CASE, Gpu(30))
+        return
+    found = attempt(CASE, Gpu(30), out_of_memory(times))
     assert found.verdict is Verdict.NO_DEVICE
     if "else uses" in found.reason:
         raise StillGreenError(found.reason)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import select
+import queue
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -76,16 +76,27 @@ class Worker:
 
     def __init__(self) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", WORKER, str(ROOT)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+            [sys.executable, "-c", WORKER, str(ROOT)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
         )
+
+        self.answers: queue.Queue[str] = queue.Queue()
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+
+    def _read(self) -> None:
+        for line in self.process.stdout:
+            self.answers.put(line.strip())
 
     def say(self, *words: object) -> None:
         self.process.stdin.write(" ".join(map(str, words)) + "\n")
         self.process.stdin.flush()
 
     def answer(self) -> str:
-        assert select.select([self.process.stdout], [], [], 20)[0], "it waits without an end"
-        return self.process.stdout.readline().strip()
+        return self.answers.get(timeout=20)  # queue.Empty: it waits without an end
 
     def asked(self, *words: object) -> str:
         self.say(*words)
@@ -100,7 +111,10 @@ class Worker:
 
     def end(self) -> None:
         self.process.kill()
-        self.process.communicate()  # which closes its pipes
+        self.process.wait()
+        self.reader.join()
+        self.process.stdin.close()
+        self.process.stdout.close()
 
 
 class Gpu:
@@ -254,11 +268,13 @@ def test_foreign_memory_that_leaves_room_is_left_alone(gpu: Gpu):
 
 
 def test_its_own_processes_are_not_called_others(gpu: Gpu):
-    one, *_ = gpu.processes(3, share=6, context=0.75)
-    one.asked("keep", 0)
-    for other in gpu.workers[1:3]:
+    """What they leave is tried, because needs are estimates; if it was not enough, they are named."""
+    one, *others = gpu.processes(3, share=6, context=0.75)
+    for other in others:
         other.asked("keep", 6 * GIB)
-    says = one.hold(70)
+    assert one.hold(70).startswith(f"holds {int(65.75 * GIB)}")
+    one.asked("leave")
+    says = one.hold(70, alone=True)
     assert "3 processes of the harness on this GPU keep up to 15 GiB" in says
     assert "run it again with fewer" in says and "else uses" not in says
 
@@ -303,4 +319,4 @@ def test_a_folder_that_is_a_link_is_refused(tmp_path: Path):
     (tmp_path / f"nvfp4-harness-gpu-{UUID.hex()}.account").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(StorageError, match="link"):
         GpuAccount(UUID, TOTAL, tmp_path).join(1)
-    assert os.listdir(tmp_path / "elsewhere") == []
+    assert not any((tmp_path / "elsewhere").iterdir())
