@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -130,7 +130,8 @@ class CudaDevice:
                 yield
             finally:
                 if self._kept() > self.share:
-                    self.release()
+                    with suppress(RuntimeError):  # of a context that a kernel broke, whose process ends next
+                        self.release()
             return
         with self.account.hold(case.id, wants, needed(case), self, alone):
             yield

@@ -104,10 +104,9 @@ class GpuAccount:
                 self._wait(name, wants, least, memory.free, alone)
             yield
         finally:
-            try:
+            with suppress(RuntimeError):  # of a context that a kernel broke, whose process ends next
                 memory.release()
-            finally:
-                self._leave()
+            self._leave()
 
     def _wait(self, name: str, wants: int, least: int, free: Callable[[], int], alone: bool) -> None:
         pause, missing_since = FIRST_PAUSE, 0.0

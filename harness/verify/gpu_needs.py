@@ -22,7 +22,7 @@ BLOCK = 512  # bytes; CuPy's pool rounds each array up to a multiple
 
 
 def gpu_needs(case: Case, device: Device, inputs: Mapping[str, np.ndarray]) -> int:
-    """Bytes of inputs, outputs with their guards, copies of each run, workspaces and scratch; a graph adds none.
+    """Bytes of inputs, outputs with their guards, copies of each run, workspaces and scratch.
 
     inputs: the arrays that the case's kernels read, by parameter. Returns 0 for a small case, and for the emulator.
     Of a subject or card, what it allocates by itself is not known; the oracle's temporaries, which stay in torch's pool
@@ -35,7 +35,10 @@ def gpu_needs(case: Case, device: Device, inputs: Mapping[str, np.ndarray]) -> i
     copies = len(POISONS) * sum(_block(field.nbytes) for field in fields)
     expected = EXPECTED * max((_block(field.nbytes) for field in fields), default=0)
     own = needed(case) if device.subject_label else max(_of_launches(case, fits) for fits in (True, False))
-    return INPUTS * _sum(array.nbytes for array in inputs.values()) + outputs + copies + expected + own
+    read = _sum(array.nbytes for array in inputs.values())
+    # A graph is captured on the same arrays, but may be compared with an eager program on others.
+    eager = 2 * read + outputs + copies + own if case.mode == "graph" else 0
+    return INPUTS * read + outputs + copies + expected + own + eager
 
 
 def _of_launches(case: Case, fits: bool) -> int:

@@ -18,6 +18,7 @@ from harness.contract.problem import Dense
 from harness.device.cuda import CudaDevice
 from harness.device.emulator import EmulatorDevice
 from harness.device.gpu_account import GpuAccount
+from harness.errors import LaunchError
 from harness.suite.suite import find_case
 from harness.verify.gpu_needs import BLOCK, gpu_needs
 
@@ -104,8 +105,24 @@ def test_the_needs_of_a_case_are_its_arrays():
         patch.setattr("harness.verify.gpu_needs.fields_of", lambda case: fields)
         patch.setattr("harness.verify.gpu_needs.own_memory", lambda steps: ({"count": 4}, {"notes": 100}))
         found = gpu_needs(SMALL, device, inputs)
-    guarded = 2 * 4096 + 3072
-    assert found == 3 * 1024 + guarded + (3 + 2) * 3072 + BLOCK + (2 * 4096 + BLOCK)
+        graph = gpu_needs(replace(SMALL, mode="graph"), device, inputs)
+        assert gpu_needs(replace(SMALL, problem=Dense(1024, 1008)), device, inputs) == 0
+    guarded, own = 2 * 4096 + 3072, BLOCK + (2 * 4096 + BLOCK)
+    assert found == 3 * 1024 + guarded + (3 + 2) * 3072 + own
+    assert graph - found == 2 * 1024 + guarded + 3 * 3072 + own
+
+
+def test_a_context_that_a_kernel_broke_hides_no_verdict(gpu: Gpu):
+    def broken() -> None:
+        raise RuntimeError("an illegal memory access was encountered")
+
+    gpu.release, gpu.kept = broken, gpu.share + 1
+    with pytest.raises(LaunchError, match="wrong"), gpu.reserve(SMALL):
+        raise LaunchError("wrong")
+    memory = SimpleNamespace(clear=lambda: None, release=broken, free=lambda: 80 * GIB)
+    with pytest.raises(LaunchError, match="wrong"), GpuAccount.hold(gpu.account, "it", GIB, GIB, memory):
+        raise LaunchError("wrong")
+    assert gpu.account.holds == 0
 
 
 def test_of_a_subject_the_oracle_is_added_and_of_the_emulator_nothing():
