@@ -40,4 +40,28 @@ class Seconds:
         self._since = now
 
 
+class Waits:
+    """Seconds that this process waited for others to leave room, which are no seconds of a case."""
+
+    def __init__(self) -> None:
+        self._before, self._since = 0.0, 0.0
+
+    @property
+    def total(self) -> float:
+        """So far, with the wait that is going on."""
+        since = self._since  # read once, because a watchdog asks from another thread
+        return self._before + (perf_counter() - since if since else 0.0)
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Count the seconds of the context, which does not contain another."""
+        self._since = perf_counter()
+        try:
+            yield
+        finally:
+            self._before += perf_counter() - self._since  # first, so that the total never shrinks for a moment
+            self._since = 0.0
+
+
 SECONDS = Seconds()
+WAITS = Waits()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,16 @@ from harness.device.capability import CONTEXT, needed
 from harness.device.cuda_program import CudaProgram, native_target
 from harness.device.cupy_there import require_cupy
 from harness.device.equal_bytes import equal_bytes
-from harness.device.gpu_lock import gpu_lock
+from harness.device.gpu_account import GpuAccount, account_of
 from harness.device.kept_copies import KEPT
 from harness.device.memory import Memory, kept_or_uploaded
 from harness.device.power import celsius, condition, energy_mj, power_limit_w
-from harness.errors import DeviceUnavailable, NoDevice, NotCapable
+from harness.errors import DeviceUnavailable, NotCapable
 from harness.files import KERNELS
 from harness.jit.nvrtc import nvrtc_version
 
-LARGE = 8  # a case that needs more than 1/LARGE of the GPU's memory runs alone on the GPU
+LARGE = 8  # where one process uses the GPU, a case that needs more than 1/LARGE of its memory is entered in the account
+SHARES = 32  # where several do, they may use 1/SHARES of it together without asking
 
 # Errors that no kernel causes: cudaErrorDevicesUnavailable, NoDevice, InvalidDevice, ECCUncorrectable, SystemNotReady.
 _GONE = {46, 100, 101, 214, 802}
@@ -41,6 +43,8 @@ class CudaDevice:
     name = "cuda"
     modes = frozenset({"eager", "graph"})
     subject_label = ""
+    processes = 1  # of this run on this GPU
+    contexts = 1  # CUDA contexts of this process and of a subject's
 
     def __init__(self, index: int = 0, kernels: Path = KERNELS, suites: Path | None = None):
         self.kernels, self.suites = kernels, suites
@@ -107,29 +111,49 @@ class CudaDevice:
             have = self.memory >> 30
             raise NotCapable(f"capability: needs about {needed(case) >> 30} GiB of GPU memory, there are {have}")
 
-    @contextmanager
-    def reserve(self, case: Case) -> Iterator[None]:
-        """Run one large case at a time on this GPU, over all processes."""
-        import cupy
+    @property
+    def share(self) -> int:
+        """Bytes that a case of this process may take without asking the other processes on the GPU."""
+        return self.memory // (LARGE if self.processes <= 1 else SHARES * self.processes)
 
-        if needed(case) * LARGE < self.memory:
-            yield
-            return
-        with gpu_lock(self.properties["uuid"]):
-            KEPT.clear()
-            self.release()
-            free, _ = cupy.cuda.runtime.memGetInfo()
-            if needed(case) > free:
-                raise NoDevice(
-                    f"{case.id} needs about {needed(case) >> 30} GiB of GPU memory, and {free >> 30} GiB are free; end "
-                    "what else uses the GPU and run it again"
-                )
+    @property
+    def account(self) -> GpuAccount:
+        return account_of(self.properties["uuid"], self.memory)
+
+    @contextmanager
+    def reserve(self, case: Case, needs: int = 0, alone: bool = False) -> Iterator[None]:
+        """Wait for room on the GPU, over all processes, if the case is large or is to run alone."""
+        wants = max(needs, needed(case))
+        self.account.join(self.share, self.contexts)
+        if wants <= self.share and not alone:
             try:
                 yield
             finally:
-                self.release()
+                if self._kept() > self.share:
+                    with suppress(RuntimeError):  # of a context that a kernel broke, whose process ends next
+                        self.release()
+            return
+        with self.account.hold(case.id, wants, needed(case), self, alone):
+            yield
+
+    def free(self) -> int:
+        """Bytes that are free on the GPU."""
+        return import_module("cupy").cuda.runtime.memGetInfo()[0]
+
+    def clear(self) -> None:
+        """Free all that this process keeps between cases."""
+        KEPT.clear()
+        self.release()
+
+    def _kept(self) -> int:
+        """Bytes that CuPy and torch hold, in use or not."""
+        return (
+            import_module("cupy").get_default_memory_pool().total_bytes()
+            + import_module("torch").cuda.memory_reserved()
+        )
 
     def release(self) -> None:
+        """Free what CuPy and torch keep for later arrays."""
         import cupy
         import torch
 
@@ -152,6 +176,9 @@ class CudaDevice:
     def prepare(
         self, case: Case, target: str, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]
     ) -> CudaProgram:
+        if self.account.holds:
+            # The oracle's temporaries, which torch keeps, and CuPy cannot use.
+            import_module("torch").cuda.empty_cache()
         return CudaProgram(self, case, target, Memory.upload(inputs, fields))
 
     def accepts(self, actual, expected: Demand) -> bool:

@@ -76,8 +76,11 @@ class Device(Protocol):
         Decided by the device and the case alone, before there are data. Nothing else may raise it.
         """
 
-    def reserve(self, case: Case) -> AbstractContextManager[None]:
-        """Wait for room for the case and its oracle, and hold it. Raises NoDevice if others do not leave it."""
+    def reserve(self, case: Case, needs: int = 0, alone: bool = False) -> AbstractContextManager[None]:
+        """Wait for room for the case and its oracle, and hold it. Raises NoDevice if there is none to wait for.
+
+        needs: bytes, if that is more than the case's extents tell; alone: wait until no other large case runs
+        """
 
     def lost(self) -> str:
         """Why this process can run nothing more on the device, or an empty string.

@@ -67,7 +67,7 @@ class EmulatorDevice:
         if case.terms > MOST_TERMS:
             raise NotCapable(f"capability: a product of more than {MOST_TERMS} terms needs a GPU")
 
-    def reserve(self, case: Case) -> AbstractContextManager[None]:
+    def reserve(self, case: Case, needs: int = 0, alone: bool = False) -> AbstractContextManager[None]:
         return nullcontext()
 
     def lost(self) -> str:

@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,16 +26,18 @@ from harness.errors import HarnessError, StorageError, UsageError
 from harness.files import PACKAGE, refused_storage, storage_error, write_text
 from harness.records.lines import one
 from harness.records.records import Finished, Record
+from harness.seconds import WAITS
 from harness.verdict import Result, Verdict
 from harness.verify.verify import blank, failed
 
 ENDED = 70  # exit code of a worker that gave up its case; only pytest-xdist sees it
 _GRACE = 30  # seconds after the timeout; then a process ends even if its other Python threads cannot run
+_EXACT = 0.01  # seconds that two clocks may differ by
 _LAST_WORDS = "last_words"
 
 
 class Watchdog:
-    """Calls `late` if a case takes longer than `seconds`; 0 is no limit.
+    """Calls `late` if a case takes longer than `seconds`, without its waits for room; 0 is no limit.
 
     late: gets the case and what its thread is doing, in one line and in several; called in another thread, and does not
     return
@@ -50,16 +53,27 @@ class Watchdog:
             yield
             return
         watched, done, lock = threading.get_ident(), threading.Event(), threading.Lock()
+        began, waited = time.monotonic(), WAITS.total
+        timer = threading.Timer(0, lambda: None)
 
         def expire() -> None:
             with lock:
-                if not done.is_set():
+                if done.is_set():
+                    return
+                left = self.seconds - (time.monotonic() - began) + (WAITS.total - waited)
+                if left > _EXACT:
+                    watch(left)
+                else:
                     self.late(case, *_doing(watched, self.seconds))
 
-        timer = threading.Timer(self.seconds, expire)
-        timer.daemon = True
-        timer.start()
-        faulthandler.dump_traceback_later(self.seconds + _GRACE, exit=True)
+        def watch(seconds: float) -> None:
+            nonlocal timer
+            timer = threading.Timer(seconds, expire)
+            timer.daemon = True
+            timer.start()
+            faulthandler.dump_traceback_later(seconds + _GRACE, exit=True)
+
+        watch(self.seconds)
         try:
             yield
         finally:

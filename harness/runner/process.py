@@ -205,6 +205,8 @@ def under_test(config: pytest.Config) -> UnderTest:
     """The kernels or subject and the device of this process, chosen once; a worker uses the GPU that it was given."""
     if UNDER_TEST not in config.stash:
         device = select_device(config.option.device, config.workerinput["harness_gpu"] if is_worker(config) else 0)
+        if is_worker(config) and device.name == "cuda":
+            device.processes = -(-config.workerinput["workercount"] // max(1, gpu_count()))
         name = config.option.subject
         if name and is_card(name):
             card = read_card(name)

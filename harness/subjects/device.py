@@ -25,6 +25,7 @@ def with_subject(device: Device, subject: Subject) -> SubjectDevice:
     """The GPU, or the CPU in place of the emulator, with a subject in a process of its own."""
     if device.name != "cuda":
         return SubjectDevice(HostDevice(), subject, SubjectProgram)
+    device.contexts = 2  # its own and the subject's
     subject.child.use_gpu(index=device.index, target=device.targets[0], l2_bytes=int(device.properties["l2CacheSize"]))
     return SubjectDevice(device, subject, CudaSubjectProgram)
 
@@ -54,8 +55,8 @@ class SubjectDevice:
             raise NotCapable(reason)
         self.inner.admit(case)
 
-    def reserve(self, case: Case) -> AbstractContextManager[None]:
-        return self.inner.reserve(case)
+    def reserve(self, case: Case, needs: int = 0, alone: bool = False) -> AbstractContextManager[None]:
+        return self.inner.reserve(case, needs, alone)
 
     def lost(self) -> str:
         return self.inner.lost()

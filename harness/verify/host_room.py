@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from harness.contract.case import Case
 from harness.errors import InputError
+from harness.seconds import WAITS
 
 LARGE = 1 << 28  # elements
 AT_A_TIME = 4
@@ -35,15 +36,15 @@ def host_room(case: Case) -> Iterator[None]:
         yield
         return
     places = [FileLock(Path(tempfile.gettempdir(), f"nvfp4-harness-room{i}.lock")) for i in range(AT_A_TIME)]
-    taken = None
-    while taken is None:
-        for place in places:
-            try:
-                taken = place.acquire(blocking=False)
-                break
-            except Timeout:
-                continue
-        else:
-            time.sleep(PAUSE)
+    with WAITS.waiting():
+        taken = _taken(places)
     with taken:
         yield
+
+
+def _taken(places: Sequence[FileLock]) -> AbstractContextManager[object]:
+    while True:
+        for place in places:
+            with suppress(Timeout):
+                return place.acquire(blocking=False)
+        time.sleep(PAUSE)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -31,6 +32,7 @@ from harness.verify.diagnosis import disagreement
 from harness.verify.diagnosis.mismatch import Story, render
 from harness.verify.digest import digests
 from harness.verify.expected import NUMPY_LARGEST, Expected, expect, expect_on, expect_split, make_inputs
+from harness.verify.gpu_needs import gpu_needs
 from harness.verify.host_room import host_room
 from harness.verify.judge import POISONS, Wrong, differ, judge, on_host
 from harness.verify.nearest import NearestRuns
@@ -75,10 +77,7 @@ def attempt(case: Case, device: Device, run: Callable[[Result], Result], draw: b
             result = replace(empty, verdict=Verdict.EXCLUDED, reason=reason)
         else:
             with host_room(case):
-                if draw:
-                    make_inputs(case)
-                with device.reserve(case):
-                    result = run(empty)
+                result = _with_room(case, device, run, empty, make_inputs(case) if draw else {})
     except NotCapable as late:
         result = failed(empty, Verdict.LAUNCH_ERROR, f"admitted, and then called incapable, which is no excuse: {late}")
     except CompileError as error:
@@ -93,14 +92,37 @@ def attempt(case: Case, device: Device, run: Callable[[Result], Result], draw: b
     except NoDevice as error:
         result = failed(empty, Verdict.NO_DEVICE, str(error))
     except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError) and type(error).__name__ != "OutOfMemoryError":  # torch's, of a GPU
+        if not isinstance(error, MemoryError) and not _of_a_gpu(error):
             raise
-        result = failed(empty, Verdict.NO_DEVICE, one_line(f"too little memory for the case: {error}"))
+        twice = ", also while no other large case ran on the GPU" if _of_a_gpu(error) else ""
+        result = failed(empty, Verdict.NO_DEVICE, one_line(f"too little memory for the case{twice}: {error}"))
     except StorageError:
         raise
     except (UsageError, ContractError) as error:
         result = failed(empty, Verdict.SETUP_ERROR, str(error))
     return replace(result, notes=take_notes(case.id), seconds=round(time.perf_counter() - started, 4))
+
+
+def _with_room(
+    case: Case, device: Device, run: Callable[[Result], Result], empty: Result, inputs: Mapping[str, np.ndarray]
+) -> Result:
+    """Call `run` with room on the device, and once more if a GPU's memory is out: then while no large case runs."""
+    needs = gpu_needs(case, device, inputs)
+    try:
+        with device.reserve(case, needs):
+            return run(empty)
+    except (MemoryError, RuntimeError) as error:
+        if not _of_a_gpu(error):
+            raise
+        # What its frames hold would not be freed.
+        traceback.clear_frames(error.__traceback__)
+    with device.reserve(case, needs, alone=True):
+        return run(empty)
+
+
+def _of_a_gpu(error: Exception) -> bool:
+    """Whether it is CuPy's or torch's for a GPU whose memory is out."""
+    return type(error).__name__ == "OutOfMemoryError"
 
 
 def _verify(

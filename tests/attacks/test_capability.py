@@ -16,7 +16,7 @@ from ways import StillGreenError, must_be_red, must_be_refused
 
 from harness import errors, files
 from harness.cli import cli
-from harness.device import cuda, emulator
+from harness.device import cuda, emulator, gpu_account
 from harness.device.cuda import CudaDevice
 from harness.device.emulator import EmulatedProgram, EmulatorDevice
 from harness.errors import Exit, HarnessError, NotCapable
@@ -97,7 +97,7 @@ def test_a_program_that_calls_itself_incapable(monkeypatch: pytest.MonkeyPatch):
     must_be_wrong(lambda: verify(SMALL, EmulatorDevice()), "no excuse")
 
 
-def test_a_gpu_whose_memory_others_hold(monkeypatch: pytest.MonkeyPatch):
+def test_a_gpu_whose_memory_others_hold(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """Another process holds the GPU's memory, so that large cases are left out though the GPU is large enough."""
 
     class Gpu(CudaDevice):
@@ -108,8 +108,10 @@ def test_a_gpu_whose_memory_others_hold(monkeypatch: pytest.MonkeyPatch):
 
     runtime = SimpleNamespace(memGetInfo=lambda: (1 << 20, 40 << 30))
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(runtime=runtime)))
-    monkeypatch.setattr("harness.device.cuda.gpu_lock", lambda uuid: nullcontext(), raising=False)
-    monkeypatch.setattr("harness.verify.verify.make_inputs", lambda case: None)
+    account = gpu_account.GpuAccount(bytes(16), 40 << 30, tmp_path)
+    monkeypatch.setattr("harness.device.cuda.account_of", lambda *_: account)
+    monkeypatch.setattr(gpu_account, "PATIENCE", 0.1)
+    monkeypatch.setattr("harness.verify.verify.make_inputs", lambda case: {})
     monkeypatch.setattr("harness.verify.verify.host_room", lambda case: nullcontext())
     large = find_case("swizzle/default/65552x32784/normal/eager")
     must_be_wrong(lambda: verify(large, Gpu()), "are free")

@@ -70,6 +70,8 @@ def _begin(pipe: Connection, work: Work) -> Device:
     for folder in work.recipe_dirs:
         use_recipe_dir(folder)
     device = select(work.device)
+    if device.name == "cuda":
+        device.processes = os.cpu_count() or 1  # a machine has no more workers than cores
     memory = getattr(device, "memory", 0)
     pipe.send(Ready(socket.gethostname(), device.identity(), memory, sealed_here(work.suites)))
     return device

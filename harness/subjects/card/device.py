@@ -125,8 +125,8 @@ class CardDevice:
             return f"{self.card.code.name}: {error}"
         return ""
 
-    def reserve(self, case: Case) -> AbstractContextManager[None]:
-        return self.inner.reserve(case)
+    def reserve(self, case: Case, needs: int = 0, alone: bool = False) -> AbstractContextManager[None]:
+        return self.inner.reserve(case, needs, alone)
 
     def lost(self) -> str:
         return self.inner.lost()
