@@ -11,6 +11,7 @@ import pandas as pd
 from harness.report.tables import markdown, write_table
 from harness.studies.mutants.catalogue import Mutant
 from harness.studies.mutants.hunt import FULL, SMOKE, Catch
+from harness.verify.diagnosis.classify import PARTIAL, REARRANGED, REPLAYED
 
 _LEAST_BY_SMOKE, _LEAST_NAMED = 0.95, 0.75
 
@@ -18,7 +19,8 @@ _LEAST_BY_SMOKE, _LEAST_NAMED = 0.95, 0.75
 class Counts(NamedTuple):
     """Counts of mutants: caught by the smoke sets, caught at all, and how their cause was told.
 
-    named: with the right one, among others that fit, too; left_open: with none; misnamed: with a wrong one
+    named: with the right one, among others that fit, too; left_open: with none; by_fact: with something else that the
+    mistake does, as a race or what was not written; misnamed: with a wrong one
     """
 
     mutants: int
@@ -26,6 +28,7 @@ class Counts(NamedTuple):
     caught: int
     named: int
     left_open: int
+    by_fact: int
     misnamed: int
 
     @classmethod
@@ -51,19 +54,24 @@ class Counts(NamedTuple):
         share = f"{100 * self.by_smoke / self.mutants:.1f} %", f"{100 * self.named / self.mutants:.1f} %"
         return (
             f"{self.caught} of {self.mutants} mutants are caught, {self.by_smoke} ({share[0]}) by the smoke sets; "
-            f"the right cause is on the screen of {self.named} ({share[1]}), {self.left_open} leave it open, and "
-            f"{self.misnamed} name a wrong one"
+            f"the right cause is on the screen of {self.named} ({share[1]}), {self.left_open} leave it open, "
+            f"{self.by_fact} show something else that the mistake does, and {self.misnamed} name a wrong one"
         )
 
 
 def told(mutant: Mutant, catch: Catch) -> str:
-    """How the cause of a mutant was told: right, as the only one or among those that fit; not at all; or wrong."""
+    """How the cause of a mutant was told: right, as the only one or among those that fit; not at all; by a fact that is
+    no cause, as the emulator's findings are; or wrong.
+    """
     if catch.by and mutant.cause in catch.cause.split(", "):
         return "right"
-    return "open" if catch.left_open or not catch.cause else "wrong"
+    if catch.left_open or not catch.cause:
+        return "open"
+    return "wrong" if catch.cause in _CAUSES else "fact"
 
 
-_WAYS = ("right", "open", "wrong")
+_WAYS = ("right", "open", "fact", "wrong")
+_CAUSES = {each.name for each in (*REPLAYED, *REARRANGED, *PARTIAL)}
 
 
 def write(hunted: Sequence[tuple[Mutant, Catch]], stem: Path, command: str, beside: Sequence[str] = ()) -> list[Path]:
@@ -82,7 +90,10 @@ def write(hunted: Sequence[tuple[Mutant, Catch]], stem: Path, command: str, besi
     if beyond:
         text += ["## Not caught by the smoke sets", markdown(pd.DataFrame([_missed_by_smoke(*one) for one in beyond]))]
     if others:
-        text += ["## Cause left open, or a wrong one", markdown(pd.DataFrame([_otherwise(*one) for one in others]))]
+        text += [
+            "## Cause left open, another fact, or a wrong cause",
+            markdown(pd.DataFrame([_otherwise(*one) for one in others])),
+        ]
     text += ["## All", markdown(table.drop(columns=["reason", "set"]))]
     return write_table(stem.parent, stem.name, table, [*text, *beside])
 
@@ -91,7 +102,8 @@ def _by_file(hunted: Sequence[tuple[Mutant, Catch]]) -> str:
     themes = dict.fromkeys(mutant.theme for mutant, _ in hunted)
     groups = {theme: [one for one in hunted if one[0].theme == theme] for theme in themes}
     rows = [{"about": theme, **Counts.of(found)._asdict()} for theme, found in groups.items()]
-    names = {"by_smoke": "caught by smoke", "named": "right cause", "left_open": "left open", "misnamed": "wrong cause"}
+    names = {"by_smoke": "caught by smoke", "named": "right cause", "left_open": "left open"}
+    names |= {"by_fact": "another fact", "misnamed": "wrong cause"}
     return markdown(pd.DataFrame(rows).rename(columns=names))
 
 
