@@ -80,9 +80,14 @@ def pytest_load_initial_conftests(
             _refuse_unknown_options(parser, args)
         return loaded
     code = supervise(words, folder, early_config.rootpath, early_config.rootpath / "results" / "runs")
-    if Path(sys.argv[0]).parent.name == "pytest" or Path(sys.argv[0]).name == "pytest":
+    if _is_pytest():
         leave(code)
     raise SystemExit(code)  # pytest.main was called by a program that may go on
+
+
+def _is_pytest() -> bool:
+    """Whether this process was started as pytest, and not as a program that calls it."""
+    return Path(sys.argv[0]).parent.name == "pytest" or Path(sys.argv[0]).name == "pytest"
 
 
 def _named_elsewhere(config: pytest.Config, words: list[str]) -> list[str]:
@@ -92,7 +97,8 @@ def _named_elsewhere(config: pytest.Config, words: list[str]) -> list[str]:
     named = list(config.known_args_namespace.file_or_dir)
     if not named and config.invocation_params.dir == config.rootpath:
         named = [found for each in config.getini("testpaths") for found in sorted(Path().glob(each))]
-    named = named or [str(config.invocation_params.dir)]
+    if not named and _is_pytest():  # another program, as `pytest-benchmark compare`, may want a config and no run
+        named = [str(config.invocation_params.dir)]
     return [each for each in map(str, named) if named_suites([each], config.invocation_params.dir)[0]]
 
 
