@@ -25,7 +25,7 @@ from harness.runner.again import TYPED
 from harness.runner.outcome import last_line, meaning, outcome, worst
 from harness.runner.request import Request
 from harness.suite.command_lines import this_python
-from harness.suite.ending import ENDING, end_with_parent
+from harness.suite.ending import ENDING, end_with_parent, hear_children
 from harness.verdict import Result
 
 # A child reports NO_DEVICE by this code, because pytest uses NO_DEVICE's own number for an unreadable command line.
@@ -52,6 +52,8 @@ def supervise(words: Sequence[str], folder: Path, rootdir: Path, runs: Path, typ
             raise UsageError(
                 "python runs with -O or PYTHONOPTIMIZE, under which pytest asserts nothing; leave that out"
             )
+        if links := seal.links():
+            raise UsageError(links[0])
         request = Request.of(words, folder, rootdir)
         run_dir = _run_dir(request, folder, runs)
     except HarnessError as error:
@@ -85,9 +87,9 @@ def supervise(words: Sequence[str], folder: Path, rootdir: Path, runs: Path, typ
 def supervised() -> bool:
     """Whether a supervisor is above this process and decides the exit code."""
     supervisor, pid = os.environ.get(SUPERVISOR), os.getppid()
-    while pid > 1 and str(pid) != supervisor:
+    while pid > 0 and str(pid) != supervisor:  # up to process 1, which the supervisor is in a container without an init
         pid = _parent(pid)
-    return pid > 1 and _program(pid) == _program(os.getpid())  # and not a shell that only set the variable
+    return pid > 0 and _program(pid) == _program(os.getpid())  # and not a shell that only set the variable
 
 
 def told(code: int) -> int:
@@ -113,6 +115,7 @@ class _Child:
         # before the exec a signal would reach Python's handler of this process, which the exec forgets.
         self.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         own = os.getpid()
+        hear_children()
 
         def prepare() -> None:
             signal.pthread_sigmask(signal.SIG_SETMASK, self.mask | set(ENDING))
