@@ -21,7 +21,7 @@ _CHOOSE = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS")
 _SETTINGS = (
     "-c", os.devnull, f"--rootdir={WORKDIR}", "--noconftest", "-o", "junit_family=xunit1", "-p", "harness.plugin",
 )  # fmt: skip
-# Of a checkout's pyproject.toml.
+# The same filters as in pyproject.toml, which is not read.
 _WARNINGS = (
     "error",
     "ignore:Benchmarks are automatically disabled because xdist plugin is active",

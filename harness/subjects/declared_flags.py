@@ -48,9 +48,8 @@ def _unknown(declared: Flags, suites: Iterable[Path]) -> str:
     for flag, values in declared.items():
         known = list(dict.fromkeys(value for axes in every for value in axes.get(flag, ())))
         if not known:
-            return (
-                f"no recipe has a flag '{flag}'{nearest(flag, list(dict.fromkeys(n for axes in every for n in axes)))}"
-            )
+            flags = list(dict.fromkeys(name for axes in every for name in axes))
+            return f"no recipe has a flag '{flag}'{nearest(flag, flags)}"
         for value in values:
             if not any(value == one and type(value) is type(one) for one in known):
                 return f"{flag} has no value '{spell(value)}'{nearest(value, known)}"

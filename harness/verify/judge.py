@@ -30,7 +30,10 @@ _NAMED = 3  # at most this many approximate instructions are named in a reason
 
 
 class Wrong(NamedTuple):
-    """What is wrong. second_opinion: on runs that differ because of approximate instructions, if it was asked for"""
+    """What is wrong with a case.
+
+    second_opinion: runs with the nearest value in every order, where approximate instructions made runs differ
+    """
 
     verdict: Verdict
     reason: str

@@ -30,7 +30,7 @@ SMALL = find_case("swizzle/default/1024x1024/normal/eager")
 
 
 class OutOfMemoryError(RuntimeError):
-    """Of torch and of CuPy."""
+    """Named as the error that torch and CuPy raise when a GPU has no memory left."""
 
 
 class Gpu(CudaDevice):

@@ -43,7 +43,7 @@ launches:
     block: 128
     arguments: [array: scale_inv, array: swizzled_scale_inv]
 """
-# What is wrong in another split, or at the end of a larger tensor: a file of kernels, and the text that changes.
+# For each kind of failure: a case that shows it, the kernel file to change, and the text before and after.
 IN_A_TREE = {
     "another split": (
         "grouped/outputs=rowwise/0+128+0of384x48/normal/eager", "grouped.cu",

@@ -119,3 +119,16 @@ def test_what_comes_with_the_harness_refuses_little_of_the_cases_that_its_flags_
     subject = subjects.load(name)
     refused = sum(bool(subject.refuses(case)) for case in chosen.by_id.values())
     assert len(chosen) > 10 and 2 * refused <= len(chosen)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("torchao", "torchao_compiled"),
+        ("humming", "humming_invariant"),
+        ("fouroversix_pytorch", "fouroversix_triton"),
+    ],
+)
+def test_two_ways_to_run_one_package_declare_the_same(one: str, other: str):
+    """They stand in both files, because they are read from the source."""
+    assert declared_flags(one) == declared_flags(other) != {}
