@@ -17,6 +17,11 @@ import signal
 _INTERRUPT = signal.getsignal(signal.SIGINT)
 if _INTERRUPT is signal.default_int_handler:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+try:
+    os.getcwd()  # noqa: PTH109 - pathlib is not loaded yet
+except OSError as error:
+    print(f"error: the current folder: {error.strerror}; change to one that exists", file=sys.stderr)
+    sys.exit(64)  # `Exit.USAGE`
 # `-m` puts the current folder first; last, a file there such as `random.py` hides no module of that name.
 if __name__ == "__main__" and sys.path and sys.path[0] == os.getcwd():  # noqa: PTH109 - pathlib would be loaded from there
     sys.path.append(sys.path.pop(0))

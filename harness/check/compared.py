@@ -109,20 +109,13 @@ def write(found: Counts) -> Path:
 def errors(now: Counts, committed: Counts, recipes: Iterable[str] = ()) -> list[str]:
     """Sentences on where the tree's counts differ from the committed ones. recipes: check only these
 
-    A recipe or a set without any line is no error here; `unlisted` names it.
+    A recipe or a set without any line is an error, too: one that lost its lines looks like a new one.
     """
     if not committed:
         return [f"{short(_path())}: there is no count of what is compared; run `{COMMAND}`"]
     only = set(recipes)
-    listed = {key[:2] for key in committed}
-    keys = [key for key in dict.fromkeys((*committed, *now)) if key[:2] in listed and key[0] in (only or {key[0]})]
+    keys = [key for key in dict.fromkeys((*committed, *now)) if key[0] in (only or {key[0]})]
     return [sentence for key in keys for sentence in _difference(now.get(key), committed.get(key))]
-
-
-def unlisted(now: Counts, committed: Counts) -> list[str]:
-    """Recipes and sets that have no line yet, `recipe set`."""
-    listed = {key[:2] for key in committed}
-    return list(dict.fromkeys(" ".join(key[:2]) for key in now if key[:2] not in listed))
 
 
 def _difference(now: Count | None, then: Count | None) -> Iterator[str]:
@@ -143,7 +136,7 @@ def shortfalls(
     """Where a finished run of whole sets compared fewer cases than `compared.csv` beside its suites says.
 
     records: of all cases; suites: every suite file that the command line names, also one that has lost the set
-    Subjects, GPUs with less memory than the file lists, and recipes without a line are not checked.
+    Subjects, GPUs with less memory than the file lists, and sets without any line are not checked.
     """
     name = counted_as(device)
     got = Counter(
@@ -153,7 +146,13 @@ def shortfalls(
     )
     found = []
     for path in suites:
-        line = read(path.parent).get((path.stem, set_name, name))
+        lines = read(path.parent)
+        line = lines.get((path.stem, set_name, name))
+        if name and not line and any(key[:2] == (path.stem, set_name) for key in lines):
+            found.append(
+                f"{path.stem}: {short(_path(path.parent))} has no line for set {set_name} on {name}, and has others of "
+                f"it; `{COMMAND}` writes it"
+            )
         if line and got[path.stem] < line.compared:
             found.append(
                 f"{path.stem}: {got[path.stem]} cases of set {set_name} were compared and must be {line.compared}, as "

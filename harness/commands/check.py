@@ -9,6 +9,7 @@ from harness.commands import _shared
 from harness.errors import Exit
 from harness.files import RECIPE_DIRS
 from harness.gate import baseline
+from harness.records import seal
 from harness.suite.suite import load_suites
 from harness.suite.suite_file import suite_path
 
@@ -22,12 +23,10 @@ def command(recipes: Sequence[str]) -> int:
     Also that every device compares as many cases of each set of ours as suites/compared.csv says, and that
     docs/capabilities.md names the cases that there are.
     """
-    errors = recipe_files.errors(recipes)
+    errors = [*seal.links(), *recipe_files.errors(recipes)]
     if not errors and not RECIPE_DIRS:
         now, committed = compared.counts(load_suites(map(suite_path, recipes) if recipes else None)), compared.read()
         errors = compared.errors(now, committed, recipes)
-        for name in compared.unlisted(now, committed):
-            click.echo(f"{name} has no line in {compared.FILE} yet; `{compared.COMMAND}` writes it")
         errors += [] if recipes else capabilities.errors()
     if not recipes and not RECIPE_DIRS:
         for sentence in baseline.waiting():

@@ -7,6 +7,7 @@ The names say what a digest is of: `harness/verify/verify.py`, `suites/gemm.yaml
 from __future__ import annotations
 
 import hashlib
+import os
 import platform
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from harness.contract.case import Case
 from harness.errors import UsageError
-from harness.files import PACKAGE, RECIPE_DIRS, ROOT, SUITES, is_file, resolved_path
+from harness.files import INSTALLED, PACKAGE, RECIPE_DIRS, ROOT, SUITES, is_file, resolved_path
 from harness.inputs import tensor_file
 from harness.records.imported_files import imported_files
 from harness.suite.yaml_lines import read
@@ -58,6 +59,26 @@ def seal(cases: Iterable[Case] = (), suites: Iterable[Path] = (), subject: str =
         | {f"{PACKAGE_OF}{name}": _version(name) for name in sorted(packages)}
         | {"Python": platform.python_version()}
     )
+
+
+def links() -> list[str]:
+    """Sentences on links in place of files, or folders of files, that decide verdicts, in a checkout.
+
+    What a link leads to is in no commit, and of a linked folder nothing would be sealed. A checkout may lie under a
+    link, and an installer may link every file of a wheel.
+    """
+    if INSTALLED:
+        return []
+    found = [folder for folder in (PACKAGE, SUITES) if folder.is_symlink()]
+    for top, suffixes in ((PACKAGE, _HARNESS), (SUITES, _SUITES)):
+        for folder, below, names in os.walk(top):
+            decide = (name for name in names if Path(name).suffix in suffixes)
+            found += [path for path in (Path(folder, name) for name in (*below, *decide)) if path.is_symlink()]
+    return [
+        f"{_named(path)} is a link to {path.readlink()}; what verdicts depend on lies in the tree itself, so put a "
+        "copy in its place"
+        for path in sorted(set(found))
+    ]
 
 
 def tensors(cases: Iterable[Case]) -> Seal:

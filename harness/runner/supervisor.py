@@ -28,7 +28,7 @@ from harness.runner.below_supervisor import CHILD, NO_DEVICE_BELOW, SUPERVISOR, 
 from harness.runner.outcome import last_line, meaning, outcome, worst
 from harness.runner.request import Request, of_files
 from harness.suite.command_lines import this_python
-from harness.suite.ending import ENDING, end_with_parent
+from harness.suite.ending import ENDING, end_with_parent, hear_children
 from harness.verdict import Result
 
 _UNREADABLE = 4
@@ -53,6 +53,8 @@ def supervise(words: Sequence[str], folder: Path, rootdir: Path, runs: Path, typ
             )
         for word in of_files(words):
             raise UsageError(f"'{word}' has pytest read words of a file; only the command line says what runs")
+        if links := seal.links():
+            raise UsageError(links[0])
         request = Request.of(words, folder, rootdir)
         run_dir = _run_dir(request, folder, runs)
     except HarnessError as error:
@@ -106,6 +108,7 @@ class _Child:
         # before the exec a signal would reach Python's handler of this process, which the exec forgets.
         self.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         own = os.getpid()
+        hear_children()
 
         def prepare() -> None:
             signal.pthread_sigmask(signal.SIG_SETMASK, self.mask | set(ENDING))

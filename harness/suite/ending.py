@@ -47,10 +47,22 @@ def interrupt_by_signals() -> None:
         if last - before >= _AT_ONCE:
             raise KeyboardInterrupt
 
+    hear_children()
     if threading.current_thread() is threading.main_thread():
         for number in ENDING:
             if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, interrupt)
+
+
+def hear_children() -> None:
+    """Take back that SIGCHLD is ignored, as a parent may hand it down (`trap '' CHLD` in a shell).
+
+    Where it is ignored, no signal says that a child has ended, and the child's exit code is lost and read as 0. Does
+    nothing outside of the main thread, which alone may change it.
+    """
+    in_main = threading.current_thread() is threading.main_thread()
+    if in_main and signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
 def _in_finalizer(frame: FrameType | None) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.check import compared
-from harness.check.compared import Count, DescribedGpu, counts, errors, read, shortfalls, unlisted
+from harness.check.compared import Count, DescribedGpu, counts, errors, read, shortfalls
 from harness.device.emulator import EmulatorDevice
 from harness.errors import UsageError
 from harness.files import SUITES
@@ -49,10 +49,12 @@ def test_another_number_than_the_committed_one(changes: dict, sentence: str):
     assert sentence in found
 
 
-def test_a_recipe_or_set_without_a_line_is_named_and_no_error():
-    younger = {key: count for key, count in NOW.items() if key[:2] != ("casts", "full")}
-    assert errors(NOW, younger) == []
-    assert unlisted(NOW, younger) == ["casts full"]
+@pytest.mark.parametrize("lost", [("casts",), ("casts", "full"), ("casts", "full", "emulator")])
+def test_lines_that_are_gone_are_an_error(lost: tuple[str, ...]):
+    shortened = {key: count for key, count in NOW.items() if key[: len(lost)] != lost}
+    found = errors(NOW, shortened)
+    assert len(found) == len(NOW) - len(shortened)
+    assert all("the line is missing; run `harness compared`" in sentence for sentence in found)
 
 
 def test_a_recipe_that_is_gone_is_an_error_unless_another_is_asked_about():
@@ -113,6 +115,16 @@ def test_a_run_that_compared_less(found: list[dict]):
 
 def test_a_case_counts_once():
     assert short(records(leave_out=1) + records(leave_out=1))
+
+
+def test_a_line_that_is_gone_among_others_of_its_set(tmp_path: Path):
+    lines = (SUITES / compared.FILE).read_text().splitlines(keepends=True)
+    kept = [line for line in lines if not line.startswith("swizzle,smoke,emulator,")]
+    (tmp_path / compared.FILE).write_text("".join(kept))
+    (sentence,) = shortfalls(records(), [tmp_path / "swizzle.yaml"], "smoke", EmulatorDevice())
+    assert "has no line for set smoke on emulator, and has others of it" in sentence
+    (tmp_path / compared.FILE).write_text("".join(lines).replace("\n", "\r\n"))
+    assert shortfalls(records(), [tmp_path / "swizzle.yaml"], "smoke", EmulatorDevice()) == []
 
 
 def test_what_no_line_is_about_is_not_short(tmp_path: Path):
