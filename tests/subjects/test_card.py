@@ -429,12 +429,9 @@ def test_a_cu_that_does_not_compile_is_the_kernel_s_and_one_without_its_option_t
     result = judged()
     assert (result.verdict, "own.cu(1): error: " in result.reason) == (Verdict.COMPILE_ERROR, True), result.reason
     assert result.verdict.exit_code is Exit.BYTES_DIFFER
-    for options, says in (
-        ("[-I nowhere, --nosuch-option]", "unrecognized option"),
-        ("[-include=nosuch.h]", "nosuch.h"),
-    ):
+    for options in ("[-I nowhere, --nosuch-option]", "[-include=nosuch.h]", "[-I, /etc]", "[-I..]", "[--time=t]"):
         (folder / "card.yaml").write_text(text.replace("own.cu", f"own.cu\noptions: {options}"))
-        with pytest.raises(UsageError, match=rf"^card.yaml:1: own.cu: NVRTC refused it .*{says}"):
+        with pytest.raises(UsageError, match=r"^card.yaml:1: own.cu: option .* is none that a card may have; it"):
             judged()
 
 

@@ -18,6 +18,7 @@ from harness.jit import cuda_headers
 from harness.jit.compile import FLAGS, LINES
 from harness.jit.nvrtc import UNNAMED, build
 from harness.jit.signature import ATTRIBUTES
+from harness.subjects.card.options import refuse_foreign_files, refused_option, words_and_folders
 from harness.suite.schema import nearest
 
 _VERSION = re.compile(r"^\s*\.version\b", re.MULTILINE)
@@ -150,13 +151,19 @@ def _text(content: bytes, name: str) -> str:
 
 
 def _compiled(path: Path, name: str, text: str, kernels: Sequence[str], arch: str, options: Sequence[str]) -> Code:
-    folders = [path.parent, KERNELS, *cuda_headers.candidates()]
+    trusted = [KERNELS, *cuda_headers.candidates()]
+    if refused := refused_option(options, path.parent, trusted):
+        raise UsageError(f"{name}: {refused}")
+    more, named = words_and_folders(options, path.parent)
+    own = [path.parent, *named]
+    refuse_foreign_files(path, own, trusted)
+    folders = [*own, *trusted]
     words = [
         *FLAGS,
         LINES,
         f"-arch={arch.replace('sm_', 'compute_')}",
         *(f"-I{folder}" for folder in folders),
-        *options,
+        *more,
     ]
     try:
         names = [kernel for kernel in dict.fromkeys(kernels) if not kernel.startswith("_Z")]  # the name is not mangled
