@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -14,21 +15,26 @@ from harness.records.lines import journal_lines
 from harness.records.records import Record
 
 FILE = "journal.jsonl"
+GOES_ON = "HARNESS_GOES_ON"  # environment variable: digest of the journal that the supervisor saw a process leave
 _INSTEAD = "add --resume to go on with it, or name another --run-dir"
 
 
 class Journal:
     """`<run_dir>/journal.jsonl`: a header (sources, cases, device), then a record a line."""
 
-    def __init__(self, run_dir: Path, header: Record, resume: bool):
+    def __init__(self, run_dir: Path, header: Record, resume: bool, guest: bool = False):
         """Start a journal, or with `resume` go on with one. A file without a finished line counts as none.
+
+        guest: the run has a subject, which can write any file of its user. Then no record of an earlier run counts, and
+        all cases are run again, but for those of a process whose journal the supervisor digested when it had ended.
 
         Raises UsageError if there is one already, or none to resume; if its header differs, because records of other
         sources or another device must not count for this run; or if another process writes it. Raises StorageError if
         it cannot be written.
         """
-        self.path = run_dir / FILE
+        self.path, self._guest = run_dir / FILE, guest
         self.records: list[Record] = []
+        self._written = hashlib.sha256()  # of all that this process read at the start or wrote itself
         if resume and not self.path.exists():
             raise UsageError(f"there is nothing to resume: {self.path} does not exist yet")
         with storage(self.path):
@@ -48,6 +54,15 @@ class Journal:
 
     def close(self) -> None:
         self._file.close()
+
+    def changed(self) -> str:
+        """A sentence if the file is not what this process wrote; else an empty string."""
+        if digest(self.path.parent) == self._written.hexdigest():
+            return ""
+        return self._was_changed()
+
+    def _was_changed(self) -> str:
+        return f"{self.path} was changed by another process while the run went on; start anew"
 
     def _begin(self, header: Record, resume: bool) -> None:
         try:
@@ -97,6 +112,23 @@ class Journal:
             )
         # A process may have died for another reason than its case, so the case is run again.
         self.records = [record for record in records if not record.get("died")]
+        if self._guest:
+            lines = self._of_this_run(lines)
+        self._written.update(b"".join(lines))
+
+    def _of_this_run(self, lines: list[bytes]) -> list[bytes]:
+        """The lines that count where a subject runs: all of a process that this one replaces; of an earlier run, only
+        the header, and the others are cut off.
+        """
+        then = os.environ.get(GOES_ON, "")
+        if then and hashlib.sha256(b"".join(lines)).hexdigest() != then:
+            raise UsageError(self._was_changed())
+        if then:
+            return lines
+        with storage(self.path):
+            os.truncate(self._file.fileno(), len(lines[0]))
+        self.records = []
+        return lines[:1]
 
     def _write(self, record: Record) -> None:
         line = json.dumps(record, ensure_ascii=False).encode(errors="replace") + b"\n"
@@ -107,9 +139,18 @@ class Journal:
                 while written < len(line):
                     written += self._file.write(line[written:])
                 os.fsync(self._file.fileno())
+                self._written.update(line)
             except OSError:
                 os.truncate(self._file.fileno(), whole)  # otherwise the next record would continue this line
                 raise
+
+
+def digest(run_dir: Path) -> str:
+    """The digest of a folder's journal, also of one that is not there."""
+    try:
+        return hashlib.sha256((run_dir / FILE).read_bytes()).hexdigest()
+    except OSError:
+        return "gone"
 
 
 def refuse_begun(run_dir: Path, instead: str = _INSTEAD) -> None:

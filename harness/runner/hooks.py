@@ -138,8 +138,14 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Freeze all objects at the end, because pytest runs the garbage collector several times."""
+    """End a subject's process and tell what it wrote late. Freeze all objects, because pytest collects repeatedly."""
     if PROCESS in session.config.stash:
+        process = session.config.stash[PROCESS]
+        late = process.end_guest()
+        if is_worker(session.config):
+            session.config.workeroutput["harness_late"] = late
+        elif process.run is not None:
+            process.run.fail(late)
         gc.freeze()
 
 

@@ -26,6 +26,7 @@ from harness.runner import isolation
 from harness.runner.below_supervisor import supervised
 from harness.runner.bench_plugin import BenchRun, check_bench
 from harness.runner.cluster.connection import Cluster, connect
+from harness.runner.guarding import continue_supervisor
 from harness.runner.request import Request, named_suites
 from harness.runner.run import Run
 from harness.runner.selection import Selection
@@ -37,7 +38,7 @@ from harness.subjects.card.card import is_card, read_card
 from harness.subjects.card.device import is_for, with_card
 from harness.subjects.card.verify import verify_card
 from harness.subjects.declared_flags import declared_flags
-from harness.subjects.device import with_subject
+from harness.subjects.device import SubjectDevice, with_subject
 from harness.subjects.process import Child
 from harness.subjects.subject import start
 from harness.suite.ending import interrupt_by_signals
@@ -125,6 +126,9 @@ class Process:
             return isolation.attempt(case, device, lambda: self._result_of(item))
         except isolation.GaveUp as last:
             self._give_up(last.record)
+        finally:
+            if self.config.option.subject:
+                continue_supervisor()
 
     def _result_of(self, item: pytest.Item) -> Result:
         device, verifier, _ = under_test(self.config)
@@ -170,8 +174,17 @@ class Process:
     def _too_late(self, case: Case, reason: str, detail: str) -> None:
         self._give_up(isolation.given_up(case, under_test(self.config).device, reason, detail))
 
+    def end_guest(self) -> str:
+        """End the subject's process; a sentence if it then shows that a case was judged too early, or else nothing."""
+        device = self.config.stash[UNDER_TEST].device if UNDER_TEST in self.config.stash else None
+        late = device.end() if isinstance(device, SubjectDevice) else ""
+        if self.config.option.subject:
+            continue_supervisor()
+        return late
+
     def _give_up(self, record: Record) -> NoReturn:
         """End this process with the record of its case, and let another one go on with the next case."""
+        self.end_guest()  # before the journal is digested
         if self.ahead:
             self.ahead.close()
         if self.run is None:

@@ -27,6 +27,7 @@ from harness.runner import again, isolation, summary
 from harness.runner.outcome import outcome, worst
 from harness.runner.selection import Selection
 from harness.runner.supervisor import GO_ON, leave
+from harness.subjects.card.card import is_guest
 from harness.suite.command_lines import Asked
 from harness.verdict import Result
 from harness.verify import not_run
@@ -58,7 +59,8 @@ class Run:
         }
         self.selection, self.device, self.asked = selection, device, asked
         self.cases = selection.by_id
-        self.journal = Journal(run_dir, header, option.resume)
+        self.guest = is_guest(option.subject or "")
+        self.journal = Journal(run_dir, header, option.resume, self.guest)
         isolation.forget(run_dir)
         self.going_on = again.going_on(config.invocation_params.args, run_dir)
         self.resumed = {record["case_id"]: record for record in self.journal.records}
@@ -118,7 +120,8 @@ class Run:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Free the GPU of a worker that ended, for its replacement."""
+        """Free the GPU of a worker that ended, for its replacement, and hear what its subject wrote late."""
+        self.fail(getattr(node, "workeroutput", {}).get("harness_late", ""))
         self.gpus.pop(node.gateway.id, None)
 
     @pytest.hookimpl(optionalhook=True)
@@ -183,7 +186,16 @@ class Run:
             terminalreporter.write_line(shown(self.journal.path))
         if self.interrupted or self.stopped:
             done = f"{len(self.journal.records)} of {len(self.selection)} cases are done"
-            terminalreporter.write_line(f"interrupted: {done}; go on with\n  {self.going_on}")
+            again_too = (
+                "; --resume runs them again, because a function could change their records" if self.guest else ""
+            )
+            terminalreporter.write_line(f"interrupted: {done}{again_too}; go on with\n  {self.going_on}")
+
+    def fail(self, sentence: str) -> None:
+        """Make the run red at its end; does nothing for an empty sentence."""
+        if sentence:
+            print(f"error: {sentence}", file=sys.stderr, flush=True)
+            self.errors.append(Exit.BYTES_DIFFER)
 
     def stop(self, code: int, sentence: str) -> None:
         """End the run; `sentence` says why."""
@@ -198,6 +210,7 @@ class Run:
                 distributed.shouldstop = self.stopped
 
     def pytest_unconfigure(self) -> None:
+        self.fail(self.journal.changed())
         self.journal.close()
 
     def outcome(self, status: int) -> tuple[Exit, str]:

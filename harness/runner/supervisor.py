@@ -12,6 +12,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -25,8 +26,10 @@ from harness.runner import again
 from harness.runner.again import TYPED
 from harness.runner.as_asked import otherwise
 from harness.runner.below_supervisor import CHILD, NO_DEVICE_BELOW, SUPERVISOR, not_read, without_pytests
+from harness.runner.guarding import LOOK, Guard
 from harness.runner.outcome import last_line, meaning, outcome, worst
 from harness.runner.request import Request, of_files
+from harness.subjects.card.card import is_guest
 from harness.suite.command_lines import this_python
 from harness.suite.ending import ENDING, end_with_parent, hear_children
 from harness.verdict import Result
@@ -65,16 +68,19 @@ def supervise(words: Sequence[str], folder: Path, rootdir: Path, runs: Path, typ
     plain = not typed
     sealed, typed = seal.seal(), [*(typed or [this_python(folder), "-m", "pytest", *words])]
     words = [*words, *([] if request.run_dir else ["--run-dir", str(run_dir)])]
-    with _Child(words, folder, typed) as child:
+    guard = Guard(is_guest(request.subject))
+    with _Child(words, folder, typed, guard) as child:
         # In parallel to the child, because reading suites takes a second. The child reports errors in them.
         with suppress(HarnessError):
             request = request.selected()
             sealed = _sealed(request) | sealed
         code = child.wait()
+    guard.end_strays()  # before anything is read from the disk
     while code == GO_ON:
         size = _size(run_dir)
-        with _Child([*words, *([] if request.resume else ["--resume"])], folder, typed) as child:
+        with _Child([*words, *([] if request.resume else ["--resume"])], folder, typed, guard, run_dir) as child:
             code = child.wait()
+        guard.end_strays()
         if code == GO_ON and _size(run_dir) == size:
             code = Exit.BYTES_DIFFER  # no progress: restarting would never end
     with suppress(OSError):
@@ -100,8 +106,11 @@ def leave(code: Exit) -> NoReturn:
 class _Child:
     """pytest in a child process that dies with this one and gets its signals forwarded."""
 
-    def __init__(self, words: Sequence[str], folder: Path, typed: Sequence[str]):
-        self.words, self.folder, self.typed = words, folder, typed
+    def __init__(
+        self, words: Sequence[str], folder: Path, typed: Sequence[str], guard: Guard, goes_on: Path | None = None
+    ):
+        self.words, self.folder, self.typed, self.guard = words, folder, typed, guard
+        self.goes_on = journal.digest(goes_on) if goes_on else ""
 
     def __enter__(self) -> _Child:
         # Blocked before the start, so that no signal is lost. In the child they stay blocked until it unblocks them:
@@ -118,7 +127,12 @@ class _Child:
         self.process = subprocess.Popen(
             [sys.executable, "-P", str(CHILD), *self.words],
             cwd=self.folder,
-            env={**without_pytests(os.environ), SUPERVISOR: str(os.getpid()), TYPED: shlex.join(self.typed)},
+            env={
+                **without_pytests(os.environ),
+                SUPERVISOR: str(os.getpid()),
+                TYPED: shlex.join(self.typed),
+                journal.GOES_ON: self.goes_on,
+            },
             preexec_fn=prepare,
         )
         return self
@@ -126,8 +140,16 @@ class _Child:
     def wait(self) -> int:
         """Wait for the exit code; negative if a signal ended the child."""
         told = interrupted = False
+        next_look = 0.0
         while (code := self.process.poll()) is None:
-            received = signal.sigwaitinfo(_SIGNALS)
+            received = signal.sigtimedwait(_SIGNALS, LOOK) if self.guard.subject else signal.sigwaitinfo(_SIGNALS)
+            if time.monotonic() >= next_look:
+                next_look = time.monotonic() + LOOK
+                if not self.guard.look():
+                    self.process.kill()
+            # Python returns a signal of no number where SIGSTOP interrupted the wait and its time is over.
+            if received is None or received.si_signo not in _SIGNALS:
+                continue
             interrupted |= received.si_signo in ENDING
             # Ctrl-C in a terminal reaches both processes, so it is not forwarded.
             typed = received.si_signo == signal.SIGINT and received.si_code == _FROM_TERMINAL

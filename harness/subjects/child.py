@@ -25,13 +25,17 @@ from harness.subjects.caller import Caller, CudaCaller, SubjectRaised
 from harness.subjects.messages import ACCESS
 from harness.subjects.raised import declines, describe
 from harness.suite.ending import end_with_parent
+from harness.suite.strays import adopt_orphans
 from harness.suite.strictness import use_strict
 
 _REFUSED = ("harness.oracles", "harness.verify")
 
 
 class NoOracles(importlib.abc.MetaPathFinder):
-    """Refuses imports of modules that know our answers, so that a subject that asks them is told from a wrong one."""
+    """Refuses imports of modules that know our answers, so that a subject that asks them is told from a wrong one.
+
+    It helps against accidents and is no wall: a subject can take it away, or read the oracles' source from the disk.
+    """
 
     def __init__(self) -> None:
         self.asked = ""
@@ -131,8 +135,12 @@ def serve(number: int, parent: int) -> None:
 
 
 def _bound_to(parent: int) -> None:
-    """Bind this process to the parent: end with it, be killed first when memory runs out, and leave no core dump."""
+    """Bind this process to the parent: end with it, be killed first when memory runs out, and leave no core dump.
+
+    Orphans of what the subject starts become its children, so that they are found when it is ended.
+    """
     end_with_parent(parent)
+    adopt_orphans()
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -13,6 +13,7 @@ from harness.contract.field import Field
 from harness.contract.interval import Demand
 from harness.device.device import Device
 from harness.errors import NotCapable
+from harness.subjects.audit.violations import Violation, ViolationError
 from harness.subjects.cpu_device import HostDevice
 from harness.subjects.cuda_program import CudaSubjectProgram
 from harness.subjects.program import SubjectProgram
@@ -38,6 +39,8 @@ class SubjectDevice:
         self.subject_label = subject.label
         self.refusals = Refusals(subject)
         self.name, self.targets, self.modes = inner.name, inner.targets, inner.modes
+        self._last: SubjectProgram | None = None
+        self._held: tuple[SubjectProgram, Mapping[str, Any]] | None = None  # of a case that was right, and its outputs
 
     def identity(self) -> dict[str, str]:
         return self.inner.identity() | {"subject": self.subject.label}
@@ -69,17 +72,42 @@ class SubjectDevice:
         fields: Mapping[str, Field],
         copies: int = 1,
     ) -> SubjectProgram:
-        """Allocate a case's memory and map it in the subject's process, which unmaps the previous case's."""
+        """Allocate a case's memory and map it in the subject's process, which unmaps the previous case's.
+
+        Raises ViolationError if the outputs of a case that was right have changed since it was judged.
+        """
         self.refusals.saw_data = True
         self.child.release()
-        return self._program(self.child, self.subject.label, case, inputs, fields, copies)
+        if late := self.late():
+            raise ViolationError(Violation.WRITES_LATE, late)
+        self._last = self._program(self.child, self.subject.label, case, inputs, fields, copies)
+        return self._last
 
     def done(self, result: Result) -> None:
         """Free the memory of a case. A process that did anything wrong is ended; the next case gets a new one."""
+        program, self._last = self._last, None
         if result.verdict.right or result.verdict is Verdict.EXCLUDED:
+            if program is not None and program.may_be_held:
+                self._held = program, program.outcome(0).outputs
             self.child.release()
         else:
             self.child.end()
+
+    def late(self) -> str:
+        """Read the held outputs again: a sentence if a case wrote after it was judged, else an empty string."""
+        held, self._held = self._held, None
+        if held is None:
+            return ""
+        program, before = held
+        now = program.outcome(0).outputs
+        field = next((name for name, array in before.items() if (array != now[name]).any()), "")
+        return field and f"output {field!r} of {program.case.id} changed after that case was judged"
+
+    def end(self) -> str:
+        """End the subject's process, and read the held outputs a last time; the sentence is that of `late`."""
+        self.child.end()
+        late = self.late()
+        return late and f"{Violation.WRITES_LATE}: {late}"
 
     def accepts(self, actual: Any, expected: Demand) -> bool:
         return self.inner.accepts(actual, expected)

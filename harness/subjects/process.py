@@ -18,11 +18,13 @@ from harness.contract.case import Case
 from harness.errors import AccessError, CaseError, CompileError, LaunchError, NotEmulated, UsageError
 from harness.subjects import messages
 from harness.subjects.audit.violations import Violation, ViolationError
+from harness.suite.strays import Seen, below, end_all, has_variable
 from harness.suite.strictness import strict
 
 PATIENCE = 240.0  # seconds for one request; the first call of a subject may compile
 LONGEST_TEXT = 600  # characters of a sentence from a subject
 _ENDING = 10.0  # seconds that a killed process may take to end
+_MARK = "NVFP4_SUBJECT"  # environment variable by which all processes that a subject starts are found
 _OURS = ("PYTEST_", "HARNESS_", "COV_")  # prefixes of environment variables that are hidden from a subject
 _BEFORE = "; what it does not take it says before, by refuses(case) or HARNESS_FLAGS"
 _OFFENCES = {str(each): each for each in (Violation.RAISES, Violation.DECLINES_LATE, Violation.READS_ORACLE)}
@@ -94,18 +96,19 @@ class Child:
 
     def _start(self) -> Mapping[str, Any]:
         here, there = socket.socketpair()
+        mark = secrets.token_hex(16)
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "harness.subjects.child", str(there.fileno()), str(os.getpid())],
             pass_fds=[there.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            env=environment(os.environ),
+            env=environment(os.environ) | {_MARK: mark},
             start_new_session=True,
         )
         there.close()
         self._socket = here
-        self._finalizer = weakref.finalize(self, _end, self._process, here)
+        self._finalizer = weakref.finalize(self, _end, self._process, here, mark)
         said = self._asked("load", (), {"name": self.name, "strict": strict()})
         if self._gpu:
             self._asked("use_gpu", (), self._gpu)
@@ -171,9 +174,20 @@ def environment(own: Mapping[str, str]) -> dict[str, str]:
     return found | {"PYTHONPATH": os.pathsep.join(each or str(Path.cwd()) for each in sys.path)}
 
 
-def _end(process: subprocess.Popen[bytes], connection: socket.socket) -> None:
-    connection.close()
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
+def _end(process: subprocess.Popen[bytes], connection: socket.socket, mark: str) -> None:
+    """End the process and all that it started, found by their parents, their session or the variable they inherited."""
+    known = {process.pid} if process.returncode is None else set()  # its number may be another process's by now
+
+    def guests(among: Mapping[int, Seen]) -> set[int]:
+        for pid in list(known):
+            known.update(below(pid, among))
+        session = process.pid if process.returncode is None or process.pid not in among else None
+        known.update(
+            pid for pid, seen in among.items() if seen.session == session or has_variable(pid, _MARK, mark)
+        )  # fmt: skip
+        return known & among.keys()
+
+    end_all(guests)
+    connection.close()  # not before: the process would end by itself, and its children would be another's
     with suppress(subprocess.TimeoutExpired):
         process.wait(_ENDING)

@@ -20,7 +20,8 @@ from harness.jit.geometry import Grid
 from harness.subjects.process import Child, shown
 from harness.subjects.shared import HostBlock, Place, SharedMemory, needed
 
-GRACE = 0.02  # seconds; no write may arrive later
+GRACE = 0.02  # seconds until outputs are read again
+_MOST_HELD = 64 << 20  # bytes of a case that are kept until the next one, to be read again
 
 _NUMBERS = count()
 
@@ -65,6 +66,11 @@ class SubjectProgram:
             self._ask("open", files=self._block.passed, **self._opening())
         finally:
             self._block.close_passed()
+
+    @property
+    def may_be_held(self) -> bool:
+        """Whether the memory is kept after the case. On a GPU the subject's process cannot reach it any more."""
+        return not self._block.handle and self._block.nbytes <= _MOST_HELD
 
     @staticmethod
     def uploaded(array: np.ndarray) -> Any:

@@ -67,12 +67,13 @@ def _late(program: SubjectProgram, observations: Sequence[Observation], right: R
             continue
         if _beside(program, right):
             return _BESIDE
-        field = _changed(before, settled) or _changed(before, at_once)
+        field = changed(before, settled) or changed(before, at_once)
         return Finding(Violation.WRITES_LATE, f"output {field!r} changed after the call was done")
     return None
 
 
-def _changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """The name of an output that differs between two readings; empty if none does."""
     return next((name for name, array in before.items() if not bool((array == after[name]).all())), "")
 
 

@@ -13,9 +13,9 @@ from harness.device.device import Outcome
 from harness.errors import LaunchError
 from harness.oracles import layout
 from harness.subjects.audit import conventions
-from harness.subjects.audit.findings import find
+from harness.subjects.audit.findings import changed, find
 from harness.subjects.audit.observations import Observation, observe, same
-from harness.subjects.audit.violations import Finding, ViolationError
+from harness.subjects.audit.violations import Finding, Violation, ViolationError
 from harness.subjects.convention import Convention
 from harness.subjects.device import SubjectDevice
 from harness.subjects.program import SubjectProgram
@@ -100,6 +100,7 @@ def _audit(case: Case, device: SubjectDevice, empty: Result, numpy_largest: int)
             warnings.simplefilter("ignore")  # a subject's warnings must not become errors
             program = device.prepare(case, device.targets[0], inputs, fields)
             observations = list(observe(program, inputs, other, POISONS, case.mode == "graph"))
+            held = program.outcome(0).outputs
             empty = replace(empty, written=of_each_field(device, observations[0].outcome.outputs, fields))
             device.refusals.of(case)  # its refusal may not change now that it has seen data
             where = "cuda" if device.name == "cuda" else "cpu"
@@ -110,7 +111,10 @@ def _audit(case: Case, device: SubjectDevice, empty: Result, numpy_largest: int)
                 return disagreeing(empty, case, expected)
             if others.disagreement:
                 return disagreeing(empty, case, others, f"on {WORDS}: ")
+            late = changed(held, program.outcome(0).outputs)  # the oracles took far longer than any pause here
             finding = find(program, observations, judge.right)
+            if late and not finding:
+                finding = Finding(Violation.WRITES_LATE, f"output {late!r} changed while its bytes were judged")
     except ViolationError as error:
         return accused(empty, error.finding)
     if finding:

@@ -36,6 +36,11 @@ def is_card(subject: str) -> bool:
     return subject.endswith(SUFFIXES)
 
 
+def is_guest(subject: str) -> bool:
+    """Whether a subject on the command line is a function, which may do whatever its user may."""
+    return bool(subject) and not is_card(subject)
+
+
 def with_masked_m(case: Case, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Add MASKED_M to the inputs: an array of one entry, the number of rows without slack, which any card may name."""
     return {**inputs, MASKED_M: np.array([case.rows], np.int32)}

@@ -1,0 +1,324 @@
+"""Ways of a subject that goes for its judge's processes and files: it outlives, stops, rewrites and writes late."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from ways import StillGreenError, must_be_red
+
+from harness.device.emulator import EmulatorDevice
+from harness.errors import UsageError
+from harness.records.imported_files import imported_files
+from harness.records.journal import FILE, GOES_ON, Journal, digest
+from harness.subjects.audit.verify import audit
+from harness.subjects.device import SubjectDevice, with_subject
+from harness.subjects.process import Child
+from harness.subjects.subject import start
+from harness.suite.suite import find_case
+from harness.verdict import Result, Verdict
+
+CASE, OTHER = "swizzle/default/16x16/normal/eager", "swizzle/default/128x64/normal/eager"
+HEAD = """
+import multiprocessing, os, signal, subprocess, sys, threading, time
+from harness.subjects.audit.tools import work
+started = False
+def quantize(case, inputs, outputs):
+    global started
+    work(inputs["scale_inv"], outputs["swizzled_scale_inv"])
+    if not started:
+        started = True
+        act(outputs["swizzled_scale_inv"])
+"""
+SLEEPS = "[sys.executable, '-S', '-c', 'import time; time.sleep(60)']"
+TWICE = """
+    if os.fork() == 0:
+        {}
+        if os.fork() == 0:
+            open("pid", "w").write(str(os.getpid()))
+            os.closerange(0, 64)
+            {}
+            time.sleep(60)
+        os._exit(0)
+    os.wait()
+    while not os.path.exists("pid") or not open("pid").read():
+        time.sleep(0.01)
+"""
+BY_POPEN = f"""
+    process = subprocess.Popen({SLEEPS}, {{}})
+    open("pid", "w").write(str(process.pid))
+"""
+LEFT = {
+    "a process": BY_POPEN.format(""),
+    "one of a session of its own": BY_POPEN.format("start_new_session=True"),
+    "one without any variable": BY_POPEN.format("start_new_session=True, env={}"),
+    "one that is forked twice": TWICE.format("pass", "pass"),
+    "a daemon": TWICE.format("os.setsid()", "pass"),
+    "a daemon without any variable": TWICE.format("os.setsid()", f"os.execve(sys.executable, {SLEEPS}, {{}})"),
+    "one that ignores signals": TWICE.format(
+        "os.setsid()", "[signal.signal(n, signal.SIG_IGN) for n in (1, 2, 13, 15)]"
+    ),
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def children() -> Iterator[list[Child]]:
+    started: list[Child] = []
+    yield started
+    for child in started:
+        child.end()
+
+
+def subject(children: list[Child], act: str) -> SubjectDevice:
+    Path("mine.py").write_text(f"{HEAD}\ndef act(output):\n    pass\n{act}\n")
+    children.append(Child("mine:quantize", 60))
+    return with_subject(EmulatorDevice(), start("mine:quantize", children[-1]))
+
+
+def lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def test_processes_that_a_subject_leaves_behind(folder: Path, children: list[Child]):
+    """Each kind of process that a subject may start is gone when the subject's process has been ended."""
+    acts = [act.replace('"pid"', f'"pid{number}"') for number, act in enumerate(LEFT.values())]
+    device = subject(children, "\n".join(acts))
+    assert audit(find_case(CASE), device).verdict is Verdict.PASS
+    pids = [int(Path(f"pid{number}").read_text()) for number in range(len(LEFT))]
+    assert all(map(lives, pids))
+    device.child.end()
+    left = [name for name, pid in zip(LEFT, pids, strict=True) if lives(pid)]
+    for pid in filter(lives, pids):
+        os.kill(pid, signal.SIGKILL)
+    if left:
+        raise StillGreenError(f"outlive the subject: {', '.join(left)}")
+
+
+def test_a_daemon_of_a_subject_that_has_left(folder: Path, children: list[Child]):
+    """The subject's process ends itself, so that its daemon has lost every process above it."""
+    device = subject(children, LEFT["a daemon"] + "\n    os._exit(0)")
+    assert audit(find_case(CASE), device).offence == "leaves"
+    pid = int(Path("pid").read_text())
+    if lives(pid):
+        os.kill(pid, signal.SIGKILL)
+        raise StillGreenError("the daemon outlives the subject")
+
+
+ORDINARY = """
+    global pool
+    pool = multiprocessing.get_context("fork").Pool(2)
+    assert pool.map(abs, [-1, -2]) == [1, 2]
+    import atexit
+    atexit.register(print, "the end")
+    subprocess.run([sys.executable, "-S", "-c", "pass"], check=True)
+    threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+"""
+
+
+def test_pools_threads_and_compilers_are_no_offence(folder: Path, children: list[Child]):
+    device = subject(children, ORDINARY)
+    assert audit(find_case(CASE), device).verdict is Verdict.PASS
+    assert audit(find_case(OTHER), device).verdict is Verdict.PASS
+    assert device.end() == ""
+
+
+WRITERS = {
+    "a thread": "threading.Thread(target=late, args=(output,), daemon=True).start()",
+    "a forked process": "if os.fork() == 0: late(output); os._exit(0)",
+    "a daemon": "if os.fork() == 0: os.setsid(); os.fork() or late(output); os._exit(0)",
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_an_output_that_is_written_after_its_case(name: str, folder: Path, children: list[Child]):
+    """The outputs are right when the case is judged, and are written again before the subject's process ends."""
+    writes = "while not os.path.exists('judged'): time.sleep(0.01)\n    output[...] = 7\n    open('wrote', 'w').close()"
+    device = subject(children, f"    {WRITERS[name]}\n\ndef late(output):\n    {writes}")
+    assert audit(find_case(CASE), device).verdict is Verdict.PASS
+    Path("judged").touch()
+    until = time.monotonic() + 10
+    while not Path("wrote").exists() and time.monotonic() < until:
+        time.sleep(0.01)
+    found = device.end()
+    if not found:
+        raise StillGreenError("nobody reads the outputs again")
+    assert found == f"writes_late: output 'swizzled_scale_inv' of {CASE} changed after that case was judged"
+
+
+RECORDS = {
+    "it ends": "",
+    "it is killed": '{"case_id": "toy/b"',
+}
+
+
+def header(**more: object) -> dict:
+    return {"sources": "s", "sealed": {}, "device": {}, "cases": "c", "selected": 1, "selection": "c", "set": "smoke",
+            "shard": "1/1", "timed": False, **more}  # fmt: skip
+
+
+@pytest.mark.parametrize("rest", RECORDS.values(), ids=RECORDS)
+def test_a_record_that_was_written_before_a_resume_does_not_count(rest: str, folder: Path, passed: dict):
+    """A record is written into the journal from outside, and the run goes on with a subject."""
+    Journal(folder, header(), resume=False).close()
+    with (folder / FILE).open("a") as file:
+        file.write(json.dumps(passed) + "\n" + rest)
+    with closing(Journal(folder, header(), resume=True)) as journal:
+        assert [each["case_id"] for each in journal.records] == [passed["case_id"]]
+    with closing(Journal(folder, header(), resume=True, guest=True)) as journal:
+        if journal.records:
+            raise StillGreenError("the record counts")
+        assert journal.changed() == "" and len((folder / FILE).read_text().splitlines()) == 1
+
+
+@pytest.fixture
+def passed() -> dict:
+    case = find_case(CASE)
+    return Result(
+        case.id, case.recipe, Verdict.PASS, "", "", case.input, "emulator", ("sm_90a",), (), ("numpy",), 512, 0.5,
+        subject="mine:quantize (no source)",
+    ).to_record()  # fmt: skip
+
+
+def test_a_process_that_goes_on_keeps_what_its_supervisor_saw(
+    folder: Path, passed: dict, monkeypatch: pytest.MonkeyPatch
+):
+    first = Journal(folder, header(), resume=False, guest=True)
+    first.append(passed)
+    first.close()
+    monkeypatch.setenv(GOES_ON, digest(folder))
+    with closing(Journal(folder, header(), resume=True, guest=True)) as second:
+        assert len(second.records) == 1 and second.changed() == ""
+    with (folder / FILE).open("a") as file:
+        file.write(json.dumps(passed | {"case_id": OTHER}) + "\n")
+    with pytest.raises(UsageError, match="was changed by another process while the run went on"):
+        Journal(folder, header(), resume=True, guest=True)
+
+
+REWRITES = {
+    "appends": lambda path: path.write_text(path.read_text() + "\n"),
+    "changes": lambda path: path.write_text(path.read_text().replace("smoke", "bench")),
+    "replaces": lambda path: (path.rename(path.with_name("old")), path.write_text("")),
+    "removes": lambda path: path.unlink(),
+}
+
+
+@pytest.mark.parametrize("name", REWRITES)
+def test_a_journal_that_is_rewritten_while_the_run_goes_on(name: str, folder: Path):
+    with closing(Journal(folder, header(), resume=False)) as journal:
+        assert journal.changed() == ""
+        REWRITES[name](folder / FILE)
+        if not journal.changed():
+            raise StillGreenError("the journal counts as its own")
+
+
+HELPERS = {
+    "in a folder of sys.path": ("from lib.helper import f", "lib/helper.py"),
+    "in a folder that it puts on sys.path": ("sys.path.insert(0, 'lib')\ndef g():\n    import helper", "lib/helper.py"),
+    "beside its folder": ("sys.path.append(Path(__file__).parents[1] / 'other')\nimport helper", "../other/helper.py"),
+    "by a computed name on PYTHONPATH": ("import importlib\nimportlib.import_module('hel' + name)", "path/helper.py"),
+    "by its path": ("import runpy\nrunpy.run_path(where)", "path/helper.py"),
+    "of a helper": ("import first", "lib/helper.py"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HELPERS)
+def test_a_helper_that_a_subject_imports_is_sealed(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch):
+    code, where = HELPERS[name]
+    here = folder / "here"
+    (here / "lib").mkdir(parents=True)
+    monkeypatch.chdir(here)
+    monkeypatch.setenv("PYTHONPATH", str(here / "path"))
+    Path(where).parent.mkdir(exist_ok=True)
+    Path(where).write_text("f = 1\n")
+    Path("mine.py").write_text(f"import sys\nfrom pathlib import Path\n{code}\n")
+    Path("first.py").write_text("import sys\nsys.path.insert(0, 'lib')\nimport helper\n")
+    if Path(where).resolve() not in imported_files("mine")[0]:
+        raise StillGreenError(f"{where} may change")
+
+
+def test_files_that_no_subject_imports_are_not_sealed(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    for name in ("path", "data", "mine"):
+        Path(name).mkdir()
+        Path(name, "notes.py").touch()
+    monkeypatch.setenv("PYTHONPATH", str(folder / "path"))
+    Path("mine/mine.py").write_text("import json\nwhere = 'data'\n")
+    assert {path.name for path in imported_files("mine.mine")[0]} == {"mine.py", "notes.py"}
+    assert {path.parent.name for path in imported_files("mine.mine")[0]} == {"mine"}
+
+
+JUDGE = """
+import os, sys
+from pathlib import Path
+from harness.runner import guarding, supervisor
+guarding.LOOK = supervisor.LOOK = 0.1
+supervisor._CHILD = Path("child.py")
+guard = guarding.Guard(True)
+with supervisor._Child([], Path.cwd(), ["typed"], guard) as child:
+    code = child.wait()
+guard.end_strays()
+sys.exit(code if code >= 0 else 128 - code)
+"""
+STOPS = {
+    "the judge": ("os.kill(judge, signal.SIGSTOP)", 5, "was stopped, as by SIGSTOP of its subject; it is continued"),
+    "a worker": ("os.kill(worker, signal.SIGSTOP)", 5, "was stopped, as by SIGSTOP of its subject; it is continued"),
+    "the supervisor": ("os.kill(os.getppid(), signal.SIGSTOP)", 5, "the supervisor of this run, was stopped"),
+    "again and again": (
+        "subprocess.Popen([sys.executable, '-S', '-c', f'import os, time\\nwhile True: os.kill({judge}, 19)"
+        "; time.sleep(.02)'])",
+        128 + 9,
+        "was stopped again and again",
+    ),
+    "and leaves a daemon": (
+        "daemon = subprocess.Popen([sys.executable, '-S', '-c', 'import time; time.sleep(60)'], env={})\n"
+        "open('pid', 'w').write(str(daemon.pid))\nos.kill(judge, signal.SIGSTOP)",
+        5,
+        "it is continued",
+    ),
+    "nothing": ("pass", 5, ""),
+}
+CHILD = """
+import os, signal, subprocess, sys, time
+from harness.runner.guarding import continue_supervisor
+judge = os.getpid()
+process = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(1)'])
+worker = process.pid
+{}
+time.sleep(0.3)
+continue_supervisor()
+process.wait()
+os._exit(5)
+"""
+
+
+@pytest.mark.parametrize("name", STOPS)
+def test_a_subject_that_stops(name: str, folder: Path):
+    """A process of the run is stopped by what runs in it; the supervisor or the judge continues it, or ends it."""
+    act, code, because = STOPS[name]
+    Path("child.py").write_text(CHILD.format(act))
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", JUDGE], capture_output=True, text=True, timeout=20, start_new_session=True
+        )
+    except subprocess.TimeoutExpired:
+        raise StillGreenError("the run does not end") from None
+    must_be_red(done, because, code=code)
+    assert because or not done.stderr, done.stderr
+    if Path("pid").exists() and lives(int(Path("pid").read_text())):
+        raise StillGreenError("a daemon outlives the run")
