@@ -146,7 +146,7 @@ def test_no_check_vanishes_under_python_o_and_no_comparison_has_a_tolerance():
     assert tolerances == []
 
 
-ENVIRONMENT = {"HARNESS_CACHE", "HARNESS_DEBUG", "CUDA_VISIBLE_DEVICES", "MAKEFLAGS", "MAKELEVEL"}
+ENVIRONMENT = {"HARNESS_CACHE", "HARNESS_DEBUG", "CUDA_VISIBLE_DEVICES", "MAKEFLAGS", "MAKELEVEL", "PYTHONPATH"}
 VARIABLE = re.compile(r"""(?:environ(?:\.get)?[(\[]|getenv\()\s*["'](\w+)""")
 
 

@@ -61,7 +61,7 @@ def imported_files(module: str) -> tuple[set[Path], set[str]]:
 
 
 def _unfixed() -> list[str]:
-    """The folders that the user's surroundings put on `sys.path`."""
+    """The folders that the user's surroundings put on `sys.path`. `sys.path` itself differs between our processes."""
     return [str(Path.cwd()), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
 
 
