@@ -124,6 +124,11 @@ class Change:
             return Performance.SAME
         return Performance.AMBIGUOUS
 
+    def told(self, effect: float, noise: float = 0.0) -> float:
+        """The least relative change that samples as far apart as these would have shown."""
+        width = (self.high / self.low) ** 0.5 - 1 if self.low > 0 else float("inf")
+        return max(effect, noise, width)
+
     def __str__(self) -> str:
         """Text such as `+3.1% (+2.9% to +3.3%)`."""
         return f"{self.ratio - 1:+.1%} ({self.low - 1:+.1%} to {self.high - 1:+.1%})"

@@ -19,6 +19,11 @@ ALPHA = 0.002  # probability that the interval of two sets from one distribution
 THROTTLED = 0.9  # share of the clock's 90th percentile: below it, a time measures the clock and not the kernel
 SLOWEST = 0.8  # where the slowest fifth of the samples begins
 FEWEST_SAMPLES = 10  # below this the interval is too wide at ALPHA
+SLOW = 1.2  # times the median: a slow round; of 1,292 committed cases two have any at 1.3
+RARE = 0.005  # share of rounds that may be slow by chance
+CHANCE = 0.03  # a tail of which chance makes as many slow rounds, or more, less often is a tail
+FEW_DISTINCT = 8  # below this many values of a clock, two measurements may well be alike
+LIKE = 0.05  # share of the shortest half: sorted samples of one origin differ by less, if scaled and rounded
 
 CLOCKS_APART = 0.02  # share of the higher clock: clocks this far apart count as two speeds
 LEAST_OF_A_CLOCK = 0.1  # share of the rounds at each of two clocks; fewer move no median
@@ -117,6 +122,41 @@ def slowest_fifth(now: Sequence[float], base: Sequence[float]) -> float:
     # "higher" is a sample of that fifth; an interpolated quantile lies mostly among the samples before it.
     begins, began = (float(np.quantile(samples, SLOWEST, method="higher")) for samples in (now, base))
     return begins / began - 1
+
+
+def slow_rounds(samples: Sequence[float]) -> int:
+    """How many samples take at least SLOW times their median."""
+    return int(np.count_nonzero(np.asarray(samples) >= SLOW * np.median(samples)))
+
+
+def tail(now: Sequence[float], base: Sequence[float]) -> str:
+    """`9 of 60 rounds take at least 1.2 times the median, and 0 of 30 of the base`, or an empty string without a tail.
+
+    Where the base has slow rounds, by Fisher's exact test, one-sided; else by a binomial test against RARE.
+    """
+    slow, before, n, m = slow_rounds(now), slow_rounds(base), len(now), len(base)
+    if before:
+        ways = sum(math.comb(n, k) * math.comb(m, slow + before - k) for k in range(slow, min(n, slow + before) + 1))
+        chance = ways / math.comb(n + m, slow + before)
+    else:
+        chance = 1 - sum(math.comb(n, k) * RARE**k * (1 - RARE) ** (n - k) for k in range(slow))
+    if not slow or chance > CHANCE:
+        return ""
+    return f"{slow} of {n} rounds take at least {SLOW} times the median, and {before} of {m} of the base"
+
+
+def same_origin(now: Sequence[float], base: Sequence[float]) -> bool:
+    """Whether one set is the other scaled, shifted, reordered or rounded, which two measurements never are.
+
+    False for sets of other lengths, and for those of too few values to tell.
+    """
+    if len(now) != len(base) or min(len(set(now)), len(set(base))) < FEW_DISTINCT:
+        return False
+    a, b = np.sort(now), np.sort(base)
+    slope, offset = np.polyfit(b, a, 1)
+    half = len(a) // 2
+    # Of all ranges that hold half of the samples the shortest has no tail in it, and no second speed of a clock.
+    return bool(np.max(np.abs(a - slope * b - offset)) <= LIKE * np.min(a[half:] - a[:-half]))
 
 
 def _spread(samples: Sequence[float]) -> float:

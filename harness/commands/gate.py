@@ -110,7 +110,7 @@ def command(
     if asked and not once:
         seconds = second_process.runs_again(newest, asked, bool(gpu_count()), subject)
         judged = [each for run in seconds for each in against_baseline.judge(run, header, stored, least)]
-        judgements = second_process.recurring(judgements, judged)
+        judgements = second_process.recurring(judgements, judged, least)
         again_wrong = [wrong for run in seconds for wrong in failures_of(run.records)]
         records = list({record["case_id"]: record for record in (*records, *again_wrong)}.values())
     code = against_baseline.exit_code(records, judgements)

@@ -7,7 +7,9 @@ import click
 
 from harness.commands import _shared
 from harness.errors import Exit, UsageError
-from harness.gate import self_test
+from harness.gate import power, self_test
+from harness.records.run_folder import shown
+from harness.report.tables import markdown, write_table
 
 
 @click.command()
@@ -16,11 +18,21 @@ from harness.gate import self_test
 @click.option("--percent", "percents", multiple=True, type=click.IntRange(0, 100), help="planted slowdowns (0, 3, 10)")
 @click.option("--draw", "drawn", type=click.IntRange(1), help="cases of a gate without a slowdown, drawn (four, fixed)")
 @click.option("--seed", type=int, help="of the draw; each gate adds its number (0)")
-def command(into: Path, times: int, percents: Sequence[int], drawn: int | None, seed: int | None) -> int:
+@click.option("--simulate", type=click.IntRange(1), metavar="N", help="N made-up gates of each kind; needs no GPU")
+def command(
+    into: Path, times: int, percents: Sequence[int], drawn: int | None, seed: int | None, simulate: int | None
+) -> int:
     """Prove the gate: HEAD against itself must be neither slower nor faster, and a planted slowdown must be found.
 
-    Exits with 1 if a gate was wrong. Needs a GPU.
+    Exits with 1 if a gate was wrong. Needs a GPU, but with --simulate: that slows rounds of committed samples, and
+    writes power.md and power.csv, how many of N gates find how large a change of how long a case.
     """
+    if simulate:
+        if percents or drawn or seed is not None:
+            raise UsageError(
+                "--simulate slows committed samples by fixed steps; leave out --percent, --draw and --seed"
+            )
+        return _simulate(into, simulate)
     percents = percents or (0, 3, 10)
     if drawn and 0 not in percents:
         raise UsageError(
@@ -37,3 +49,22 @@ def command(into: Path, times: int, percents: Sequence[int], drawn: int | None, 
             click.echo(f"  {case}: SLOWER in {times_found}")
         right &= found.right
     return Exit.CLEAN if right else Exit.BYTES_DIFFER
+
+
+def _simulate(into: Path, gates: int) -> int:
+    table, alarms = power.power(gates), power.clean_gates(gates)
+    found = f"Of {gates} clean gates of {power.CASES} cases against the stored baseline, {alarms} have a SLOWER."
+    title = ["# What the gates find, simulated", f"`{_shared.made_by('into')}`", _SIMULATED, found]
+    for path in write_table(into, "power", table, [*title, markdown(table)]):
+        click.echo(shown(path))
+    click.echo(found)
+    return Exit.CLEAN
+
+
+_SIMULATED = (
+    "Of so many gates, the verdicts on a changed kernel after the second process, by the time of the kernel and what "
+    "was made slower. Rounds are drawn from [the clean gate](clean/gate.html) and the stored baseline of an H200; in each "
+    "row, from the five cases whose times are nearest. Against the stored baseline each process is off by 1 % (standard "
+    "deviation) besides, and a change counts from 3 % or 0.75 us on, so that short kernels are AMBIGUOUS; the reason "
+    "of each verdict says which change would have been told."
+)

@@ -24,6 +24,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from harness.bench import statistics
 from harness.errors import SEVERITY, Exit
 from harness.gate import decision
@@ -39,6 +41,7 @@ from harness.verdict import Change, Judgement, Performance, Verdict
 EFFECT = 0.03  # smallest change of a time that counts
 EFFECT_US = 0.75  # and in us: two processes of one binary differ by up to 0.6 (H200, 2026-11-21)
 DOUBTED = 2.0  # in least changes that count: beyond it, a change with the same machine code is doubted
+TELLS_A_TAIL = 27  # rounds, of which a tail of 15 % leaves none slow in at most 2 of 100
 SHORTEST = 0.8  # share of the time between two empty events: even with noise, no eager sample is below it
 
 
@@ -104,8 +107,9 @@ def _judge(case_id: str, new: Record | None, stored: Record | None, runs: Beside
         return Judgement(case_id, Performance.NO_BASELINE, "the baseline has no such case", now["median_us"])
     then = stored["times"]
     medians = now["median_us"], then["median_us"]
-    if now["samples_us"] == then["samples_us"]:
-        why = "these are the baseline's own times; time the suites again"
+    if now["samples_us"] == then["samples_us"] or statistics.same_origin(now["samples_us"], then["samples_us"]):
+        changed = "" if now["samples_us"] == then["samples_us"] else ", scaled, shifted or in another order"
+        why = f"these are the baseline's own times{changed}; time the suites again"
         return Judgement(case_id, Performance.INVALID, why, *medians)
     late = waited(then)
     if why := runs.refused or (late and f"in the baseline {late}"):
@@ -113,7 +117,7 @@ def _judge(case_id: str, new: Record | None, stored: Record | None, runs: Beside
     if why := waited(now):
         return Judgement(case_id, Performance.INVALID, f"in this run {why}", *medians, again=True)
     if not case_id.endswith("/eager"):
-        return _judge_times(case_id, now, then, medians, effect)
+        return judge_times(case_id, now, then, medians, effect)
     for whose, times, events_us in (("the baseline", then, runs.then_us), ("this run", now, runs.now_us)):
         if min(times["samples_us"]) < SHORTEST * events_us:
             why = f"in {whose} two events with nothing between them took {events_us:.2f} us, longer than a sample"
@@ -125,10 +129,10 @@ def _judge(case_id: str, new: Record | None, stored: Record | None, runs: Beside
         why = f"a sample is shorter than what its events take more than the baseline's ({-shift:.2f} us)"
         return Judgement(case_id, Performance.INVALID, why, *medians, again=True)
     as_then = {"samples_us": [us + shift for us in now["samples_us"]], "median_us": now["median_us"] + shift}
-    return runs.said(_judge_times(case_id, now | as_then, then, medians, effect))
+    return runs.said(judge_times(case_id, now | as_then, then, medians, effect))
 
 
-def _judge_times(case_id: str, now: Mapping, then: Mapping, medians: tuple[float, float], effect: float) -> Judgement:
+def judge_times(case_id: str, now: Mapping, then: Mapping, medians: tuple[float, float], effect: float) -> Judgement:
     """Judge times that may be compared. medians: both runs', as measured"""
     if clocks := _two_clocks(now, then):
         return _judge_cycles(case_id, clocks, now, then, medians, effect)
@@ -140,11 +144,23 @@ def _judge_times(case_id: str, now: Mapping, then: Mapping, medians: tuple[float
     if hidden := _hidden(change, now, then, effect):
         return Judgement(case_id, Performance.AMBIGUOUS, hidden, *medians, change)
     verdict, reason = _compare(change, now, then, effect)
+    if verdict in decision.CHANGED and (speeds := _two_speeds(now, then)):
+        return Judgement(case_id, Performance.AMBIGUOUS, f"{speeds}: {reason}", *medians, change, again=True)
+    if verdict in (Performance.SAME, Performance.AMBIGUOUS):
+        least = change.told(_least_change(then, effect) * (DOUBTED if now["code"] == then["code"] else 1))
+        reason += f"; a change of {least:.1%} or more would have been told"
     late = _late_tail(now["samples_us"], then["samples_us"], _least_change(then, effect))
     if late and verdict is Performance.SAME and now["code"] != then["code"]:
         # No second process is asked, because it can easily miss what happens only in some calls.
         return Judgement(case_id, Performance.AMBIGUOUS, f"{late}: {reason}", *medians, change)
-    return Judgement(case_id, verdict, reason, *medians, change, again=verdict is Performance.AMBIGUOUS)
+    # One slow round of a changed kernel may be chance, and few rounds may hold none of a tail: a second process tells.
+    few = now["code"] != then["code"] and len(now["samples_us"]) < TELLS_A_TAIL
+    if verdict is Performance.SAME and now["code"] != then["code"]:
+        slow = statistics.slow_rounds(now["samples_us"]) - statistics.slow_rounds(then["samples_us"])
+        if slow > 0:
+            reason = f"SAME, but {slow} of its rounds more than before are slow: {reason}"
+            return Judgement(case_id, Performance.AMBIGUOUS, reason, *medians, change, again=True)
+    return Judgement(case_id, verdict, reason, *medians, change, again=few or verdict is Performance.AMBIGUOUS)
 
 
 def _hidden(change: Change, now: Mapping, then: Mapping, effect: float) -> str:
@@ -153,7 +169,8 @@ def _hidden(change: Change, now: Mapping, then: Mapping, effect: float) -> str:
     if now["code"] == then["code"] or least <= effect or change.verdict(least) is not Performance.SAME:
         return ""
     why = f"{EFFECT_US} us, by which two processes of one binary differ, are {least:.0%} of it"
-    return f"nothing can be told of so short a time, because {why}: time {change}"
+    told = f"a change of {change.told(least):.1%} or more would have been told"
+    return f"nothing can be told of so short a time, because {why}: time {change}; {told}"
 
 
 def _compare(change: Change, now: Mapping, then: Mapping, effect: float) -> tuple[Performance, str]:
@@ -182,7 +199,10 @@ def _compare(change: Change, now: Mapping, then: Mapping, effect: float) -> tupl
 def _late_tail(now: Sequence[float], then: Sequence[float], least: float) -> str:
     """A sentence if a case that seems SAME is slower in some of its calls, or an empty string."""
     tail = statistics.slowest_fifth(now, then)
-    return f"SAME, but its slowest fifth begins {tail:+.1%} later" if tail > decision.TAIL * least else ""
+    if tail > decision.TAIL * least:
+        return f"SAME, but its slowest fifth begins {tail:+.1%} later"
+    slow = statistics.tail(now, then)
+    return f"SAME, but for its tail: {slow}" if slow else ""
 
 
 def _two_clocks(now: Mapping, then: Mapping) -> str:
@@ -190,6 +210,22 @@ def _two_clocks(now: Mapping, then: Mapping) -> str:
     for name, times in (("this run", now), ("the baseline", then)):
         if clocks := statistics.describe_clocks(times.get("samples_mhz", ())):
             return f"in {name} {clocks}"
+    return ""
+
+
+def _two_speeds(now: Mapping, then: Mapping) -> str:
+    """A phrase if times have two speeds that a clock nobody recorded may have made, or an empty string.
+
+    A change beyond both speeds is one whatever the clock did.
+    """
+    both = {True: now["samples_us"], False: then["samples_us"]}
+    longer = now["median_us"] > then["median_us"]
+    if np.quantile(both[longer], 0.1) > np.quantile(both[not longer], 0.9):
+        return ""
+    for name, times in (("this run", now), ("the baseline", then)):
+        if not times.get("samples_mhz") and (found := statistics.two_clocks(times["samples_us"])):
+            (few, low), (many, high) = ((len(side), statistics.summarize(side).median) for side in found)
+            return f"in {name} {few} rounds take {low:,.2f} us and {many} take {high:,.2f}, and no clock was recorded"
     return ""
 
 

@@ -4,7 +4,8 @@ Head and base are timed in random order on the same buffers, and the head a seco
 series is noise. SLOWER and FASTER need a rank test that rejects "no change" and medians that differ by more than EFFECT
 and by more than FLOORS times that noise, in time and in SM cycles, because the clock may change and the code not. SAME
 needs the whole interval within EFFECT, and a slowest fifth of both series of the head that begins no more than TAIL
-times EFFECT later: a median does not see a kernel that is slow in a quarter of its calls.
+times EFFECT later, and no more slow rounds than chance or the base makes (`statistics.tail`): a median does not see a
+kernel that is slow in some of its calls.
 """
 
 from __future__ import annotations
@@ -94,11 +95,15 @@ def decide(head: Samples, again: Samples, base: Samples, effect: float = EFFECT)
         reason += f", {dropped} dropped for a low clock"
     if clocks := statistics.describe_clocks(head.mhz):
         reason += f"; {clocks}"
+    if in_time not in CHANGED:
+        reason += f"; a change of {time.told(effect, noise):.1%} or more would have been told"
     verdict = in_time
     if in_time is not in_cycles:
         verdict, reason = Performance.AMBIGUOUS, f"{in_time} by time but {in_cycles} by cycles: {reason}"
     tail = statistics.slowest_fifth((head + again).us, base.us)
     if verdict is Performance.SAME and tail > TAIL * effect:
         verdict, reason = Performance.AMBIGUOUS, f"SAME, but its slowest fifth begins {tail:+.1%} later: {reason}"
+    elif verdict is Performance.SAME and (slow := statistics.tail((head + again).us, base.us)):
+        verdict, reason = Performance.AMBIGUOUS, f"SAME, but for its tail: {slow}: {reason}"
     medians = (statistics.summarize(each.us).median for each in (head, base))
     return Decision(verdict, reason, *medians, time, cycles, floor, dropped)

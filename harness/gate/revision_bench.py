@@ -137,7 +137,7 @@ class RevisionBench:
                 more = interleave.take(self.clock, graphs, BLOCK, self.order)
                 samples = {name: samples[name] + taken if samples else taken for name, taken in more.items()}
             decision = decide(samples["head"], samples["again"], samples["base"], self.effect)
-            if len(samples["head"].us) >= _rounds(decision.verdict):
+            if len(samples["head"].us) >= rounds_for(decision.verdict):
                 break
         for name, rotation in (("base", base), ("head", head)):
             wrong = self._wrong(graphs[name], rotation, expected)
@@ -193,7 +193,7 @@ class RevisionBench:
         return ""
 
 
-def _rounds(verdict: Performance) -> int:
+def rounds_for(verdict: Performance) -> int:
     """The number of rounds that a verdict needs."""
     if verdict is Performance.AMBIGUOUS:
         return MOST

@@ -16,7 +16,7 @@ from pathlib import Path
 from harness.errors import UsageError
 from harness.files import PACKAGE, RECIPE_DIRS, SUITES
 from harness.gate import child
-from harness.gate.against_baseline import stale
+from harness.gate.against_baseline import EFFECT, stale
 from harness.gate.decision import CHANGED, Decision
 from harness.gate.revision_bench import Comparison
 from harness.gate.revision_run import FILE
@@ -28,6 +28,7 @@ from harness.suite.command_lines import Asked, recipe_dir_options, subject_of
 from harness.verdict import Judgement, Performance, Result, Verdict
 
 FOLDER = "second_process"
+APART = 0.01  # by which medians of two processes differ, one standard deviation; the stored ones are of one process
 
 
 def to_ask(judgements: Sequence[Judgement]) -> list[str]:
@@ -35,12 +36,13 @@ def to_ask(judgements: Sequence[Judgement]) -> list[str]:
     return [each.case_id for each in judgements if each.verdict in CHANGED or each.again]
 
 
-def recurring(judgements: Sequence[Judgement], second: Sequence[Judgement]) -> list[Judgement]:
+def recurring(judgements: Sequence[Judgement], second: Sequence[Judgement], effect: float = EFFECT) -> list[Judgement]:
     """The judgements, SLOWER and FASTER only where a second process found the same.
 
-    second: the second process's judgements, of any cases
-    If the first could not decide, a second's SAME counts, but its SLOWER or FASTER has not recurred. Several processes
-    that disagree decide nothing.
+    second: the second process's judgements, of any cases; effect: least change that counts
+    Both share the baseline's process, so a change that both found counts only if it is APART more than `effect` on
+    average. If the first could not decide, a second's SAME counts, but its SLOWER or FASTER has not recurred. Several
+    processes that disagree decide nothing.
     """
     others: dict[str, Judgement] = {}
     for each in second:
@@ -56,6 +58,12 @@ def recurring(judgements: Sequence[Judgement], second: Sequence[Judgement]) -> l
         other = others.get(found.case_id)
         if found.verdict in CHANGED:
             verdict, reason = _told(found.verdict, found.reason, other and other.verdict)
+            if verdict in CHANGED and found.change and other.change:
+                mean = (found.change.ratio * other.change.ratio) ** 0.5
+                if max(mean, 1 / mean) < 1 + effect + APART:
+                    verdict = Performance.AMBIGUOUS
+                    near = f"{found.verdict} in two processes by {mean - 1:+.1%}, and {effect + APART:.0%} is the least"
+                    reason = f"{near} that the baseline's own process does not explain: {reason}"
             return replace(found, verdict=verdict, reason=reason)
         if not found.again or not other:
             return found

@@ -13,8 +13,10 @@ from runs_on_disk import GPU, IDS, about, passed, sources, write_run
 from timed_runs import DUEL_HEADER, HEADER, duel_line
 from ways import must_be_red
 
+from harness.bench import statistics
 from harness.files import ROOT
 from harness.gate import revision_run
+from harness.gate.against_baseline import judge_times
 from harness.gate.decision import Samples, decide
 from harness.gate.report import from_lines
 from harness.gate.revision_bench import Comparison, RevisionBench
@@ -24,7 +26,8 @@ from harness.suite.suite import find_case
 from harness.verdict import Result, Verdict
 
 CASE = IDS[0]
-FAST, THEN, SLOW = ([base + i / 10 for i in range(12)] for base in (20.0, 20.001, 40.0))
+FAST, SLOW = ([base + i / 10 for i in range(12)] for base in (20.0, 40.0))
+THEN = [20.0 + (7 * i % 12) / 10 + (i % 5) / 25 for i in range(12)]  # of a measurement of its own
 
 
 @pytest.fixture
@@ -301,3 +304,84 @@ def test_a_gate_whose_header_has_an_effect_without_bound(
     file = tmp_path / "gate.jsonl"
     file.write_text(json.dumps(DUEL_HEADER | {"effect": effect}) + "\n")
     must_be_red(command(capsys, "report", file), "effect")
+
+
+DISGUISED = {
+    "slower": lambda us: us * 2.0,
+    "shifted": lambda us: us - 3.0,
+    "reordered": lambda us: us[::-1],
+    "scaled, shifted, reordered and rounded": lambda us: np.round(np.roll(us * 1.7 + 2, 5), 2),
+}
+
+
+@pytest.mark.parametrize("disguise", DISGUISED.values(), ids=DISGUISED)
+def test_a_baseline_made_of_the_run_s_own_samples(gate, disguise):
+    """Make a baseline of the run's own samples, so that it is as slow as the run, or slower."""
+    run = 20 + np.random.default_rng(1).gamma(1.5, 0.1, 30).round(3)
+    done = gate(times=run.tolist(), base=np.round(disguise(run), 3).tolist())
+    must_be_red(done, "these are the baseline's own times, scaled, shifted or in another order")
+
+
+def test_measurements_of_a_coarse_clock_are_not_taken_for_one(gate):
+    """No way to green: two measurements that share most of their values are two all the same."""
+    for seed in range(5):
+        first, other = (20 + np.random.default_rng([seed, n]).binomial(9, 0.5, 30) * 0.032 for n in range(2))
+        if not seed:
+            assert gate(times=first.round(3).tolist(), base=other.round(3).tolist()).returncode == 0
+        assert not statistics.same_origin(first, other)
+
+
+TAILS = {
+    "now and then": lambda rng: rng.random(60) < 0.15,
+    "at the end": lambda rng: np.arange(60) >= 51,
+    "every sixth": lambda rng: np.arange(60) % 6 == 5,
+    "three times as long": lambda rng: 6 * (rng.random(60) < 0.15),
+}
+
+
+@pytest.mark.parametrize("slow", TAILS.values(), ids=TAILS)
+def test_a_kernel_that_is_slow_in_some_of_its_rounds(slow):
+    """Slow a kernel in one round of six or seven: its median and its slowest fifth do not move."""
+    missed = 0
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        head, again, base = (50 * (1 + 0.002 * rng.gamma(1.5, size=30)) for _ in range(3))
+        longer = 1 + 0.32 * slow(rng)
+        mhz = [1980.0] * 30
+        found = decide(Samples(head * longer[::2], mhz), Samples(again * longer[1::2], mhz), Samples(base, mhz))
+        missed += found.verdict == "SAME"
+        assert found.verdict in ("SAME", "AMBIGUOUS")  # more rounds are taken, and none is accused
+    assert missed <= 2
+
+
+def test_a_tail_that_the_base_has_too_is_the_same():
+    """No way to green: a host that is busy now and then slows both sides."""
+    same = 0
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        sides = [50 * (1 + 0.002 * rng.gamma(1.5, size=120)) * (1 + 0.4 * (rng.random(120) < 0.1)) for _ in range(3)]
+        same += decide(*(Samples(us, [1980.0] * 120) for us in sides)).verdict == "SAME"
+    assert same >= 95
+
+
+SPEEDS = {"half": 0.5, "a third": 0.33, "most": 0.7}
+
+
+@pytest.mark.parametrize("share", SPEEDS.values(), ids=SPEEDS)
+def test_a_clock_of_two_speeds_that_nobody_recorded_accuses_no_kernel(share: float):
+    """No way to green, nor to red: a clock has two speeds, which no samples_mhz show, and the median is of either."""
+    rng = np.random.default_rng(0)
+
+    def times(factor: float = 1.0, part: float = share) -> dict[str, Any]:
+        us = 100 * factor * (1 + 0.002 * rng.gamma(1.5, size=30)) * (1 + 0.1 * (rng.random(30) < part))
+        return {"samples_us": us, "median_us": float(np.median(us)), "roofline_gbps": 4200.0, "code": str(factor)}
+
+    def verdicts(factor: float) -> set[str]:
+        judged = (
+            judge_times(CASE, now, then, (now["median_us"], then["median_us"]), 0.03)
+            for now, then in ((times(factor), times()) for _ in range(60))
+        )
+        return {each.verdict for each in judged}
+
+    assert verdicts(1.0) <= {"SAME", "AMBIGUOUS"}
+    assert verdicts(1.3) == {"SLOWER"}

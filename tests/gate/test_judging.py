@@ -44,7 +44,14 @@ def test_a_kernel_that_is_slow_in_a_quarter_of_its_calls_is_not_the_same():
     assert judgement.change.verdict(against_baseline.EFFECT) is Performance.SAME
     assert (judgement.verdict, judgement.again) == (Performance.AMBIGUOUS, False)  # a second process would miss as much
     assert judgement.reason.startswith("SAME, but its slowest fifth begins +199")
-    assert only(run_of(with_slow_calls(4)), record()).verdict is Performance.SAME  # as of other work on the host
+    tail = only(run_of(with_slow_calls(4)), record())
+    assert (tail.verdict, tail.again) == (Performance.AMBIGUOUS, False)
+    assert tail.reason.startswith("SAME, but for its tail: 4 of 30 rounds take at least 1.2 times the median, and 0 of")
+    once = only(run_of(with_slow_calls(1)), record())  # as of other work on the host: a second process tells
+    assert (once.verdict, once.again) == (Performance.AMBIGUOUS, True)
+    assert only(run_of(with_slow_calls(4)), with_slow_calls(4, seed=0)).verdict is Performance.SAME
+    few = only(run_of(record(seed=1, count=20)), record(count=20))
+    assert (few.verdict, few.again) == (Performance.SAME, True)
     assert only(run_of(record(seed=1)), with_slow_calls(7, seed=0)).verdict is Performance.SAME
     # Where the machine code is the same, it is the noise of a process.
     assert only(run_of(with_slow_calls(7, code="code 0")), record()).verdict is Performance.SAME
