@@ -23,7 +23,8 @@ SLOW = 1.2  # times the median: a slow round; of 1,292 committed cases two have 
 RARE = 0.005  # share of rounds that may be slow by chance
 CHANCE = 0.03  # a tail of which chance makes as many slow rounds, or more, less often is a tail
 FEW_DISTINCT = 8  # below this many values of a clock, two measurements may well be alike
-LIKE = 0.05  # share of the shortest half: sorted samples of one origin differ by less, if scaled and rounded
+ROUNDED_US = 0.002  # samples of both sets are rounded to half of it
+LIKE = 0.08  # share of the shortest third: sorted samples of one origin differ by less, if scaled and rounded
 
 CLOCKS_APART = 0.02  # share of the higher clock: clocks this far apart count as two speeds
 LEAST_OF_A_CLOCK = 0.1  # share of the rounds at each of two clocks; fewer move no median
@@ -154,9 +155,10 @@ def same_origin(now: Sequence[float], base: Sequence[float]) -> bool:
         return False
     a, b = np.sort(now), np.sort(base)
     slope, offset = np.polyfit(b, a, 1)
-    half = len(a) // 2
-    # Of all ranges that hold half of the samples the shortest has no tail in it, and no second speed of a clock.
-    return bool(np.max(np.abs(a - slope * b - offset)) <= LIKE * np.min(a[half:] - a[:-half]))
+    third = len(a) // 3
+    # Of all ranges that hold a third of the samples the shortest has no tail in it, and no second speed of a clock.
+    least = max(ROUNDED_US, LIKE * np.min(a[third:] - a[:-third]))
+    return bool(np.max(np.abs(a - slope * b - offset)) <= least)
 
 
 def _spread(samples: Sequence[float]) -> float:

@@ -63,8 +63,8 @@ def _simulate(into: Path, gates: int) -> int:
 
 _SIMULATED = (
     "Of so many gates, the verdicts on a changed kernel after the second process, by the time of the kernel and what "
-    "was made slower. Rounds are drawn from [the clean gate](clean/gate.html) and the stored baseline of an H200; in each "
-    "row, from the five cases whose times are nearest. Against the stored baseline each process is off by 1 % (standard "
-    "deviation) besides, and a change counts from 3 % or 0.75 us on, so that short kernels are AMBIGUOUS; the reason "
-    "of each verdict says which change would have been told."
+    "was made slower. Rounds are drawn from [the clean gate](clean/gate.html) and the stored baseline of an H200; in "
+    "each row, from the five cases whose times are nearest. Against the stored baseline each process is off by 1 % "
+    "(standard deviation) besides; a change counts from 3 % or 0.75 us on, so that short kernels are AMBIGUOUS; the "
+    "reason of each verdict says which change would have been told."
 )
