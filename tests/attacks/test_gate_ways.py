@@ -317,7 +317,7 @@ DISGUISED = {
 @pytest.mark.parametrize("disguise", DISGUISED.values(), ids=DISGUISED)
 def test_a_baseline_made_of_the_run_s_own_samples(gate, disguise):
     """Make a baseline of the run's own samples, so that it is as slow as the run, or slower."""
-    run = 20 + np.random.default_rng(1).gamma(1.5, 0.1, 30).round(3)
+    run = 20 + np.random.default_rng(1).gamma(1.5, 0.5, 30).round(3)
     done = gate(times=run.tolist(), base=np.round(disguise(run), 3).tolist())
     must_be_red(done, "these are the baseline's own times, scaled, shifted or in another order")
 
