@@ -120,7 +120,7 @@ env: $(ENV) ## Make the environment, once.
 .PHONY: clean
 clean: ## Remove what runs, tests and builds leave behind; the environment and baselines stay.
 	rm -rf results/runs build .pytest_cache .ruff_cache .hypothesis .benchmarks *.egg-info
-	find harness tests -name __pycache__ -prune -exec rm -rf {} +
+	find harness ptx_emulator tests -name __pycache__ -prune -exec rm -rf {} +
 
 # A torch that is new enough is used as it is, through --system-site-packages; its pins would replace it.
 HAS_TORCH := import sys, importlib.metadata as m; \

@@ -3,6 +3,6 @@
 from setuptools import find_namespace_packages, setup
 
 setup(
-    packages=[*find_namespace_packages(include=["harness*"]), "harness.suites", "harness.suites.data"],
+    packages=[*find_namespace_packages(include=["harness*", "ptx_emulator*"]), "harness.suites", "harness.suites.data"],
     package_dir={"harness.suites": "suites"},
 )

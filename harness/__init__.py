@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from harness.api.tensors import Quantized as Quantized
     from harness.api.tensors import dequantize as dequantize
     from harness.api.tensors import quantize as quantize
+    from harness.api.triton import triton_on as triton_on
     from harness.contract.case import Case as Case
     from harness.contract.field import Field as Field
     from harness.contract.interval import Interval as Interval
     from harness.errors import AccessError as AccessError
     from harness.errors import HarnessError as HarnessError
     from harness.errors import NotEmulated as NotEmulated
-    from harness.triton_driver.context import triton_on as triton_on
     from harness.verdict import Result as Result
     from harness.verdict import Verdict as Verdict
 
@@ -52,7 +52,7 @@ _WHERE = {
     "Field": "contract.field",
     "Interval": "contract.interval",
     **dict.fromkeys(("AccessError", "HarnessError", "NotEmulated"), "errors"),
-    "triton_on": "triton_driver.context",
+    "triton_on": "api.triton",
     **dict.fromkeys(("Result", "Verdict"), "verdict"),
 }
 __all__ = sorted(_WHERE)  # noqa: PLE0605 - the names above

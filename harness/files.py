@@ -16,6 +16,7 @@ PACKAGE = Path(__file__).resolve().parent
 INSTALLED = (PACKAGE / "suites").is_dir()
 ROOT = PACKAGE if INSTALLED else PACKAGE.parent
 SUITES = ROOT / "suites"
+EMULATOR = PACKAGE.parent / "ptx_emulator"
 KERNELS = PACKAGE / "kernels"
 # The folder that commands run in and leave results in.
 WORKDIR = Path.cwd() if INSTALLED else ROOT

@@ -1,8 +1,11 @@
-"""Imports go down, never round: no cycle between files, folders in one order, and little at the root."""
+"""Imports go down, never round: no cycle between files, folders in one order, two packages, little at the root."""
 
 from __future__ import annotations
 
 import ast
+import os
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -14,18 +17,19 @@ from harness.files import ROOT
 HARNESS = ROOT / "harness"
 MOST_AT_THE_ROOT = 8
 
-# Each folder may import itself and what stands before it; the emulator stands alone.
+HOUSES = ("harness", "ptx_emulator")
+# Each folder of the harness may import itself, what stands before it, and the emulator if it is named below.
 ORDER = (
-    "text", "errors", "files", "private_files", "seconds", "contract", "inputs", "oracles", "jit", "suite", "emulator",
-    "device", "triton_driver", "verdict", "verify", "api", "check", "records", "bench", "report", "gate", "subjects",
-    "vectors", "shrink", "studies", "runner", "plugin", "commands", "cli", "__main__",
+    "text", "errors", "files", "seconds", "contract", "inputs", "oracles", "jit", "suite", "device", "verdict",
+    "verify", "api", "check", "records", "bench", "report", "gate", "subjects", "vectors", "shrink", "studies",
+    "runner", "plugin", "commands", "cli", "__main__",
 )  # fmt: skip
 
 
 def modules(root: Path) -> dict[str, Path]:
-    """Every Python file below `root/harness`, by the name it is imported by."""
+    """Every Python file of the two packages, by the name it is imported by."""
     found = {}
-    for path in sorted((root / "harness").rglob("*.py")):
+    for path in sorted(path for house in HOUSES for path in (root / house).rglob("*.py")):
         parts = path.relative_to(root).with_suffix("").parts
         found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return found
@@ -64,7 +68,7 @@ def graph(root: Path) -> dict[str, set[str]]:
         found |= {
             ".".join(parts[:end]) for parts in (other.split(".") for other in found) for end in range(2, len(parts))
         }
-        edges[name] = found - {name, "harness"}
+        edges[name] = found - {name, *HOUSES}
     return edges
 
 
@@ -90,24 +94,66 @@ def test_folders_import_downwards():
         f"{module} imports {other}"
         for module, others in graph(ROOT).items()
         for other in others
-        if room(module) and room(other) and ORDER.index(room(module)) < ORDER.index(room(other))
+        if room(module)
+        and room(other)
+        and not other.startswith("ptx_emulator.")
+        and not module.startswith("ptx_emulator.")
+        and ORDER.index(room(module)) < ORDER.index(room(other))
     ]
     assert up == []
 
 
-def test_the_emulator_imports_nothing_of_the_rest():
+def test_the_emulator_imports_nothing_of_the_harness():
+    named_there = {
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in sorted((ROOT / "ptx_emulator").rglob("*.py"))
+        for name in named(path, ".".join(path.relative_to(ROOT).parts[:-1]))
+        if name.partition(".")[0] == "harness"
+    }
+    assert named_there == set()
+
+
+def test_few_folders_of_the_harness_import_the_emulator():
     edges = graph(ROOT)
-    assert {room(other) for module, others in edges.items() if room(module) == "emulator" for other in others} == {
-        "emulator", "private_files",
-    }  # fmt: skip
-    assert edges["harness.private_files"] == set()
-    assert {room(module) for module, others in edges.items() if any(room(each) == "emulator" for each in others)} <= {
-        "emulator", "device", "triton_driver", "subjects", "studies", "commands",
-    }  # fmt: skip
+    above = {
+        (room(module), other.split(".")[1] == "private_files")
+        for module, others in edges.items()
+        for other in others
+        if module.startswith("harness.") and other.startswith("ptx_emulator.")
+    }
+    assert {folder for folder, _ in above} <= {"jit", "device", "api", "subjects", "studies", "commands"}
+    assert ("jit", False) not in above, "harness/jit keeps its cache in the emulator's folder, and takes nothing else"
+
+
+def test_the_emulator_works_where_there_is_no_harness(tmp_path):
+    """Every module of it is imported, and the page's example runs, with a harness that cannot be imported."""
+    names = [name for name in modules(ROOT) if name.startswith("ptx_emulator")]
+    page = (ROOT / "docs" / "emulator.md").read_text()
+    example = page.partition("cat > shift.py <<'END'\n")[2].partition("END\n")[0]
+    assert "ptx.launch(" in example
+    program = "import sys, importlib\nsys.modules['harness'] = None\n"
+    program += f"for name in {names}:\n    importlib.import_module(name)\n{example}"
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert done.stdout == "[1. 2. 3.] 396 bytes read\n", done.stderr
+    assert done.stderr.splitlines()[-1].startswith("ptx_emulator.errors.Fault: shift.cu:4: reads 4 bytes at byte 400")
+
+
+def test_the_emulator_has_a_small_face():
+    import ptx_emulator
+
+    assert len(ptx_emulator.__all__) <= 10
+    assert [name for name in ptx_emulator.__all__ if not getattr(ptx_emulator, name).__doc__] == []
+    assert set(ptx_emulator.__all__) <= set(dir(ptx_emulator))
+    with pytest.raises(AttributeError, match="has no attribute 'Kernel'; it has Buffer, Fault, "):
+        ptx_emulator.Kernel  # noqa: B018
 
 
 def test_an_init_is_a_docstring_that_says_what_lives_there():
-    for path in set(HARNESS.rglob("__init__.py")) - {HARNESS / "__init__.py"}:  # which hands out the API
+    found = {path for house in HOUSES for path in (ROOT / house).rglob("__init__.py")}
+    for path in found - {ROOT / house / "__init__.py" for house in HOUSES}:  # which hand out what each has
         tree = ast.parse(path.read_text())
         plain = all(isinstance(each, ast.Expr | ast.Assign) for each in tree.body)
         assert plain and ast.get_docstring(tree), f"{path.relative_to(ROOT)} holds more than a docstring"

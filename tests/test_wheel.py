@@ -86,6 +86,6 @@ def held(wheel: Path) -> set[str]:
 
 def there() -> set[str]:
     """The files of the checkout, as the wheel names them."""
-    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "harness", "suites"]
+    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "harness", "ptx_emulator", "suites"]
     names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
     return {f"harness/{name}" if name.startswith("suites/") else name for name in names if (ROOT / name).is_file()}

@@ -8,10 +8,10 @@ from rich.progress import Progress
 
 from harness.commands import _shared
 from harness.device.select import select
-from harness.emulator.approximate.measured import FOLDER, Chip
 from harness.errors import Exit, UsageError
 from harness.records.run_folder import shown
 from harness.studies import approximations, exhaustive_casts
+from ptx_emulator.approximate.measured import FOLDER, Chip
 
 
 @click.command()

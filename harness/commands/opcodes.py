@@ -6,7 +6,6 @@ from pathlib import Path
 import click
 
 from harness.commands import _shared
-from harness.emulator.catalogue import mnemonics
 from harness.errors import Exit
 from harness.files import write_text
 from harness.jit.compile import compile_kernel, ptx_of
@@ -14,6 +13,7 @@ from harness.records.run_folder import shown
 from harness.studies.opcodes import instructions
 from harness.suite.instantiations import Job, instantiations
 from harness.suite.side_by_side import side_by_side
+from ptx_emulator.catalogue import mnemonics
 
 
 @click.command()

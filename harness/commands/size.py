@@ -16,6 +16,7 @@ BUDGETS = {
     "harness/kernels/*/*.cuh": 450,
     "harness/oracles/*.py": 250,
     "harness/**/*.py": 300,
+    "ptx_emulator/**/*.py": 300,
     "tests/**/*.py": 300,
     "suites/*.yaml": 120,
 }

@@ -17,9 +17,9 @@ import numpy as np
 from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.device.emulator import EmulatedProgram, EmulatorDevice
-from harness.emulator.memory import WINDOW_BITS, Buffer
 from harness.jit.geometry import Grid
 from harness.suite.launch_plan import own_memory
+from ptx_emulator.memory import WINDOW_BITS, Buffer
 
 LARGEST_ARRAY = 1 << WINDOW_BITS - 1  # bytes
 _TILE = 128, 4, 512  # lines, scales per line, and bytes of a swizzled tile

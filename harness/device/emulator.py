@@ -15,16 +15,6 @@ from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.contract.interval import Demand, Interval, inside
 from harness.device.device import Outcome
-from harness.emulator.counters import Counters
-from harness.emulator.errors import Fault, NotOnTarget
-from harness.emulator.errors import LaunchError as LaunchRefused
-from harness.emulator.errors import NotEmulated as LacksInstruction
-from harness.emulator.launch import Module, launch
-from harness.emulator.machine.watch import Watch
-from harness.emulator.memory import Buffer
-from harness.emulator.schedule import Schedule, order_of_run
-from harness.emulator.stream import Stream
-from harness.emulator.unset import Unset
 from harness.errors import AccessError, CompileError, LaunchError, NotCapable, NotEmulated
 from harness.files import KERNELS
 from harness.jit.cache import cache_folder
@@ -32,6 +22,16 @@ from harness.jit.compile import Compiled, compile_kernel, ptx_of
 from harness.jit.nvrtc import nvrtc_version
 from harness.suite.launch_plan import Step, bind, own_memory, plan
 from harness.suite.strictness import strict
+from ptx_emulator.counters import Counters
+from ptx_emulator.errors import Fault, NotOnTarget
+from ptx_emulator.errors import LaunchError as LaunchRefused
+from ptx_emulator.errors import NotEmulated as LacksInstruction
+from ptx_emulator.launches import Module, launch
+from ptx_emulator.machine.watch import Watch
+from ptx_emulator.memory import Buffer
+from ptx_emulator.schedule import Schedule, order_of_run
+from ptx_emulator.stream import Stream
+from ptx_emulator.unset import Unset
 
 LARGEST = 1 << 20  # elements; beyond, a case takes minutes
 MOST_TERMS = 1 << 24  # products of a GEMM

@@ -12,15 +12,15 @@ import numpy as np
 
 from harness.contract.case import Case
 from harness.device.emulator import EmulatedProgram, EmulatorDevice
-from harness.emulator.machine.launch_state import coordinates
-from harness.emulator.machine.watch import Seen, Values, Watch
-from harness.emulator.memory import WINDOW_BITS
-from harness.emulator.ptx.syntax import Address, Immediate, Location, Operand, Pair, Vector
 from harness.errors import CaseError, UsageError
 from harness.files import KERNELS
 from harness.jit.compile import Compiled
 from harness.oracles.by_recipe import oracle_of
 from harness.suite.launch_plan import Step
+from ptx_emulator.machine.launch_state import coordinates
+from ptx_emulator.machine.watch import Seen, Values, Watch
+from ptx_emulator.memory import WINDOW_BITS
+from ptx_emulator.ptx.syntax import Address, Immediate, Location, Operand, Pair, Vector
 
 _POISON = 0xA5
 _HEX_FROM = 1 << 16

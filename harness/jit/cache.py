@@ -15,9 +15,9 @@ from typing import Any
 
 from filelock import FileLock
 
-from harness import private_files
 from harness.errors import StorageError
 from harness.files import storage
+from ptx_emulator import private_files
 
 
 def cache_folder() -> Path:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
-_NOT_FOLLOWED = {"harness", *sys.stdlib_module_names, *sys.builtin_module_names}
+_NOT_FOLLOWED = {"harness", "ptx_emulator", *sys.stdlib_module_names, *sys.builtin_module_names}
 _INSTALLED = {"site-packages", "dist-packages"}
 _MODULES = {".py", ".so"}
 _BY_NAME = {"import_module", "__import__"}

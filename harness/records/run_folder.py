@@ -21,6 +21,7 @@ from harness.text import one_line, printable
 
 RUNS = RESULTS / "runs"
 BENCH_HEADER = "bench_header.json"
+_TREES = ("harness", "ptx_emulator", "suites")  # of a checkout, whose changes a run is told by
 BENCH = "bench.jsonl"
 EVENTS = "events"  # key of floors_us: the time between two events with nothing between them, a part of every eager time
 
@@ -154,7 +155,7 @@ def same_sources(then: str) -> bool:
     """Whether no file that times depend on differs between a commit and this tree's commit."""
     if then == commit():
         return True
-    return _quiet("diff", "--quiet", then, "HEAD", "--", "harness", "suites")
+    return _quiet("diff", "--quiet", then, "HEAD", "--", *_TREES)
 
 
 def now_here(header: Header) -> Header:
@@ -170,7 +171,7 @@ def now_here(header: Header) -> Header:
 
 def edited() -> bool:
     """Whether the tree's sources differ from its commit."""
-    return bool(_git("status", "--porcelain", "--", "harness", "suites"))
+    return bool(_git("status", "--porcelain", "--", *_TREES))
 
 
 def now() -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from harness.contract.case import Case
 from harness.errors import UsageError
-from harness.files import INSTALLED, PACKAGE, RECIPE_DIRS, ROOT, SUITES, is_file, resolved_path
+from harness.files import EMULATOR, INSTALLED, PACKAGE, RECIPE_DIRS, ROOT, SUITES, is_file, resolved_path
 from harness.inputs import tensor_file
 from harness.records.imported_files import imported_files
 from harness.suite.yaml_lines import read
@@ -33,6 +33,8 @@ _PACKAGES = (
     "cuda-bindings", "cupy-cuda13x", "llvmlite", "ml_dtypes", "numba", "numpy", "nvidia-cuda-nvrtc", "pydantic",
     "PyYAML", "pytest", "pytest-benchmark", "pytest-xdist", "safetensors", "torch",
 )  # fmt: skip
+# What decides verdicts: a name for each tree, its folder, and the files in it that count.
+_TREES = (("harness", PACKAGE, _HARNESS), ("ptx_emulator", EMULATOR, _HARNESS), ("suites", SUITES, _SUITES))
 _MOST_NAMED = 3
 
 
@@ -50,9 +52,7 @@ def seal(cases: Iterable[Case] = (), suites: Iterable[Path] = (), subject: str =
         made |= _digests((f"{SUBJECT}{_named(path)}", path) for path in _card_files(resolved_path(Path(subject))))
     elif subject:
         files, roots = imported_files(subject.partition(":")[0] if ":" in subject else f"harness.subjects.{subject}")
-        made |= _digests(
-            (f"{SUBJECT}{_named(path)}", path) for path in sorted(files) if not path.is_relative_to(PACKAGE)
-        )
+        made |= _digests((f"{SUBJECT}{_named(path)}", path) for path in sorted(files) if not _ours(path))
         packages |= roots
     return (
         made
@@ -69,8 +69,8 @@ def links() -> list[str]:
     """
     if INSTALLED:
         return []
-    found = [folder for folder in (PACKAGE, SUITES) if folder.is_symlink()]
-    for top, suffixes in ((PACKAGE, _HARNESS), (SUITES, _SUITES)):
+    found = [folder for _, folder, _ in _TREES if folder.is_symlink()]
+    for _, top, suffixes in _TREES:
         for folder, below, names in os.walk(top):
             decide = (name for name in names if Path(name).suffix in suffixes)
             found += [path for path in (Path(folder, name) for name in (*below, *decide)) if path.is_symlink()]
@@ -112,8 +112,12 @@ def listed(phrases: Sequence[str]) -> str:
     return ", ".join(phrases[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
+def _ours(path: Path) -> bool:
+    return path.is_relative_to(PACKAGE) or path.is_relative_to(EMULATOR)
+
+
 def _sources() -> Iterator[tuple[str, Path]]:
-    for name, folder, suffixes in (("harness", PACKAGE, _HARNESS), ("suites", SUITES, _SUITES)):
+    for name, folder, suffixes in _TREES:
         for path in sorted(folder.rglob("*")):
             if path.suffix in suffixes and path.is_file():
                 yield f"{name}/{path.relative_to(folder)}", path

@@ -23,7 +23,7 @@ from typing import NoReturn
 from harness.contract.case import Case
 from harness.device.device import Device
 from harness.errors import HarnessError, StorageError, UsageError
-from harness.files import PACKAGE, refused_storage, storage_error, write_text
+from harness.files import EMULATOR, PACKAGE, refused_storage, storage_error, write_text
 from harness.records.lines import one
 from harness.records.records import Finished, Record
 from harness.seconds import WAITS
@@ -165,7 +165,7 @@ def forget(run_dir: Path) -> None:
 def _doing(thread: int, seconds: float) -> tuple[str, str]:
     """Where a thread is: the innermost line of the harness, and the whole stack."""
     frames = traceback.extract_stack(sys._current_frames()[thread])
-    own = [frame for frame in frames if Path(frame.filename).is_relative_to(PACKAGE)]
+    own = [frame for frame in frames if any(map(Path(frame.filename).is_relative_to, (PACKAGE, EMULATOR)))]
     last = (own or frames)[-1]
     place = f"{Path(last.filename).name}:{last.lineno}, {last.line}"
     detail = "".join(f"  {line}\n" for line in "".join(traceback.format_list(own or frames[-6:])).splitlines())

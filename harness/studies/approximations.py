@@ -1,7 +1,7 @@
 """Measure a GPU's approximate instructions for every input against the emulator's formulas, in a table per chip.
 
 `measure` sweeps all 2^32 inputs of a float32 instruction, a binade at a time, or all 2^16 of a narrower one, on the
-GPU, and leaves the table of `harness.emulator.approximate.measured`. `div` has two operands, and stays within PTX's
+GPU, and leaves the table of `ptx_emulator.approximate.measured`. `div` has two operands, and stays within PTX's
 bounds.
 """
 
@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from harness.emulator.approximate.bounds import APPROXIMATE, Approximation, Range
-from harness.emulator.approximate.measured import KEYS, Chip, Measured, pack
 from harness.jit.nvrtc import build
+from ptx_emulator.approximate.bounds import APPROXIMATE, Approximation, Range
+from ptx_emulator.approximate.measured import KEYS, Chip, Measured, pack
 
 Array = Any
 Instruction = Callable[[Array], Array]  # bits of inputs → bits of results, on the GPU

@@ -11,16 +11,16 @@ from typing import Any
 
 import numpy as np
 
+from harness.api.triton import triton_on
 from harness.bench.gpu_timer import GpuClock
 from harness.contract.case import Case
-from harness.emulator.process_order import given_order
-from harness.emulator.schedule import Schedule
 from harness.errors import CompileError, LaunchError, NotEmulated
 from harness.subjects import shared, streams
 from harness.subjects.shared import Place
 from harness.subjects.subject import Subject
 from harness.suite.strictness import strict
-from harness.triton_driver.context import triton_on
+from ptx_emulator.process_order import given_order
+from ptx_emulator.schedule import Schedule
 
 Places = Mapping[str, Place]
 

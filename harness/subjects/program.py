@@ -14,11 +14,11 @@ from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.device.device import Outcome
 from harness.device.memory import flat
-from harness.emulator.schedule import Schedule, order_of_run
 from harness.jit.compile import Compiled
 from harness.jit.geometry import Grid
 from harness.subjects.process import Child, shown
 from harness.subjects.shared import HostBlock, Place, SharedMemory, needed
+from ptx_emulator.schedule import Schedule, order_of_run
 
 GRACE = 0.02  # seconds until outputs are read again
 _MOST_HELD = 64 << 20  # bytes of a case that are kept until the next one, to be read again

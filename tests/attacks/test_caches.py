@@ -18,11 +18,11 @@ import pytest
 from ways import StillGreenError, must_be_refused
 
 from harness.contract.case import Flags
-from harness.emulator.compiled.jit import entry
-from harness.emulator.launch import Module, launch
-from harness.emulator.memory import Buffer
 from harness.jit.compile import Compiled, compile_kernel
 from harness.jit.signature import read_signatures
+from ptx_emulator.compiled.jit import entry
+from ptx_emulator.launches import Module, launch
+from ptx_emulator.memory import Buffer
 
 FALSE = "// not this kernel\n"
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from ways import StillGreenError
 
-from harness.emulator.errors import Fault, LaunchError, NotEmulated
-from harness.emulator.launch import Module, launch
-from harness.emulator.memory import Buffer
+from ptx_emulator.errors import Fault, LaunchError, NotEmulated
+from ptx_emulator.launches import Module, launch
+from ptx_emulator.memory import Buffer
 
 SEVEN = ".global .align 4 .u32 seven = 7;\n"
 

@@ -8,10 +8,10 @@ import pytest
 
 from harness.device.cuda_program import CudaProgram
 from harness.device.emulator import EmulatorDevice
-from harness.emulator.launch import Module
 from harness.jit.geometry import Grid
 from harness.suite.suite import find_case
 from harness.verify.expected import fields_of, make_inputs
+from ptx_emulator.launches import Module
 
 CASE = find_case("per_tensor/block=block_16x16/272x400/normal/eager")
 TILES, PATCHES = (4, 3, 1), (2, 2, 1)

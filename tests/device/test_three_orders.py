@@ -11,12 +11,12 @@ import pytest
 
 from harness.contract.case import Case
 from harness.device.emulator import EmulatorDevice
-from harness.emulator.schedule import ASCENDING, DESCENDING, Schedule
 from harness.files import KERNELS
 from harness.suite.suite import find_case
 from harness.verdict import Result, Verdict
 from harness.verify.expected import fields_of, make_inputs
 from harness.verify.verify import verify
+from ptx_emulator.schedule import ASCENDING, DESCENDING, Schedule
 
 CASE = find_case("swizzle/default/144x272/normal/eager")
 CASES = [replace(CASE, seed_of=f"number {i}") for i in range(8)]

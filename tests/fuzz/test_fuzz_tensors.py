@@ -123,15 +123,15 @@ def test_the_name_of_a_tensor_becomes_neither_code_nor_a_path(tmp_path: Path, ca
 # Loaders
 
 MAY_UNPICKLE = {
-    "harness/emulator/stored.py": "an unpickler that calls nothing; tests/emulator/test_stored.py",
-    "harness/emulator/compiled/jit.py": "what this user kept, by a key of the folder; tests/attacks/test_caches.py",
+    "ptx_emulator/stored.py": "an unpickler that calls nothing; tests/ptx_emulator/test_stored.py",
+    "ptx_emulator/compiled/jit.py": "what this user kept, by a key of the folder; tests/attacks/test_caches.py",
     "harness/bench/ahead.py": "files that a process forked from this one wrote in a folder that is this user's alone",
     "harness/subjects/messages.py": "requests of ours to a subject's process; its answers are JSON",
 }
 # The user's own program, which stands in a folder that the command line names.
 MAY_RUN = {
     "harness/oracles/own.py": {"exec", "compile"},
-    "harness/emulator/approximate/measured.py": {"np.load"},  # with allow_pickle=False, which is looked at below
+    "ptx_emulator/approximate/measured.py": {"np.load"},  # with allow_pickle=False, which is looked at below
 }
 UNSAFE = {"pickle", "cPickle", "marshal", "shelve", "dill", "joblib", "yaml"}
 CALLS = {"eval", "exec", "compile", "__import__", "os.system", "os.popen", "torch.load", "np.load", "numpy.load"}
@@ -144,7 +144,7 @@ def calls(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
 
 
 def test_nothing_that_is_read_can_be_run():
-    for path in sorted((ROOT / "harness").rglob("*.py")):
+    for path in sorted(path for tree in ("harness", "ptx_emulator") for path in (ROOT / tree).rglob("*.py")):
         tree = ast.parse(path.read_text())
         for node in ast.walk(tree):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []

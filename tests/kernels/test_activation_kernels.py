@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from cuda.bindings import nvrtc
 
-from harness.emulator.launch import Module, launch
-from harness.emulator.memory import Buffer
 from harness.files import KERNELS
 from harness.jit.compile import FLAGS, include_closure
+from ptx_emulator.launches import Module, launch
+from ptx_emulator.memory import Buffer
 
 F32 = np.float32
 ONE, HALF, TWO = F32(1), F32(0.5), F32(2)

@@ -131,7 +131,7 @@ def test_on_this_device_is_said_of_devices_alone():
     [
         ("harness/oracles/nvfp4.py", Verdict.SETUP_ERROR),
         ("harness/verify/expected.py", Verdict.SETUP_ERROR),
-        ("harness/emulator/machine/scheduler.py", Verdict.LAUNCH_ERROR),
+        ("ptx_emulator/machine/scheduler.py", Verdict.LAUNCH_ERROR),
         ("harness/device/cuda_program.py", Verdict.LAUNCH_ERROR),
     ],
 )

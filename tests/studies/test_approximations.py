@@ -13,13 +13,13 @@ import torch
 from click.testing import CliRunner
 
 from harness.commands import exhaustive
-from harness.emulator.approximate import measured
-from harness.emulator.approximate.bounds import APPROXIMATE
-from harness.emulator.approximate.formats import F16, F32
-from harness.emulator.approximate.measured import KEYS, Chip, Measured, pack, read
 from harness.errors import Exit, UsageError
 from harness.studies import approximations
 from harness.studies.approximations import ContradictionError, fitted, sweep, write
+from ptx_emulator.approximate import measured
+from ptx_emulator.approximate.bounds import APPROXIMATE
+from ptx_emulator.approximate.formats import F16, F32
+from ptx_emulator.approximate.measured import KEYS, Chip, Measured, pack, read
 
 RCP, APART = "rcp.approx.ftz.f32", 1 << 11
 

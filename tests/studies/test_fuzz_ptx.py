@@ -8,11 +8,11 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from harness.emulator.errors import NotEmulated
-from harness.emulator.instructions import load_store, moves
-from harness.emulator.launch import Module
-from harness.emulator.ptx import kernel_body
 from harness.studies.fuzz import driver, ptx, ptx_corpus
+from ptx_emulator.errors import NotEmulated
+from ptx_emulator.instructions import load_store, moves
+from ptx_emulator.launches import Module
+from ptx_emulator.ptx import kernel_body
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -18,13 +18,13 @@ from click.testing import CliRunner
 import harness.studies.museum.driver
 from harness.commands import museum
 from harness.commands.museum import command
-from harness.emulator.tensor_map import TensorMap
 from harness.errors import DeviceUnavailable, Exit, UsageError
 from harness.files import ROOT
 from harness.studies.museum.beside import says
 from harness.studies.museum.driver import encoded
 from harness.studies.museum.exhibit import Exhibit, exhibits, read
 from harness.studies.museum.run import show
+from ptx_emulator.tensor_map import TensorMap
 
 SECONDS = 1.0  # that a bug takes to be found
 

@@ -11,19 +11,19 @@ from collections import Counter
 import pandas as pd
 import pytest
 
-from harness.emulator.catalogue import mnemonics
 from harness.errors import UsageError
 from harness.files import ROOT
 from harness.jit.compile import ptx_of
 from harness.studies.opcodes import instructions
 from harness.studies.opcodes.recorder import covers
 from harness.suite.instantiations import Job, instantiations
+from ptx_emulator.catalogue import mnemonics
 
 COMMITTED = ROOT / "results" / "opcodes.csv"
 
 
 def test_every_opcode_of_the_catalogue_and_of_a_kernel_has_a_test_in_the_committed_table() -> None:
-    """tests/emulator/conftest.py holds each test that is named here against what it executes."""
+    """tests/ptx_emulator/conftest.py holds each test that is named here against what it executes."""
     tests = pd.read_csv(COMMITTED).set_index("opcode")["test"]
     assert list(tests[tests.isna()].index) == []
     assert instructions.without_test(mnemonics(), tests.index) == []
@@ -38,7 +38,7 @@ def marked_tests() -> set[str]:
         [sys.executable, "-m", "pytest", str(instructions.TESTS), *options],
         cwd=ROOT, env=environment, capture_output=True, text=True, check=True,
     )  # fmt: skip
-    return {line.removeprefix("tests/emulator/") for line in done.stdout.splitlines() if "::" in line}
+    return {line.removeprefix("tests/ptx_emulator/") for line in done.stdout.splitlines() if "::" in line}
 
 
 @pytest.mark.parametrize("arch", instructions.ARCHES)
@@ -90,7 +90,7 @@ RECORDED = """
 import numpy as np
 import pytest
 from ptx_snippets import kernel, run
-from harness.emulator.errors import Fault
+from ptx_emulator.errors import Fault
 
 def launch(line):
     run(kernel(f" mov.u32 %r1, 1; {line}", 1), {"x": np.zeros(1, np.uint32)}, block=1)

@@ -12,9 +12,6 @@ import pytest
 
 from harness.cli import main
 from harness.device import memory
-from harness.emulator.errors import Fault
-from harness.emulator.launch import Module, launch
-from harness.emulator.memory import Buffer
 from harness.errors import DeviceUnavailable, Exit
 from harness.jit.compile import ARCHES, compile_kernel, ptx_of
 from harness.studies.sanitizer import compute_sanitizer, left_out, planted, plugin, run
@@ -23,6 +20,9 @@ from harness.studies.sanitizer.page import page
 from harness.studies.sanitizer.run import ToolResult, exit_code, run_planted
 from harness.suite.launch_plan import Step, plan
 from harness.suite.suite import find_case, load_suites
+from ptx_emulator.errors import Fault
+from ptx_emulator.launches import Module, launch
+from ptx_emulator.memory import Buffer
 
 # Takes pairs of options, then the command to run. It answers for a GPU by giving the emulator's run another header.
 STAND_IN = """#!{python}

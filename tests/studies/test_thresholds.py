@@ -15,9 +15,6 @@ import pytest
 
 from harness.device.capability import incapable
 from harness.device.emulator import EmulatorDevice
-from harness.emulator.instructions.emitter import Emitter
-from harness.emulator.ptx.parser import parse
-from harness.emulator.ptx.syntax import Immediate, Name
 from harness.errors import SuiteError
 from harness.files import RESULTS, ROOT
 from harness.studies.thresholds import reasons, run, watched_kernels, watched_oracles
@@ -36,6 +33,9 @@ from harness.studies.thresholds.outcomes import (
     missing,
 )
 from harness.suite.suite import load_suites, suite_of
+from ptx_emulator.instructions.emitter import Emitter
+from ptx_emulator.ptx.parser import parse
+from ptx_emulator.ptx.syntax import Immediate, Name
 
 
 def site(relation: str, constant: str = "5", file: str = "kernels/a.cuh") -> Site:
@@ -236,7 +236,7 @@ def test_constants_of_kernels():
 
 
 def instruction(mnemonic: str):
-    from harness.emulator.ptx.syntax import UNKNOWN, Instruction
+    from ptx_emulator.ptx.syntax import UNKNOWN, Instruction
 
     return Instruction(mnemonic, (), None, UNKNOWN)
 

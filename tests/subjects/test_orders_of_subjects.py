@@ -14,9 +14,6 @@ from in_process import in_process
 
 import harness
 from harness.device.emulator import EmulatorDevice
-from harness.emulator.launch import Module, launch
-from harness.emulator.memory import Buffer
-from harness.emulator.schedule import ASCENDING, Schedule
 from harness.records.records import Finished
 from harness.subjects.audit.verify import audit
 from harness.subjects.card.code import read_code
@@ -26,6 +23,9 @@ from harness.subjects.subject import Subject, start
 from harness.suite.suite import find_case
 from harness.verdict import Result, Verdict
 from harness.verify.expected import make_inputs
+from ptx_emulator.launches import Module, launch
+from ptx_emulator.memory import Buffer
+from ptx_emulator.schedule import ASCENDING, Schedule
 
 CASE = "swizzle/default/48x80/normal/eager"
 BYTES = 128 * 8
@@ -219,8 +219,8 @@ def test_a_forked_process_that_lives_from_call_to_call(tmp_path: Path, monkeypat
 FORKS = """
 import multiprocessing
 import numpy as np
-from harness.emulator.launch import Module, launch
-from harness.emulator.memory import Buffer
+from ptx_emulator.launches import Module, launch
+from ptx_emulator.memory import Buffer
 
 def work(scales, mode):
     out = np.zeros(scales.size, np.uint8)

@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from harness.emulator.launch import Module, launch
-from harness.emulator.memory import Buffer
 from harness.errors import CompileError
 from harness.oracles import layout
 from harness.subjects import cuda_fp4, handover
@@ -19,6 +17,8 @@ from harness.subjects import subject as subjects
 from harness.subjects.audit import conventions
 from harness.suite.suite import find_case
 from harness.verify.expected import expect
+from ptx_emulator.launches import Module, launch
+from ptx_emulator.memory import Buffer
 
 W4A16 = ("humming", "humming_invariant")
 PEERS = (

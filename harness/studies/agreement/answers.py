@@ -13,9 +13,6 @@ from functools import cache, partial
 import numpy as np
 
 from harness.contract.case import Case
-from harness.emulator.launch import Module, launch
-from harness.emulator.memory import Buffer
-from harness.emulator.schedule import ASCENDING, DESCENDING
 from harness.errors import CaseError, HarnessError, UsageError
 from harness.studies.agreement.smallest import smallest
 from harness.subjects import cuda_fp4
@@ -25,6 +22,9 @@ from harness.subjects.subject import Arrays, Subject
 from harness.verify.diagnosis.casts import decoded
 from harness.verify.diagnosis.difference import compare
 from harness.verify.expected import Expected, expect_on, make_inputs
+from ptx_emulator.launches import Module, launch
+from ptx_emulator.memory import Buffer
+from ptx_emulator.schedule import ASCENDING, DESCENDING
 
 POISON = 0x5A
 ORDERS = {Convention.SCALE_ORDER, Convention.DIVIDER_ORDER, Convention.ERROR_ORDER, Convention.ROTATION_ORDER}

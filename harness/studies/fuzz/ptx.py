@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from harness.emulator.counters import Counters
-from harness.emulator.errors import Fault, LaunchError, NotEmulated
-from harness.emulator.launch import Module, launch
-from harness.emulator.memory import Buffer
 from harness.studies.fuzz.ptx_corpus import ours, short
+from ptx_emulator.counters import Counters
+from ptx_emulator.errors import Fault, LaunchError, NotEmulated
+from ptx_emulator.launches import Module, launch
+from ptx_emulator.memory import Buffer
 
 OURS = 0.02  # share of trials with one of our kernels, which takes as long as dozens of short ones
 BUDGET = 20_000  # instructions of a batch

@@ -11,12 +11,12 @@ from harness.device.cuda import CudaDevice
 from harness.device.cuda_program import load
 from harness.device.device import Device
 from harness.device.emulator import EmulatorDevice
-from harness.emulator.launch import Module, launch
-from harness.emulator.memory import Buffer
 from harness.errors import DeviceUnavailable
 from harness.jit.compile import compile_kernel, ptx_of
 from harness.jit.signature import read_signatures
 from harness.studies.matrix_sums.draws import COLS, Tiles
+from ptx_emulator.launches import Module, launch
+from ptx_emulator.memory import Buffer
 
 ROWS = {"mma": 16, "wgmma": 64}  # of a tile
 THREADS = {"mma": 32, "wgmma": 128}

@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 
-from harness.emulator.tensor_elements import BITS
-from harness.emulator.tensor_map import TensorMap
 from harness.studies.museum.exhibit import Array, Map
+from ptx_emulator.tensor_elements import BITS
+from ptx_emulator.tensor_map import TensorMap
 
 OPTIONS = ("-std=c++17", "-ftz=false", "-fmad=false", "-lineinfo")
 

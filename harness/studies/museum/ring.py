@@ -13,12 +13,12 @@ from pathlib import Path
 import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field
 
-from harness.emulator.races.borne import ALL, NO_INVAL
 from harness.errors import UsageError
 from harness.report.tables import markdown, write_table
 from harness.studies.museum.exhibit import Kernels, read_kernels
 from harness.studies.museum.run import Finding, compiled, find
 from harness.suite.yaml_lines import read
+from ptx_emulator.races.borne import ALL, NO_INVAL
 
 FOLDER = Path(__file__).parent / "rings"
 MUTANTS = "mutants.yaml"

@@ -10,15 +10,15 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from harness.emulator.errors import Fault
-from harness.emulator.launch import Module
-from harness.emulator.memory import Buffer
-from harness.emulator.schedule import ASCENDING, DESCENDING, Schedule
-from harness.emulator.stream import Stream
 from harness.jit.nvrtc import build
 from harness.report.tables import markdown, write_table
 from harness.studies.museum.exhibit import BYTES, Exhibit, Kernels, headers
 from harness.studies.museum.given import OPTIONS, contents, map_of
+from ptx_emulator.errors import Fault
+from ptx_emulator.launches import Module
+from ptx_emulator.memory import Buffer
+from ptx_emulator.schedule import ASCENDING, DESCENDING, Schedule
+from ptx_emulator.stream import Stream
 
 ORDERS = (ASCENDING, DESCENDING, Schedule(seed=0), Schedule(seed=1))
 

@@ -28,7 +28,6 @@ from harness.device.capability import incapable
 from harness.device.device import Device
 from harness.device.emulator import EmulatorDevice
 from harness.device.select import select
-from harness.emulator.races import borne
 from harness.errors import CompileError, UsageError
 from harness.studies.mutants import reach, same_code
 from harness.studies.mutants.catalogue import KERNELS, Mutant
@@ -36,6 +35,7 @@ from harness.suite.suite import find_case, suite_of
 from harness.verdict import Result, Verdict
 from harness.verify.diagnosis.classify import NOT_KNOWN
 from harness.verify.verify import verify
+from ptx_emulator.races import borne
 
 SMOKE, FULL = "smoke", "full"
 LONGEST = 900  # seconds for a set; a mutant that is not caught by then survives the set

@@ -16,7 +16,7 @@ from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 
-from harness.files import PACKAGE
+from harness.files import EMULATOR, PACKAGE
 from harness.records.seal import selection_digest
 from harness.studies.mutants.catalogue import Mutant
 from harness.studies.mutants.hunt import SMOKE, Catch
@@ -24,7 +24,7 @@ from harness.studies.mutants.reach import recipes_of
 from harness.suite.suite import suite_of
 
 # Folders whose files decide which case catches a mutant, and by which cause.
-_VERDICTS = ("contract", "device", "emulator", "inputs", "jit", "kernels", "oracles", "suite", "verify")
+_VERDICTS = ("contract", "device", "ptx_emulator", "inputs", "jit", "kernels", "oracles", "suite", "verify")
 _DIAGNOSIS = ("verify/diagnosis",)
 
 
@@ -106,10 +106,11 @@ def _without_sets(recipe: str) -> str:
 def _digest(folders: tuple[str, ...]) -> str:
     digest = hashlib.sha256()
     for folder in folders:
-        paths = [path for path in sorted((PACKAGE / folder).rglob("*")) if path.suffix in {".py", ".cu", ".cuh"}]
+        top = EMULATOR if folder == EMULATOR.name else PACKAGE / folder
+        paths = [path for path in sorted(top.rglob("*")) if path.suffix in {".py", ".cu", ".cuh"}]
         if not paths:
-            raise FileNotFoundError(f"{PACKAGE / folder} holds no sources")
+            raise FileNotFoundError(f"{top} holds no sources")
         for path in paths:
             if folder == "verify/diagnosis" or PACKAGE / "verify" / "diagnosis" not in path.parents:
-                digest.update(f"{path.relative_to(PACKAGE)}\0".encode() + path.read_bytes() + b"\0")
+                digest.update(f"{folder}/{path.relative_to(top)}\0".encode() + path.read_bytes() + b"\0")
     return digest.hexdigest()

@@ -14,15 +14,15 @@ from pathlib import Path
 
 import pandas as pd
 
-from harness.emulator.errors import NotEmulated
-from harness.emulator.ptx.parser import parse
 from harness.errors import LaunchError, UsageError
 from harness.files import ROOT
 from harness.jit.compile import Compiled
 from harness.report.tables import markdown
+from ptx_emulator.errors import NotEmulated
+from ptx_emulator.ptx.parser import parse
 
 ARCHES = ("sm_90a", "sm_100a")  # the emulator's architectures
-TESTS = ROOT / "tests" / "emulator"
+TESTS = ROOT / "tests" / "ptx_emulator"
 
 _MEMORY = ("ld", "ldu", "st", "atom", "red", "cp", "ldmatrix", "stmatrix", "mbarrier", "wmma")
 _ORDER = re.compile(r"\.(acquire|release|relaxed|cta|cluster|aligned)\b")
@@ -128,7 +128,7 @@ def page(command: str, instantiations: Mapping[str, int], opcodes: pd.DataFrame)
     text = [
         "# What the emulator executes",
         f"Made by `{command}`: every PTX instruction that the kernels' instantiations have ({counts}), how many have "
-        "it, and the test of tests/emulator that has the emulator execute it and holds what comes out against "
+        "it, and the test of tests/ptx_emulator that has the emulator execute it and holds what comes out against "
         "arithmetic on exact fractions and integers, NumPy, or the manual's rules in plain loops. Hints that change no "
         "value are left out of the names.",
         markdown(opcodes[in_use]),

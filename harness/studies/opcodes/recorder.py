@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from harness.emulator.errors import LaunchError
-from harness.emulator.machine.scheduler import Scheduler
 from harness.files import write_text
 from harness.studies.opcodes.instructions import plain
+from ptx_emulator.errors import LaunchError
+from ptx_emulator.machine.scheduler import Scheduler
 
 _found: dict[str, tuple[int, str]] = {}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from harness.emulator.ptx.syntax import Immediate, Instruction, Kernel, Name, Operand, Pair, Vector
+from ptx_emulator.ptx.syntax import Immediate, Instruction, Kernel, Name, Operand, Pair, Vector
 
 _SAME_FOR_ALL = ("%ntid.", "%nctaid.")
 _THREAD = ("%tid.", "%laneid", "%warpid", "%ntid.")

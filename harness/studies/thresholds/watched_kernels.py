@@ -12,17 +12,17 @@ from pathlib import Path
 import numpy as np
 
 from harness.device import emulator
-from harness.emulator import decode
-from harness.emulator.arithmetic.compare import COMPARISONS
-from harness.emulator.instructions import arithmetic, moves
-from harness.emulator.instructions.emitter import Decoder, Emitter
-from harness.emulator.launch import Module
-from harness.emulator.machine.basic_blocks import DecodedStep
-from harness.emulator.ptx.syntax import Instruction, Operand
 from harness.files import KERNELS
 from harness.jit.compile import Compiled
 from harness.studies.thresholds.known_registers import KnownRegisters
 from harness.studies.thresholds.outcomes import ABOVE, BELOW, EDGE, EQUAL, NEXT, OUTCOMES, SAME_FOR_ALL, UNORDERED, Site
+from ptx_emulator import decode
+from ptx_emulator.arithmetic.compare import COMPARISONS
+from ptx_emulator.instructions import arithmetic, moves
+from ptx_emulator.instructions.emitter import Decoder, Emitter
+from ptx_emulator.launches import Module
+from ptx_emulator.machine.basic_blocks import DecodedStep
+from ptx_emulator.ptx.syntax import Instruction, Operand
 
 _SAME = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
 _RELATIONS = ("lt", "le", "gt", "ge", "eq", "ne")

@@ -9,9 +9,6 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 
-from harness.emulator.errors import NotEmulated as LacksConstruct
-from harness.emulator.ptx.declarations import variable
-from harness.emulator.ptx.parser import Program, parse
 from harness.errors import CompileError, NoDevice, NotEmulated, UsageError
 from harness.files import KERNELS, is_file
 from harness.jit import cuda_headers
@@ -20,6 +17,9 @@ from harness.jit.nvrtc import UNNAMED, build
 from harness.jit.signature import ATTRIBUTES
 from harness.subjects.card.options import refuse_foreign_files, refused_option, words_and_folders
 from harness.suite.schema import nearest
+from ptx_emulator.errors import NotEmulated as LacksConstruct
+from ptx_emulator.ptx.declarations import variable
+from ptx_emulator.ptx.parser import Program, parse
 
 _VERSION = re.compile(r"^\s*\.version\b", re.MULTILINE)
 _KIND = re.compile(r"\.(pred|[busf]\d+|bf16|f16x2|bf16x2)\b")

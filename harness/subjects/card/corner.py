@@ -16,8 +16,6 @@ from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.device.device import Outcome
 from harness.device.emulated_corner import LARGEST_ARRAY, clear, corner, ends, sides, sparse
-from harness.emulator.launch import Module
-from harness.emulator.memory import Buffer
 from harness.errors import AccessError, HarnessError, LaunchError, NotEmulated, SuiteError
 from harness.subjects.card.arguments import extents_of
 from harness.subjects.card.card import MASKED_M, Card
@@ -32,6 +30,8 @@ from harness.verdict import Verdict
 from harness.verify.corner import POISONS, at_the_end, control, inputs_around, story
 from harness.verify.expected import Expected, fields_of
 from harness.verify.not_run import keep_note, note_no_corners
+from ptx_emulator.launches import Module
+from ptx_emulator.memory import Buffer
 
 _LARGEST_I32 = (1 << 31) - 1
 

@@ -15,16 +15,6 @@ from harness.contract.field import Field
 from harness.contract.interval import Demand
 from harness.device.device import Device, Outcome
 from harness.device.emulator import LARGEST, MOST_TERMS
-from harness.emulator.counters import Counters
-from harness.emulator.errors import Fault, NotOnTarget, RefusedLaunch
-from harness.emulator.errors import LaunchError as Trapped
-from harness.emulator.errors import NotEmulated as LacksInstruction
-from harness.emulator.launch import Module, launch
-from harness.emulator.memory import Buffer
-from harness.emulator.schedule import Schedule, order_of_run
-from harness.emulator.stream import Stream
-from harness.emulator.tensor_map import TensorMap
-from harness.emulator.unset import Unset
 from harness.errors import (
     AccessError,
     CompileError,
@@ -44,6 +34,16 @@ from harness.subjects.card.schema import Launch
 from harness.subjects.card.tensor_starts import Starts
 from harness.suite.sizes import size_of
 from harness.suite.strictness import strict
+from ptx_emulator.counters import Counters
+from ptx_emulator.errors import Fault, NotOnTarget, RefusedLaunch
+from ptx_emulator.errors import LaunchError as Trapped
+from ptx_emulator.errors import NotEmulated as LacksInstruction
+from ptx_emulator.launches import Module, launch
+from ptx_emulator.memory import Buffer
+from ptx_emulator.schedule import Schedule, order_of_run
+from ptx_emulator.stream import Stream
+from ptx_emulator.tensor_map import TensorMap
+from ptx_emulator.unset import Unset
 
 LARGEST_BUFFER = 1 << 30  # bytes; the limit for a scratch or workspace array
 _PTX_LINE = re.compile(r"\bptx:(\d+)")

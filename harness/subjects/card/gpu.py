@@ -13,13 +13,13 @@ from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.device.cuda_program import CudaProgram
 from harness.device.memory import Guarded, Memory
-from harness.emulator.tensor_elements import TYPES
-from harness.emulator.tensor_map import SLICES, SWIZZLES, TensorMap
 from harness.errors import CompileError, LaunchError, NoDevice, SuiteError, UsageError
 from harness.subjects.card.arguments import bytes_of, extent_of, extents_of
 from harness.subjects.card.card import Card, with_masked_m
 from harness.subjects.card.schema import Launch
 from harness.suite.sizes import size_of
+from ptx_emulator.tensor_elements import TYPES
+from ptx_emulator.tensor_map import SLICES, SWIZZLES, TensorMap
 
 _L2_PROMOTION = 0
 # What the driver says before a kernel begins, of extents, shared memory or clusters that no launch can have.

@@ -1,0 +1,95 @@
+"""Exactly rounded float conversions and sums. `bits` are patterns in unsigned arrays, `values` float arrays.
+
+Rounding to odd sets the last bit of an inexact result. Such a float64 may be rounded again to a narrower format, with
+the result of one rounding of the exact value, because the odd last bit tells on which side of a tie that lies.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ptx_emulator.registers import F16, F32, F64, I64, U16, U32, U64, Bits
+
+NAN_F16 = U16(0x7FFF)  # NVIDIA's NaN results, whatever the operands' payload
+NAN_BF16 = U16(0x7FFF)
+NAN_F32 = U32(0x7FFFFFFF)
+NAN_F64 = U64(0xFFF8000000000000)
+
+INF_F16 = 0x7C00
+INF_BF16 = 0x7F80
+
+
+def canonical(values: np.ndarray, nan: np.unsignedinteger) -> Bits:
+    """The bits of `values`, with every NaN replaced by `nan`."""
+    bits = values.view(type(nan))
+    is_nan = np.isnan(values)
+    return np.where(is_nan, nan, bits) if is_nan.any() else bits
+
+
+def flush_f32(bits: Bits) -> Bits:
+    """Flush subnormal float32 to zeros of the same sign."""
+    return np.where(bits & U32(0x7F800000), bits, bits & U32(0x80000000))
+
+
+def to_odd_sum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """a + b of float64 arrays, rounded to odd."""
+    total = a + b
+    from_b = total - a
+    error = (a - (total - from_b)) + (b - from_b)
+    inexact = np.abs(error) > 0  # False for NaN, which an infinity gives
+    if not inexact.any():
+        return total
+    bits = total.view(I64)
+    outwards = np.where((error > 0) == (total > 0), 1, -1)
+    return np.where(inexact & (bits & 1 == 0), bits + outwards, bits).view(F64)
+
+
+def to_odd_f32(values: np.ndarray) -> np.ndarray:
+    """Float64 to float32, rounded to odd; `values` may be rounded to odd already."""
+    near = values.astype(F32)
+    error = values - near
+    bits = near.view(U32)
+    inexact = (np.abs(error) > 0) & np.isfinite(near) & (bits & U32(1) == 0)
+    outwards = np.where((error > 0) == (values > 0), U32(1), U32(0xFFFFFFFF))
+    return np.where(inexact, bits + outwards, bits).view(F32)
+
+
+def f32_directed(values: np.ndarray, mode: str) -> np.ndarray:
+    """Float64 to float32 in rounding mode `rn`, `rz`, `rm` or `rp`; `values` may be rounded to odd."""
+    near = values.astype(F32)
+    if mode == "rn":
+        return near
+    too_big, too_small = near > values, near < values
+    if mode == "rz":
+        too_big, too_small = too_big & (values > 0), too_small & (values < 0)
+    down = np.where(too_big, np.nextafter(near, F32(-np.inf)), near) if mode in ("rz", "rm") else near
+    return np.where(too_small, np.nextafter(near, F32(np.inf)), down) if mode in ("rz", "rp") else down
+
+
+def f16_from(values: np.ndarray, mode: str = "rn") -> Bits:
+    """Float32 or float64 values to f16 patterns, rounded once to nearest-even or (`rz`) toward zero."""
+    near = values.astype(F16)
+    bits = canonical(near, NAN_F16)
+    if mode == "rz":
+        with_value = near.astype(values.dtype)
+        bits = np.where(np.abs(with_value) > np.abs(values), bits - U16(1), bits)
+    return bits
+
+
+def bf16_from(values: np.ndarray, mode: str = "rn") -> Bits:
+    """Float32 values to bf16 patterns, rounded once to nearest-even or (`rz`) toward zero."""
+    bits = values.view(U32)
+    rounded = bits if mode == "rz" else bits + U32(0x7FFF) + (bits >> U32(16) & U32(1))
+    out = (rounded >> U32(16)).astype(U16)
+    is_nan = np.isnan(values)
+    return np.where(is_nan, NAN_BF16, out) if is_nan.any() else out
+
+
+def f16_values(bits: Bits) -> np.ndarray:
+    """f16 patterns as float32."""
+    return bits.view(F16).astype(F32)
+
+
+def bf16_values(bits: Bits) -> np.ndarray:
+    """bf16 patterns as float32."""
+    return (bits.astype(U32) << U32(16)).view(F32)

@@ -1,0 +1,112 @@
+"""How the interpreter is compiled, where its machine code is kept, and how it reaches arrays by their addresses."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import pickle
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numba
+from numba import types
+from numba.core import cgutils
+from numba.core.base import BaseContext
+from numba.core.caching import _Cache
+from numba.core.codegen import CPUCodegen
+from numba.core.compiler import CompileResult
+from numba.core.serialize import dumps
+from numba.extending import intrinsic
+
+from ptx_emulator import own_text, private_files
+
+OPTIONS = {"error_model": "numpy", "nogil": False}  # a float divided by zero is an infinity, not an exception
+
+
+class MachineCode(_Cache):
+    """The machine code of one function in the cache.
+
+    Numba's own cache unpickles whatever its folder holds; ours hands it only what this user kept there for this
+    emulator, Python, Numba and processor.
+    """
+
+    def __init__(self, function: Callable):
+        self._function, self._on = function.__qualname__, True
+
+    @property
+    def cache_path(self) -> str:
+        return str(private_files.cache_root() / "emulator")
+
+    def load_overload(self, sig: object, target_context: BaseContext) -> CompileResult | None:
+        target_context.refresh()
+        try:
+            content = private_files.read(Path(self.cache_path), self._name(sig, target_context.codegen()))
+        except OSError:
+            return None
+        if content is None or not self._on:
+            return None
+        return CompileResult._rebuild(target_context, *pickle.loads(content))
+
+    def save_overload(self, sig: object, data: CompileResult) -> None:
+        with contextlib.suppress(OSError):
+            private_files.write(Path(self.cache_path), self._name(sig, data.codegen), dumps(data._reduce()))
+
+    def _name(self, sig: object, codegen: CPUCodegen) -> str:
+        made_by = sys.version, numba.__version__, codegen.magic_tuple()
+        text = repr((own_text.digest(), made_by, self._function, str(sig)))
+        return f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.machine_code"
+
+    def enable(self) -> None:
+        self._on = True
+
+    def disable(self) -> None:
+        self._on = False
+
+    def flush(self) -> None:
+        """Do nothing: changed source text has another file name, so no entry is ever stale."""
+
+
+def part(function: Callable) -> Callable:
+    """Compile a function that only compiled functions of this folder call."""
+    return numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **OPTIONS)(function)
+
+
+def entry(signature: str) -> Callable[[Callable], Callable]:
+    """Compile a function that Python calls; its machine code, with all parts, is kept in the cache."""
+
+    def compiled(function: Callable) -> Callable:
+        dispatcher = numba.njit(**OPTIONS)(function)
+        dispatcher._cache = MachineCode(function)
+        dispatcher.compile(signature)
+        dispatcher.disable_compile()
+        return dispatcher
+
+    return compiled
+
+
+@intrinsic
+def pointer(typing, address):
+    """An integer as a pointer, for `numba.carray`."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.inttoptr(arguments[0], cgutils.voidptr_t)
+
+    return types.voidptr(types.int64), generate
+
+
+def _bitcast(source: types.Type, target: types.Type) -> Callable:
+    """Make a function that reads the bits of one type as another."""
+
+    @intrinsic
+    def cast(typing, value):
+        def generate(context, builder, signature, arguments):
+            return builder.bitcast(arguments[0], context.get_value_type(target))
+
+        return target(source), generate
+
+    return cast
+
+
+as_float, as_bits = _bitcast(types.uint32, types.float32), _bitcast(types.float32, types.uint32)
+as_double, as_wide_bits = _bitcast(types.int64, types.float64), _bitcast(types.float64, types.int64)

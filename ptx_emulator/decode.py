@@ -1,0 +1,391 @@
+"""Decode a kernel: cut it into basic blocks, decode instructions, branches and barriers, and give registers their rows.
+
+Instructions with a compiled form become rows of one program, cut into segments of straight-line code; their NumPy steps
+are decoded again when one is wanted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache, cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from ptx_emulator import allocation
+from ptx_emulator.compiled import layout
+from ptx_emulator.instructions import (
+    bulk_copy,
+    calls,
+    cluster,
+    cp_async,
+    load_store,
+    mbarrier,
+    mma,
+    moves,
+    tcgen05,
+    tensormap,
+    warp_sync,
+    wgmma,
+    wmma,
+)
+from ptx_emulator.instructions.arithmetic import arithmetic
+from ptx_emulator.instructions.emitter import Decoder, Emitter, Unsupported
+from ptx_emulator.instructions.steps import unsupported
+from ptx_emulator.machine.basic_blocks import (
+    WHOLE_WARPGROUP,
+    Barrier,
+    Block,
+    Branch,
+    Code,
+    DecodedStep,
+    Exit,
+    Fast,
+    IndexedBranch,
+    Jump,
+    Origin,
+    Segment,
+    Step,
+    Terminator,
+    Trap,
+)
+from ptx_emulator.machine.launch_state import Hazard, Resources
+from ptx_emulator.ptx import targets
+from ptx_emulator.ptx.limits import UNREADABLE
+from ptx_emulator.ptx.syntax import Immediate, Instruction, Kernel, Name, Variable, Vector
+from ptx_emulator.stored import pack, unpack
+
+DECODERS: dict[str, Decoder] = {
+    head: decoder
+    for family in (
+        calls,
+        moves,
+        load_store,
+        cp_async,
+        warp_sync,
+        mma,
+        wgmma,
+        wmma,
+        mbarrier,
+        bulk_copy,
+        cluster,
+        tensormap,
+        tcgen05,
+    )  # fmt: skip
+    for head, decoder in family.DECODERS.items()
+}
+# Kernels with one of these need clocks for each thread, and leave memory and warps to NumPy.
+_ASYNCHRONOUS = (
+    "mbarrier.",
+    "cp.async.bulk.",
+    "cp.reduce.",
+    "barrier.cluster.",
+    "mapa",
+    "st.async",
+    "red.async",
+    "tensormap.",
+    "tcgen05.",
+)
+TOGETHER = 32  # instructions that are unpacked together
+_LEFT_TO_NUMPY = ("ld.", "st.", "atom.", "red.", "shfl.", "vote.", "redux.", "match.", "bar.", "elect.")
+_COMPILED = ("ld.param", "ld.const", "ld.local", "st.local")
+_BARRIERS = ("bar.sync", "bar.cta.sync", "barrier.sync", "barrier.cta.sync")
+_ARRIVALS = ("bar.arrive", "bar.cta.arrive", "barrier.arrive", "barrier.cta.arrive")
+_REDUCTIONS = ("bar.red", "bar.cta.red", "barrier.red", "barrier.cta.red")
+_NUMBERS, _THREADS = range(16), range(32, 1 << 16, 32)  # legal numbers and thread counts of a barrier
+_TERMINATORS = ("bra", "brx", "ret", "exit", "trap", *_BARRIERS, *_ARRIVALS, *_REDUCTIONS)
+
+# Operand counts of the instructions whose decoders only look at the first operands.
+_OPERANDS = {
+    **dict.fromkeys(("ret", "exit", "trap", "membar"), 0), **dict.fromkeys(("bra", "activemask"), 1),
+    **dict.fromkeys(("ld", "ldu", "brx", "elect", "ldmatrix", "stmatrix"), 2), **dict.fromkeys(("vote", "match"), 3),
+    "bar.warp.sync": 1,
+}  # fmt: skip
+
+
+@cache
+def _is(mnemonic: str, names: tuple[str, ...]) -> bool:
+    return f"{mnemonic}.".startswith(tuple(f"{name}." for name in names))
+
+
+class Decoded(Code):
+    """A kernel, ready to run, that decodes an instruction again if its NumPy step is wanted.
+
+    origins: (n, 2) int32, of each instruction of the program; emitter: for decoding again, pruned
+    wanted: instructions that NumPy does; all are in `packed`, pickled and compressed, and so is the emitter: few of
+    them are ever read, and to make thousands of objects takes longer than many a launch
+    """
+
+    def __init__(self, resources: Resources, blocks: list[Block], program: np.ndarray, constants: np.ndarray,
+                 hazards: np.ndarray, origins: np.ndarray, emitter: Emitter,
+                 instructions: list[Instruction]):  # fmt: skip
+        super().__init__(resources, blocks, program, constants, hazards)
+        self.origins, self.packed_emitter = origins, pack(emitter)
+        numbers = {origin.instruction for block in blocks for origin in block.steps if isinstance(origin, Origin)}
+        self.wanted = {number: instructions[number] for number in numbers}
+        self.packed = [pack(instructions[start : start + TOGETHER]) for start in range(0, len(instructions), TOGETHER)]
+        self.leading = {block.first for block in blocks if block.membermask is not None}
+        self._steps: dict[Origin, Step] = {}
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**{name: value for name, value in self.__dict__.items() if name != "emitter"}, "_steps": {}}
+
+    @cached_property
+    def emitter(self) -> Emitter:
+        return unpack(self.packed_emitter).filled(self.resources)
+
+    def instruction(self, number: int) -> Instruction:
+        if number not in self.wanted:
+            start = number // TOGETHER * TOGETHER
+            self.wanted = dict(enumerate(unpack(self.packed[number // TOGETHER]), start)) | self.wanted
+        return self.wanted[number]
+
+    def slow(self, number: int) -> Step:
+        return self.step(Origin(*self.origins[number].tolist()))
+
+    def step(self, origin: Origin) -> Step:
+        if origin not in self._steps:
+            number = origin.instruction
+            decoded = _instruction(self.emitter, number, self.instruction(number), number in self.leading)
+            self._steps |= {Origin(number, i): step.run for i, step in enumerate(decoded.steps)}
+        return self._steps[origin]
+
+
+class _Instruction(NamedTuple):
+    """A decoded instruction. jump: makes its terminator, if it has one, from the next block and the labels"""
+
+    steps: list[DecodedStep]
+    jump: Callable[[int, dict[str, int]], Terminator] | None = None
+    membermask: int | None = None
+
+
+def decode(kernel: Kernel, variables: dict[str, Variable], addresses: dict[str, int], architecture: str = "") -> Code:
+    """Decode a kernel. addresses: of the module's variables in global memory; architecture: its target, `sm_90a`"""
+    emitter = Emitter(kernel, variables, dict(addresses), architecture)
+    emitter.fragments = wgmma.fragments(emitter, kernel)
+    fragments = tuple(sorted(emitter.fragments))
+    emitter.in_flight = _in_flight(emitter, kernel)
+    asynchronous = any(
+        each.mnemonic.startswith(_ASYNCHRONOUS) or "shared::cluster" in each.mnemonic for each in kernel.instructions
+    )
+    starts = _leaders(kernel)
+    number = {start: i for i, start in enumerate(starts)}
+    labels = {label: number.get(at, len(starts)) for label, at in kernel.labels.items()}
+    blocks, steps = [], []
+    for i, start in enumerate(starts):
+        end = starts[i + 1] if i + 1 < len(starts) else len(kernel.instructions)
+        block = Block(start, end - start, Counter(each.mnemonic for each in kernel.instructions[start:end]))
+        block.terminator = Jump(i + 1)
+        steps.append([])
+        for at in range(start, end):
+            instruction = kernel.instructions[at]
+            decoded = _instruction(emitter, at, instruction, at == start and warp_sync.is_warp_wide(instruction))
+            slow = asynchronous and instruction.mnemonic.startswith(_LEFT_TO_NUMPY)
+            slow = slow and not instruction.mnemonic.startswith(_COMPILED)
+            found = [step._replace(fast=None) for step in decoded.steps] if slow else decoded.steps
+            steps[-1] += [(Origin(at, k), step) for k, step in enumerate(found)]
+            if at == start and mbarrier.is_wait(instruction):
+                block.wait = mbarrier.wait_of(emitter, instruction)
+            if decoded.jump:
+                block.terminator = decoded.jump(i + 1, labels)
+            if decoded.membermask is not None:
+                block.membermask = decoded.membermask
+                block.takes_warpgroup = instruction.mnemonic.startswith(WHOLE_WARPGROUP)
+        blocks.append(block)
+    blocks.append(Block(len(kernel.instructions), 0, {}))  # execution falls off the end
+    steps.append([])
+    rows, row_counts, entry = allocation.rows(blocks, [[step for _, step in each] for each in steps], emitter.kinds)
+    program, origins = _compile(blocks, steps, emitter, rows)
+    resources = Resources(
+        kernel=replace(kernel, instructions=[], registers={}),
+        kinds=emitter.kinds,
+        rows=rows,
+        row_counts=row_counts,
+        constants=emitter.constants,
+        # A special register that only instructions that are not emulated use has no row.
+        specials={name: slot for name, slot in emitter.specials.items() if slot in entry},
+        undefined=tuple(sorted(entry - set(emitter.specials.values()))),
+        accesses=emitter.accesses,
+        shared_size=emitter.shared_size,
+        local_size=emitter.local_size,
+        parameter_offsets=emitter.parameter_offsets,
+        parameter_size=emitter.parameter_size,
+        cell_shared=emitter.cells["shared"],
+        cell_global=emitter.cells["global"],
+        fragments=fragments,
+        hazards=emitter.hazards,
+        asynchronous=asynchronous,
+        arrives_relaxed=any(".arrive" in each.mnemonic and ".relaxed" in each.mnemonic for each in kernel.instructions),
+        lacking=targets.lacking(kernel, architecture),
+    )
+    constants = np.array([int(value.item()) for value in emitter.constants], np.uint64)
+    hazards = _hazards(emitter.hazards, fragments)
+    return Decoded(resources, blocks, program, constants, hazards, origins, emitter.prune(), kernel.instructions)
+
+
+def _in_flight(emitter: Emitter, kernel: Kernel) -> dict[int, frozenset[int]]:
+    """The instructions that may use registers of a `tcgen05.ld` before a wait for it, with these registers' slots."""
+    return {
+        number: frozenset(emitter.named(name)[0] for name in names if name in kernel.registers)
+        for number, names in tcgen05.registers_in_flight(kernel).items()
+    }
+
+
+def _hazards(hazards: list[Hazard], fragments: tuple[int, ...]) -> np.ndarray:
+    """One row for each; see `compiled.layout`."""
+    number = {slot: i for i, slot in enumerate(fragments)}
+    most = max((len(hazard.reads) + len(hazard.writes) for hazard in hazards), default=0)
+    table = np.zeros((len(hazards), layout.USED + most), np.int32)
+    for row, (_, copies, reads, writes) in zip(table, hazards, strict=True):
+        row[layout.COPIES], row[layout.READ_COUNT], row[layout.WRITTEN_COUNT] = copies, len(reads), len(writes)
+        row[layout.USED : layout.USED + len(reads) + len(writes)] = [number[slot] for slot in (*reads, *writes)]
+    return table
+
+
+def _compile(
+    blocks: list[Block], steps: list[list[tuple[Origin, DecodedStep]]], emitter: Emitter, rows: list[int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Set the steps of every block, and return the program of all segments with the origin of each instruction."""
+    program: list[list[int]] = []
+    origins: list[Origin] = []
+    wide = [kind.itemsize == 8 for kind in emitter.kinds]
+    wide_constants = [value.dtype.itemsize == 8 for value in emitter.constants]
+    for block, decoded in zip(blocks, steps, strict=True):
+        for origin, step in decoded:
+            if step.fast is None:
+                block.steps.append(origin)
+                continue
+            if block.steps and isinstance(block.steps[-1], Segment):
+                block.steps[-1] = Segment(block.steps[-1].start, len(program) + 1)
+            else:
+                block.steps.append(Segment(len(program), len(program) + 1))
+            program.append(_row(step.fast, rows, wide, wide_constants))
+            origins.append(origin)
+    shape = (len(program), layout.COLUMNS)
+    return np.array(program, np.int32).reshape(shape), np.array(origins, np.int32).reshape(-1, 2)
+
+
+def _row(fast: Fast, rows: list[int], wide: list[bool], wide_constants: list[bool]) -> list[int]:
+    """An instruction of the compiled program; see `compiled.layout`. wide: whether a slot has 64 bits"""
+    row = [0] * layout.COLUMNS
+    row[layout.OPCODE], row[layout.IMMEDIATE], row[layout.ACCESS] = fast.opcode, fast.immediate, fast.access
+    row[layout.SIZE], row[layout.COUNT] = fast.size, fast.count
+    row[layout.GUARD], row[layout.HAZARD] = -1, fast.hazard
+    if fast.guard is not None:
+        row[layout.GUARD], row[layout.NEGATED] = rows[fast.guard[0]], fast.guard[1]
+    widths, target, sources = 0, fast.target, fast.sources
+    if target is not None:
+        row[layout.TARGET] = rows[target]
+        widths |= layout.TARGET_WIDE * wide[target]
+    if sources:
+        # Operands that an opcode lacks are as wide as the last, so that 64-bit opcodes see 64-bit operands alone.
+        last = len(sources) - 1
+        for i in range(3):
+            slot = sources[min(i, last)]
+            row[layout.X + i] = slot if slot < 0 else rows[slot]
+            widths |= (wide_constants[~slot] if slot < 0 else wide[slot]) << i + 1
+    row[layout.WIDE] = widths
+    for i, slot in enumerate(fast.data):
+        row[layout.DATA + i] = -1 if slot is None else slot if slot < 0 else rows[slot]
+    return row
+
+
+def _leaders(kernel: Kernel) -> list[int]:
+    """Indices of the first instructions of basic blocks."""
+    starts = {0, *kernel.labels.values()}
+    for i, instruction in enumerate(kernel.instructions):
+        if _is(instruction.mnemonic, _TERMINATORS):
+            starts.add(i + 1)
+        # Lanes may wait at its entry or at its end, so it has a block of its own.
+        waits = mbarrier.is_wait(instruction)
+        if waits or warp_sync.is_warp_wide(instruction) or _is(instruction.mnemonic, (*_BARRIERS, *_REDUCTIONS)):
+            starts.add(i)
+    return sorted(start for start in starts if start < len(kernel.instructions))
+
+
+def _instruction(emitter: Emitter, number: int, instruction: Instruction, leads: bool) -> _Instruction:
+    """Decode one instruction. leads: a basic block, and is warp-wide"""
+    instruction = _without_hint(instruction)
+    name = instruction.mnemonic
+    emitter.begin(number, name)
+    wanted = _OPERANDS.get(name, _OPERANDS.get(name.split(".")[0]))
+    try:
+        if wanted not in (None, len(instruction.operands)):
+            raise Unsupported
+        for operand in instruction.operands:
+            if isinstance(operand, Vector):
+                emitter.require_one_type(operand)
+        membermask = warp_sync.membermask(emitter, instruction) if leads else None
+        if _is(instruction.mnemonic, _TERMINATORS):
+            jump = _terminator(emitter, instruction)
+            return _Instruction(emitter.finish(), jump, membermask)
+        return _Instruction(_steps(emitter, instruction), None, membermask)
+    except (Unsupported, *UNREADABLE) as error:
+        # A decoder may fail on operands of a form that it does not know.
+        emitter.discard()
+        why = str(error) if isinstance(error, Unsupported) else ""
+        return _Instruction([DecodedStep(unsupported(instruction, why), frozenset(), frozenset())])
+
+
+def _without_hint(instruction: Instruction) -> Instruction:
+    """An access to memory without the cache policy behind its operands, which changes no value."""
+    name = instruction.mnemonic
+    hinted = ".L2::cache_hint." in name and name.startswith(("ld.", "st.", "atom.", "red."))
+    if not hinted or not isinstance(instruction.operands[-1], Name):
+        return instruction
+    return instruction._replace(operands=instruction.operands[:-1])
+
+
+def _steps(emitter: Emitter, instruction: Instruction) -> list[DecodedStep]:
+    guard = None
+    if instruction.guard:
+        guard = emitter.source(Name(instruction.guard.text), "pred"), instruction.guard.negated
+    name = instruction.mnemonic
+    DECODERS.get(name.split(".")[0], arithmetic)(emitter, instruction)
+    return emitter.finish(guard, instruction)
+
+
+def _terminator(emitter: Emitter, instruction: Instruction) -> Callable[[int, dict[str, int]], Terminator]:
+    """A function that makes the terminator from the following block and the blocks of labels."""
+    name, operands = instruction.mnemonic, instruction.operands
+    if _is(name, ("bra", "ret", "exit")):
+        label = operands[0].text if name.startswith("bra") else None
+        if label is not None and label not in emitter.kernel.labels:
+            raise Unsupported
+        if not instruction.guard:
+            return lambda following, labels: Exit() if label is None else Jump(labels[label])
+        predicate, negated = emitter.source(Name(instruction.guard.text), "pred"), instruction.guard.negated
+        return lambda following, labels: Branch(predicate, negated, None if label is None else labels[label], following)
+    if instruction.guard:
+        raise Unsupported
+    if _is(name, ("brx",)):
+        targets = emitter.kernel.targets[operands[1].text]
+        if not targets or not set(targets) <= set(emitter.kernel.labels):
+            raise Unsupported
+        register = emitter.source(operands[0], "u32")
+        return lambda following, labels: IndexedBranch(register, tuple(labels[label] for label in targets))
+    if name == "trap":
+        return lambda following, labels: Trap()
+    return _barrier(emitter, instruction)
+
+
+def _barrier(emitter: Emitter, instruction: Instruction) -> Callable[[int, dict[str, int]], Terminator]:
+    operands = list(instruction.operands)
+    reduction = None
+    if _is(instruction.mnemonic, _REDUCTIONS):
+        name, kind = instruction.mnemonic.replace(".aligned", "").split(".")[-2:]
+        if (name, kind) not in (("popc", "u32"), ("and", "pred"), ("or", "pred")):
+            raise Unsupported
+        reduction = name, emitter.target(operands.pop(0), kind), emitter.source(operands.pop(), "pred")
+    for given, allowed in zip(operands, (_NUMBERS, _THREADS), strict=False):
+        if isinstance(given, Immediate) and given.bits not in allowed:
+            raise Unsupported(f"{given.bits} is none of {allowed[0]}, {allowed[1]}, ... {allowed[-1]}")
+    if len(operands) == 1 and _is(instruction.mnemonic, _ARRIVALS):
+        raise Unsupported("an arrival without a wait needs the number of threads")
+    number = emitter.source(operands[0], "u32")
+    count = emitter.source(operands[1], "u32") if len(operands) > 1 else None
+    waits = not _is(instruction.mnemonic, _ARRIVALS)
+    aligned = instruction.mnemonic.startswith("bar.") or ".aligned" in instruction.mnemonic
+    return lambda following, labels: Barrier(number, count, waits, following, aligned, reduction)

@@ -1,0 +1,228 @@
+"""`mov`, `selp`, `slct`, `setp`, `prmt`, `lop3` and `cvta`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ptx_emulator.arithmetic.bits import lookup3, permute, permute_any
+from ptx_emulator.arithmetic.compare import COMBINE, COMPARISONS, comparison
+from ptx_emulator.compiled import opcodes
+from ptx_emulator.compiled.opcodes import OPCODES
+from ptx_emulator.instructions.emitter import Decoder, Emitter, Unsupported
+from ptx_emulator.memory import LOCAL_WINDOW, SHARED_WINDOW
+from ptx_emulator.ptx.syntax import SIZES, Immediate, Instruction, Operand, Pair, Vector
+from ptx_emulator.registers import I32, UNSIGNED, Bits, Compute
+
+
+def _kind(instruction: Instruction) -> str:
+    kind = instruction.mnemonic.split(".")[-1]
+    if kind not in SIZES:
+        raise Unsupported
+    return kind
+
+
+def move(emitter: Emitter, instruction: Instruction) -> None:
+    """`mov`, also between a wide register and a vector of narrow ones."""
+    target, source = instruction.operands
+    if instruction.mnemonic == "mov.b128":
+        _move_halves(emitter, target, source)
+        return
+    kind = _kind(instruction)
+    in_parts = isinstance(target, Vector) or isinstance(source, Vector)
+    if "f16" in kind or (in_parts and not kind.startswith("b")):
+        raise Unsupported(f"there is no mov of {'vectors of ' if in_parts else ''}.{kind}")
+    if isinstance(target, Vector):
+        _unpack(emitter, target.items, source, kind)
+    elif isinstance(source, Vector):
+        _pack(emitter, target, source.items, kind)
+    else:
+        slots = (emitter.source(source, kind),)
+        emitter.compute(lambda value: value, kind, slots, emitter.target(target, kind), OPCODES.get(f"mov.{kind}"))
+
+
+def _move_halves(emitter: Emitter, target: Operand, source: Operand) -> None:
+    """`mov.b128`: move two halves, from a register that the parser split in two or from a vector of two."""
+    if not (isinstance(target, Vector) and isinstance(source, Vector) and len(target.items) == len(source.items) == 2):
+        raise Unsupported
+    sources = [emitter.source(item, "b64") for item in source.items]
+    targets = [emitter.target(item, "b64") for item in target.items]
+    if targets[0] == sources[1]:  # the halves are moved one after the other, so the second would be lost
+        raise Unsupported
+    for slot, moved in zip(targets, sources, strict=True):
+        emitter.compute(lambda value: value, "b64", (moved,), slot, (opcodes.MOV64, 0))
+
+
+def _part(kind: str, count: int) -> str:
+    part = f"b{8 * SIZES[kind] // count}"
+    if part not in SIZES:
+        raise Unsupported
+    return part
+
+
+def _unpack(emitter: Emitter, targets: tuple[Operand, ...], source: Operand, kind: str) -> None:
+    part = _part(kind, len(targets))
+    slot, narrow = emitter.source(source, kind), UNSIGNED[SIZES[part]]
+    for i, target in enumerate(targets):
+        shift = UNSIGNED[SIZES[kind]](8 * SIZES[part] * i)
+        fast = None
+        if (SIZES[kind], SIZES[part]) == (8, 4):
+            fast = (opcodes.HIGH if i else opcodes.NARROW), 0
+        elif (SIZES[kind], SIZES[part]) == (4, 2):
+            fast = (opcodes.HIGH_HALF, 0) if i else (opcodes.TRUNCATE, 0xFFFF)
+        emitter.compute(
+            lambda value, shift=shift: (value >> shift).astype(narrow),
+            part,
+            (slot,),
+            emitter.target(target, part),
+            fast,
+        )
+
+
+def _pack(emitter: Emitter, target: Operand, sources: tuple[Operand, ...], kind: str) -> None:
+    part = _part(kind, len(sources))
+    wide = UNSIGNED[SIZES[kind]]
+    shifts = [wide(8 * SIZES[part] * i) for i in range(len(sources))]
+
+    def join(*parts: Bits) -> Bits:
+        out = parts[0].astype(wide)
+        for value, shift in zip(parts[1:], shifts[1:], strict=True):
+            out = out | value.astype(wide) << shift
+        return out
+
+    fast = {(8, 2): (opcodes.PACK, 0), (4, 2): (opcodes.PACK_HALVES, 0)}.get((SIZES[kind], len(sources)))
+    slots = [emitter.source(source, part) for source in sources]
+    emitter.compute(join, kind, slots, emitter.target(target, kind), fast)
+
+
+def select(emitter: Emitter, instruction: Instruction) -> None:
+    """`selp`: the first source where the predicate holds, else the second."""
+    kind = _kind(instruction)
+    target, first, second, predicate = instruction.operands
+    slots = (emitter.source(predicate, "pred"), emitter.source(first, kind), emitter.source(second, kind))
+    emitter.compute(np.where, kind, slots, emitter.target(target, kind), OPCODES.get(instruction.mnemonic))
+
+
+def select_by_sign(emitter: Emitter, instruction: Instruction) -> None:
+    """`slct.type.s32`: the first source where the third is not negative."""
+    if not instruction.mnemonic.endswith(".s32"):
+        raise Unsupported
+    kind = instruction.mnemonic.split(".")[1]
+    target, first, second, sign = instruction.operands
+    slots = (emitter.source(sign, "s32"), emitter.source(first, kind), emitter.source(second, kind))
+    emitter.compute(lambda c, a, b: np.where(c.view(I32) >= 0, a, b), kind, slots, emitter.target(target, kind))
+
+
+def compare(emitter: Emitter, instruction: Instruction) -> None:
+    """`setp`, with its negated second result and the combination with a predicate."""
+    found = comparison(instruction.mnemonic)
+    if not found:
+        raise Unsupported
+    relation, kind, combine = found
+    target, *sources = instruction.operands
+    slots = [emitter.source(source, kind) for source in sources[:2]]
+    slots += [emitter.source(source, "pred") for source in sources[2:]]
+    if len(slots) != 2 + bool(combine):
+        raise Unsupported
+    results = (target.first, target.second) if isinstance(target, Pair) else (target,)
+    targets = [emitter.target(result, "pred") for result in results]
+    for i, slot in enumerate(targets):
+        fast = None if combine or i else OPCODES.get(instruction.mnemonic)
+        emitter.compute(_combined(relation, combine, opposite=i == 1), "pred", slots, slot, fast)
+
+
+def _combined(relation: Compute, combine: str, opposite: bool) -> Compute:
+    holds = (lambda a, b: ~relation(a, b)) if opposite else relation
+    if not combine:
+        return holds
+    join = COMBINE[combine]
+    return lambda a, b, c: join(holds(a, b), c)
+
+
+def permute_bytes(emitter: Emitter, instruction: Instruction) -> None:
+    """`prmt.b32`, planned in advance if the selector is a constant."""
+    target, first, second, selector = instruction.operands
+    if instruction.mnemonic != "prmt.b32":
+        raise Unsupported
+    slots = [emitter.source(first, "b32"), emitter.source(second, "b32")]
+    if isinstance(selector, Immediate):
+        compute, fast = permute(selector.bits & 0xFFFF), (opcodes.PRMT, selector.bits & 0xFFFF)
+    else:
+        compute, fast = permute_any, (opcodes.PRMT_ANY, 0)
+        slots.append(emitter.source(selector, "b32"))
+    emitter.compute(compute, "b32", slots, emitter.target(target, "b32"), fast)
+
+
+def lookup(emitter: Emitter, instruction: Instruction) -> None:
+    """`lop3.b32`, split into functions of two inputs."""
+    target, first, second, third, table = instruction.operands
+    if instruction.mnemonic != "lop3.b32" or not isinstance(table, Immediate):
+        raise Unsupported
+    slots = [emitter.source(source, "b32") for source in (first, second, third)]
+    emitter.compute(
+        lookup3(table.bits & 255), "b32", slots, emitter.target(target, "b32"), (opcodes.LOP3, table.bits & 255)
+    )
+
+
+_WINDOWS = {
+    "global": 0,
+    "const": 0,
+    "param": 0,
+    "shared": SHARED_WINDOW,
+    "shared::cta": SHARED_WINDOW,
+    "shared::cluster": SHARED_WINDOW,
+    "local": LOCAL_WINDOW,
+}
+
+
+def convert_address(emitter: Emitter, instruction: Instruction) -> None:
+    """`cvta` and `cvta.to`: to and from generic addresses."""
+    parts = instruction.mnemonic.split(".")[1:]
+    to_space = parts[0] == "to"
+    space, kind = parts[-2], parts[-1]
+    if space not in _WINDOWS or kind != "u64":
+        raise Unsupported
+    target, source = instruction.operands
+    slots = (emitter.source(source, kind),)
+    if not _WINDOWS[space]:
+        emitter.compute(lambda a: a, kind, slots, emitter.target(target, kind), (opcodes.MOV64, 0))
+        return
+    compute, fast = (np.subtract, opcodes.SUB64) if to_space else (np.add, opcodes.ADD64)
+    slots = (*slots, emitter.constant(_WINDOWS[space], kind))
+    emitter.compute(compute, kind, slots, emitter.target(target, kind), (fast, 0))
+
+
+def cache_policy(emitter: Emitter, instruction: Instruction) -> None:
+    """`createpolicy`: zeros, because only cache hints read its 64 bits."""
+    if not instruction.mnemonic.startswith(_POLICIES) or not instruction.mnemonic.endswith(".b64"):
+        raise Unsupported
+    zero = (emitter.constant(0, "b64"),)
+    emitter.compute(lambda a: a, "b64", zero, emitter.target(instruction.operands[0], "b64"), (opcodes.MOV64, 0))
+
+
+_POLICIES = ("createpolicy.fractional.L2::", "createpolicy.range.", "createpolicy.cvt.L2.")
+
+DECODERS: dict[str, Decoder] = {
+    "createpolicy": cache_policy,
+    "mov": move,
+    "selp": select,
+    "slct": select_by_sign,
+    "setp": compare,
+    "prmt": permute_bytes,
+    "lop3": lookup,
+    "cvta": convert_address,
+}
+
+_MOVES = [f"{kind}{width}" for kind in "bus" for width in (16, 32, 64)] + ["f32", "f64"]
+
+
+def mnemonics() -> list[str]:
+    """Every mnemonic decoded here."""
+    names = [f"mov.{kind}" for kind in [*_MOVES, "b128", "pred"]] + [f"selp.{kind}" for kind in _MOVES]
+    names += [f"slct.{kind}.s32" for kind in _MOVES]
+    for name in COMPARISONS:
+        relation, kind = name.split(".", 1)
+        names += [f"setp.{name}", *(f"setp.{relation}.{combine}.{kind}" for combine in COMBINE)]
+    names += ["lop3.b32", "createpolicy.fractional.L2::evict_first.b64"]
+    for space in ("global", "const", "param", "shared", "local"):
+        names += [f"cvta.{space}.u64", f"cvta.to.{space}.u64"]
+    return names

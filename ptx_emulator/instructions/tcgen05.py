@@ -1,0 +1,193 @@
+"""`tcgen05`: allocation of tensor memory, its waits and fences, and `commit`; `tcgen05_moves` and `tcgen05_mma` have
+the rest.
+
+From the PTX ISA, "TensorCore 5th Generation Family Instructions". `cta_group::2`, where two blocks of a cluster take
+part, is not emulated, nor are multicast commits and `shift`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ptx_emulator.instructions import tcgen05_mma, tcgen05_moves
+from ptx_emulator.instructions.emitter import Decoder, Emitter, Unsupported
+from ptx_emulator.instructions.load_store import place
+from ptx_emulator.instructions.mbarrier import each_lane, shared_place
+from ptx_emulator.instructions.tcgen05_moves import active_warps, uniform
+from ptx_emulator.machine.batch import Batch
+from ptx_emulator.ptx.syntax import Instruction, Name, Vector
+from ptx_emulator.ptx.syntax import Kernel as PtxKernel
+from ptx_emulator.registers import U32, WARP
+
+_OF_ONE = "cta_group::1"
+_SYNC = ["sync", "aligned"]
+_ARRIVES = ["mbarrier::arrive::one", "shared::cluster", "b64"]
+
+
+def _words(instruction: Instruction) -> list[str]:
+    return instruction.mnemonic.split(".")[2:]
+
+
+def _allocate(emitter: Emitter, instruction: Instruction) -> None:
+    """`alloc`: a warp gets columns, and stores their address in shared memory."""
+    words = [word for word in _words(instruction) if word != "shared::cta"]
+    if words != [_OF_ONE, *_SYNC, "b32"]:
+        raise Unsupported
+    access = emitter.access(instruction, "shared" if "shared::cta" in instruction.mnemonic else "generic", "writes", 4)
+    where, count = place(emitter, instruction.operands[0], access), emitter.source(instruction.operands[1], "u32")
+
+    def step(batch: Batch, mask: np.ndarray | None) -> None:
+        warps = active_warps(batch, instruction, mask)
+        counts = uniform(batch, instruction, count, warps, "number of columns")
+        addresses, stores = np.zeros(batch.shape, U32), np.zeros(batch.shape, bool)
+        for warp, number in zip(warps.tolist(), counts.tolist(), strict=True):
+            addresses.reshape(-1)[warp * WARP] = batch.tensor_memory.allocate(instruction, warp * WARP, number)
+            stores.reshape(-1)[warp * WARP] = True
+        if len(warps):
+            batch.write(access, where.of(batch), [addresses], stores)
+
+    emitter.emit(step, (where.slot, count), ())
+
+
+def _free(emitter: Emitter, instruction: Instruction) -> None:
+    """`dealloc`."""
+    if _words(instruction) != [_OF_ONE, *_SYNC, "b32"]:
+        raise Unsupported
+    address, count = (emitter.source(operand, "u32") for operand in instruction.operands)
+
+    def step(batch: Batch, mask: np.ndarray | None) -> None:
+        warps = active_warps(batch, instruction, mask)
+        addresses = uniform(batch, instruction, address, warps, "address")
+        counts = uniform(batch, instruction, count, warps, "number of columns")
+        for warp, at, number in zip(warps.tolist(), addresses.tolist(), counts.tolist(), strict=True):
+            batch.tensor_memory.free(instruction, warp * WARP, at, number)
+
+    emitter.emit(step, (address, count), ())
+
+
+def _relinquish(emitter: Emitter, instruction: Instruction) -> None:
+    """`relinquish_alloc_permit`: the block allocates no more."""
+    if _words(instruction) != [_OF_ONE, *_SYNC] or instruction.operands:
+        raise Unsupported
+
+    def step(batch: Batch, mask: np.ndarray | None) -> None:
+        for warp in active_warps(batch, instruction, mask).tolist():
+            batch.tensor_memory.of(warp * WARP // batch.threads).relinquished = instruction
+
+    emitter.emit(step, (), ())
+
+
+def _wait(emitter: Emitter, instruction: Instruction) -> None:
+    """`wait::ld` and `wait::st`: wait for all loads or stores that a warp began before."""
+    what = instruction.mnemonic.split(".")[1]
+    if what not in ("wait::ld", "wait::st") or _words(instruction) != _SYNC or instruction.operands:
+        raise Unsupported
+
+    def step(batch: Batch, mask: np.ndarray | None) -> None:
+        warps = np.zeros(batch.blocks * batch.threads // WARP, bool)
+        warps[active_warps(batch, instruction, mask)] = True
+        batch.tensor_memory.wait(warps, what == "wait::ld")
+
+    emitter.emit(step, (), ())
+
+
+def _fence(emitter: Emitter, instruction: Instruction) -> None:
+    """`fence::before_thread_sync` and `after_thread_sync`, which no check requires (see `races.tensor_shadow`)."""
+    what = instruction.mnemonic.removeprefix("tcgen05.fence::")
+    if what not in ("before_thread_sync", "after_thread_sync") or instruction.operands:
+        raise Unsupported
+
+
+def _commit(emitter: Emitter, instruction: Instruction) -> None:
+    """`commit`: arrive at an mbarrier once the matrix unit has done the thread's work, which here is at once."""
+    if _words(instruction) != [_OF_ONE, *_ARRIVES] or len(instruction.operands) != 1:
+        raise Unsupported
+    where = shared_place(emitter, instruction.operands[0])
+
+    def step(batch: Batch, mask: np.ndarray | None) -> None:
+        proxy, shadow = batch.asynchronous, batch.tensor_memory.shadow
+        for lane, address in each_lane(batch, mask, where.of(batch)):
+            found = proxy.mbarrier(instruction, lane, address)
+            clock = shadow.commit(lane) if shadow else None
+            proxy.mbarriers.arrive(instruction, lane, found, 1, clock, by_thread=False)
+
+    emitter.emit(step, (where.slot,), ())
+
+
+_VERBS = {
+    "alloc": _allocate, "dealloc": _free, "relinquish_alloc_permit": _relinquish, "wait::ld": _wait, "wait::st": _wait,
+    "fence::before_thread_sync": _fence, "fence::after_thread_sync": _fence, "commit": _commit,
+    "ld": tcgen05_moves.load, "st": tcgen05_moves.store, "cp": tcgen05_moves.copy, "mma": tcgen05_mma.multiply,
+}  # fmt: skip
+
+
+def tcgen05(emitter: Emitter, instruction: Instruction) -> None:
+    """Decode every `tcgen05` instruction."""
+    _VERBS[instruction.mnemonic.split(".")[1]](emitter, instruction)
+
+
+def registers_in_flight(kernel: PtxKernel) -> dict[int, frozenset[str]]:
+    """The instructions that use a register of a `tcgen05.ld` and may run before its `wait::ld`, with these registers.
+
+    Only these are checked when they run: a right kernel has none, or only moves.
+    """
+    found: dict[int, set[str]] = {}
+    for start, instruction in enumerate(kernel.instructions):
+        if instruction.mnemonic.startswith("tcgen05.ld."):
+            names = frozenset(_names(instruction.operands[0]))
+            _follow(kernel, start + 1, names, found)
+    return {number: frozenset(names) for number, names in found.items()}
+
+
+def _follow(kernel: PtxKernel, start: int, names: frozenset[str], found: dict[int, set[str]]) -> None:
+    """Collect the instructions that use these registers, from one instruction on."""
+    seen: dict[int, frozenset[str]] = {}
+    ready = [(start, names)]
+    while ready:
+        at, names = ready.pop()
+        while at < len(kernel.instructions) and not names <= seen.get(at, frozenset()):
+            names = seen[at] = names | seen.get(at, frozenset())
+            instruction = kernel.instructions[at]
+            name = instruction.mnemonic
+            if name.startswith("tcgen05.wait::ld") and not instruction.guard:
+                break
+            used = names & {*_names(*instruction.operands)}
+            if used:
+                found.setdefault(at, set()).update(used)
+                if name.startswith("mov."):
+                    names |= set(_names(instruction.operands[0]))
+            if name.startswith("brx"):
+                targets = kernel.targets.get(getattr(instruction.operands[1], "text", ""), ())
+                ready += [(kernel.labels[target], names) for target in targets if target in kernel.labels]
+            elif name.startswith("bra") and instruction.operands[0].text in kernel.labels:
+                ready.append((kernel.labels[instruction.operands[0].text], names))
+            if name.startswith(("bra", "brx", "ret", "exit", "trap")) and not instruction.guard:
+                break
+            at += 1
+
+
+def _names(*operands: object) -> list[str]:
+    """The registers among operands."""
+    out: list[str] = []
+    for operand in operands:
+        if isinstance(operand, Name):
+            out.append(operand.text)
+        elif isinstance(operand, Vector):
+            out += _names(*operand.items)
+        elif isinstance(operand, tuple):
+            out += _names(*operand)
+    return out
+
+
+DECODERS: dict[str, Decoder] = {"tcgen05": tcgen05}
+
+
+def mnemonics() -> list[str]:
+    """Every mnemonic decoded here, in `tcgen05_moves` and in `tcgen05_mma`."""
+    names = [f"tcgen05.{verb}.{_OF_ONE}.sync.aligned.b32" for verb in ("alloc", "dealloc")]
+    names += [f"tcgen05.alloc.{_OF_ONE}.sync.aligned.shared::cta.b32"]
+    names += [f"tcgen05.relinquish_alloc_permit.{_OF_ONE}.sync.aligned"]
+    names += [f"tcgen05.wait::{what}.sync.aligned" for what in ("ld", "st")]
+    names += [f"tcgen05.fence::{when}_thread_sync" for when in ("before", "after")]
+    names += [f"tcgen05.commit.{_OF_ONE}.{'.'.join(_ARRIVES)}"]
+    return names + tcgen05_moves.mnemonics() + tcgen05_mma.mnemonics()

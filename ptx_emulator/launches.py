@@ -1,0 +1,397 @@
+"""Load a PTX module and launch its kernels."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import fields, replace
+from functools import cached_property, lru_cache, partial
+from pathlib import Path
+
+import numpy as np
+
+from ptx_emulator.counters import Counters, Traffic
+from ptx_emulator.decode import decode
+from ptx_emulator.errors import LaunchError, NotEmulated, NotOnTarget, RefusedLaunch
+from ptx_emulator.machine.basic_blocks import Code
+from ptx_emulator.machine.batch import Batch
+from ptx_emulator.machine.fast_path import EarlyPath, FastPath, NumpyPath, buffer_table
+from ptx_emulator.machine.launch_state import Extent, LaunchState, Resources, block_at
+from ptx_emulator.machine.residents import Residents
+from ptx_emulator.machine.run_ahead import RunAhead
+from ptx_emulator.machine.scheduler import Scheduler, Tally
+from ptx_emulator.machine.watch import Watch, WatchedScheduler
+from ptx_emulator.memory import FIRST_WINDOW, Buffer
+from ptx_emulator.process_order import ended, in_force
+from ptx_emulator.ptx.limits import UNREADABLE
+from ptx_emulator.ptx.parser import Program, parse
+from ptx_emulator.ptx.syntax import Kernel, Variable
+from ptx_emulator.races.borne import DEAD_READS, chosen
+from ptx_emulator.races.dependent_launches import Dependence
+from ptx_emulator.races.global_memory import LAST_EPOCH, GlobalShadow
+from ptx_emulator.races.late_reads import LateReads
+from ptx_emulator.registers import U32, U64, WARP, Bits
+from ptx_emulator.schedule import ASCENDING, Schedule
+from ptx_emulator.stored import stored
+from ptx_emulator.unset import Unset, unset
+
+LANES = 1 << 14  # lanes of a batch: enough to amortise a step, few enough to keep registers in cache
+ASYNC_LANES = 1 << 11  # lanes of a batch whose threads have clocks of their own
+BUDGET = 4_000_000  # instructions of a batch, each counted once for all its lanes
+LARGEST_CLUSTER = 16
+PRINTED = 1 << 12  # lines printed by a launch that are shown
+LARGEST_SHARED = 227 << 10
+LARGEST_LOCAL = 1 << 30
+
+
+class Module:
+    """A PTX module: kernels, decoded when first launched, and variables.
+
+    cache: a folder for decoded kernels; None to decode every time
+    """
+
+    def __init__(self, text: str, cache: Path | None = None):
+        self._text, self._cache = text, cache
+        self._code: dict[str, Code] = {}
+        declared = stored(cache, (text,), lambda: _Declared(self._program))
+        self.target, self.kernels, self._declared = declared.target, declared.kernels, declared.variables
+        # Decoded programs contain their addresses, so every process must assign the same ones.
+        self.variables = {
+            variable.name: Buffer(
+                variable.name, _initial(variable), writable=variable.space != "const", window=FIRST_WINDOW + number
+            )
+            for number, variable in enumerate(declared.variables.values())
+            if variable.space in ("global", "const")
+        }
+
+    @cached_property
+    def _program(self) -> Program:
+        return parse(self._text)
+
+    @property
+    def keeps(self) -> bool:
+        """Whether it has a variable that a launch can write and a later one read."""
+        return any(variable.writable for variable in self.variables.values())
+
+    def constant(self, name: str) -> bytes:
+        """The initialiser of a `.const` or `.global` variable. Raises LaunchError if there is none of that name."""
+        variable = self._declared.get(name)
+        if variable is None:
+            raise LaunchError(f"the module has no variable {name!r}; it has {', '.join(self._declared) or 'none'}")
+        return _initial(variable).tobytes()
+
+    def code(self, kernel: str) -> Code:
+        """A decoded kernel. Raises RefusedLaunch if there is none of that name."""
+        if kernel not in self._code:
+            if kernel not in self.kernels:
+                raise RefusedLaunch(f"the module has no kernel {kernel!r}; it has {', '.join(self.kernels) or 'none'}")
+            addresses = {name: buffer.address for name, buffer in self.variables.items()}
+            with _one_sentence(kernel):
+                self._code[kernel] = stored(
+                    self._cache,
+                    (self._text, kernel),
+                    lambda: decode(self._program.kernel(kernel), self._declared, addresses, self.target),
+                )
+        return self._code[kernel]
+
+    def unset(self, kernel: str) -> tuple[Unset, ...]:
+        """The variables without an initial value that a kernel reads and nothing in the module writes."""
+        if all(each.initial or each.space not in ("global", "const") for each in self._declared.values()):
+            return ()
+        try:
+            with _one_sentence(kernel):
+                key = self._text, kernel, "unset"
+                return stored(self._cache, key, lambda: unset(self._program, self._text, self._declared, kernel))
+        except NotEmulated:
+            return ()  # to launch it says so, too
+
+
+class _Declared:
+    """What a module declares. target: the architecture, `sm_90a`; kernels: their names; variables: by name"""
+
+    def __init__(self, program: Program):
+        self.target, self.kernels, self.variables = program.target, tuple(program.entries), program.variables
+
+
+def _initial(variable: Variable) -> np.ndarray:
+    return np.frombuffer(variable.initial.ljust(variable.size, b"\0"), np.uint8).copy()
+
+
+Argument = Buffer | int | float | bytes
+
+
+def launch(
+    module: Module,
+    kernel: str,
+    grid: Extent,
+    block: Extent,
+    args: Sequence[Argument],
+    dynamic_shared: int = 0,
+    *,
+    memory: Sequence[Buffer] = (),
+    sanitize: bool = True,
+    count_traffic: bool = True,
+    budget: int = BUDGET,
+    lanes: int = LANES,
+    compiled: bool = True,
+    schedule: Schedule = ASCENDING,
+    echo: Callable[[str], object] | None = None,
+    watch: Watch | None = None,
+    cluster: Extent | None = None,
+    dependence: Dependence | None = None,
+    strict: bool | Collection[str] = False,
+    only: Sequence[int] = (),
+    late: LateReads | None = None,
+) -> Counters:
+    """Run a kernel to its end.
+
+    args: one for each parameter: a Buffer for a pointer, an int or float for a number, bytes for a struct
+    dynamic_shared: bytes; memory: buffers reached only through pointers in other memory
+    sanitize: check for races and reads of unwritten shared memory; bounds and alignment are always checked
+    count_traffic: count sectors and bank conflicts, which are 0 otherwise
+    budget: what a batch may cost, in instructions, before it counts as endless; lanes: of a batch
+    compiled: False to run every instruction by its NumPy step
+    echo: takes each line that the kernel prints, behind its block and thread; standard output, if absent
+    watch: follows one thread, by NumPy steps
+    schedule: the order of blocks and warps; it changes no counter, but one race may show only in one order. An order
+        that this process is given (`process_order`) holds in its place
+    cluster: blocks of a cluster, where the kernel does not say it
+    dependence: on the launches before, made by `stream.Stream`; a launch that may begin before they have ended runs by
+        NumPy steps until all threads of a batch have waited for them
+    strict: report what PTX forbids and GPUs bear, too: all of `races.borne`, or the entries named
+    late: reads that come late in this run, which `launch` itself begins to see whether a byte depends on them
+
+    Raises Fault, NotEmulated or LaunchError, which is NotOnTarget if the module's target lacks an instruction,
+    and RefusedLaunch where CUDA would not begin the launch.
+    """
+    schedule = in_force(schedule)
+    code = module.code(kernel)
+    resources = code.resources
+    if resources.lacking:
+        raise NotOnTarget(resources.lacking)
+    _check_extents(resources.kernel, grid, block)
+    cluster = _cluster(resources.kernel, grid, cluster)
+    again = partial(
+        launch, module, kernel, grid, block, args, dynamic_shared, memory=memory, sanitize=False, count_traffic=False,
+        budget=budget, lanes=lanes, compiled=False, schedule=schedule, echo=lambda line: None, cluster=cluster,
+        only=only,
+    )  # fmt: skip
+    schedule = replace(schedule, only=_only(only, math.prod(grid) // math.prod(cluster))) if only else schedule
+    buffers = [*module.variables.values(), *memory, *(arg for arg in args if isinstance(arg, Buffer))]
+    parameters = Buffer("the kernel's parameters", _parameters(resources, args), writable=False)
+    memory = list({buffer.window: buffer for buffer in (parameters, *buffers)}.values())
+    state = LaunchState(
+        resources=resources,
+        grid=grid,
+        block=block,
+        memory={buffer.window: buffer for buffer in memory},
+        parameters=parameters.data,
+        traffic=Traffic(),
+        counts_traffic=count_traffic,
+        sanitize=sanitize,
+        buffers=buffer_table(memory),
+        schedule=schedule,
+        cluster=cluster,
+        dependence=dependence if sanitize else None,
+        strict=chosen(strict),
+        late=late,
+        by_warpgroup=any(each.takes_warpgroup for each in code.blocks),
+        echo=_Few(echo or sys.stdout.write),
+        target=module.target,
+    )
+    if sanitize:
+        budget = min(budget, LAST_EPOCH // 8)  # one instruction begins at most a few epochs
+        state.shadow = GlobalShadow(resources.cell_global, state.blocks, state.buffers, memory)
+        state.shadow.strict = state.strict
+        if DEAD_READS not in state.strict:
+            state.shadow.late = LateReads.of(memory)
+    shared_size = resources.shared_size + dynamic_shared
+    if shared_size > LARGEST_SHARED:
+        raise RefusedLaunch(
+            f"{kernel}: {shared_size} bytes of shared memory, more than the {LARGEST_SHARED} of a block"
+        )
+    lanes = min(lanes, ASYNC_LANES) if resources.asynchronous and sanitize else lanes
+    batch_blocks = max(1, lanes // (-(-state.threads // 32) * 32))
+    batch_blocks = -(-batch_blocks // state.cluster_size) * state.cluster_size
+    local = min(batch_blocks, state.blocks) * state.threads * resources.local_size
+    if local > LARGEST_LOCAL:
+        raise NotEmulated(
+            f"not emulated: {kernel} takes {local} bytes of local memory for a batch; {LARGEST_LOCAL} fit"
+        )
+    tally, path = Tally(code, budget), FastPath if compiled else NumpyPath
+    if path is FastPath and state.dependence and state.dependence.before:
+        path = EarlyPath
+    ahead = RunAhead(schedule.seed, code.counts_warps)
+
+    def begin(first: int, blocks: int) -> Scheduler:
+        specials = _specials(state, first, blocks, parameters.address, dynamic_shared, shared_size)
+        batch = Batch(state, first, blocks, shared_size, specials)
+        if watch:
+            return WatchedScheduler(batch, tally, code, ahead, watch)
+        return Scheduler(batch, tally, path(batch, code), ahead)
+
+    with np.errstate(all="ignore"), _one_sentence(kernel):
+        Residents(state, begin, batch_blocks, shared_size, budget).run()
+    if state.shadow and state.shadow.late and state.shadow.late.fault:
+        state.shadow.late.require_dead(partial(again, late=state.shadow.late))
+    if state.dependence:
+        ids = {buffer.window: id(buffer) for buffer in memory}
+        state.dependence.end(kernel, state.shadow, resources.accesses, ids)
+    ended(tuple(state.approximated))
+    return _counters(state.traffic, tally, tuple(state.approximated))
+
+
+@contextmanager
+def _one_sentence(kernel: str) -> Iterator[None]:
+    """Turn an error that decoding and running did not foresee into NotEmulated, with that error as its cause."""
+    try:
+        yield
+    except (*UNREADABLE, MemoryError) as error:
+        sentence = f"{type(error).__name__}: {str(error)[:100]}"
+        raise NotEmulated(f"not emulated: something in {kernel}, which ended in {sentence}") from error
+
+
+class _Few:
+    """Passes on only the first lines that a kernel prints."""
+
+    def __init__(self, echo: Callable[[str], object]):
+        self.echo, self.left = echo, PRINTED
+
+    def __call__(self, line: str) -> None:
+        self.left -= 1
+        if self.left >= 0:
+            self.echo(line)
+        elif self.left == -1:
+            self.echo(f"more than {PRINTED} lines are printed; the others are left out\n")
+
+
+def _check_extents(kernel: Kernel, grid: Extent, block: Extent) -> None:
+    threads = block[0] * block[1] * block[2]
+    if min(block) < 1 or threads > kernel.max_threads:
+        raise RefusedLaunch(f"{kernel.name}: a block of {block} threads, where 1 to {kernel.max_threads} are allowed")
+    if min(grid) < 1 or grid[0] >= 1 << 31 or max(grid[1:]) > 65535:
+        raise RefusedLaunch(f"{kernel.name}: a grid of {grid} blocks, where 1 to 2^31-1, 65535 and 65535 are allowed")
+
+
+def _cluster(kernel: Kernel, grid: Extent, said: Extent | None) -> Extent:
+    """The blocks of a cluster."""
+    cluster = said or kernel.cluster or (1, 1, 1)
+    if kernel.cluster and said and said != kernel.cluster:
+        raise RefusedLaunch(f"{kernel.name}: clusters of {said} blocks, where the kernel has {kernel.cluster}")
+    size = cluster[0] * cluster[1] * cluster[2]
+    if min(cluster) < 1 or size > LARGEST_CLUSTER or any(a % b for a, b in zip(grid, cluster, strict=True)):
+        sentence = f"a grid of {grid} blocks in clusters of {cluster}; {LARGEST_CLUSTER} blocks are allowed in one"
+        raise RefusedLaunch(f"{kernel.name}: {sentence}, and the grid has to be a multiple")
+    return cluster
+
+
+def _only(numbers: Sequence[int], count: int) -> tuple[int, ...]:
+    """The clusters that run. Raises LaunchError for one that the grid does not have."""
+    wrong = next((number for number in numbers if not 0 <= number < count), None)
+    if wrong is not None:
+        raise LaunchError(f"only cluster {wrong} of {count} should run; they are numbered from 0")
+    return tuple(int(number) for number in numbers)
+
+
+def _parameters(resources: Resources, args: Sequence[Argument]) -> np.ndarray:
+    """The parameter bytes of a launch. Raises RefusedLaunch if an argument does not fit its parameter."""
+    declared = resources.kernel.parameters
+    if len(args) != len(declared):
+        raise RefusedLaunch(f"{resources.kernel.name}: {len(args)} arguments for {len(declared)} parameters")
+    out = np.zeros(resources.parameter_size, np.uint8)
+    for i, (arg, parameter) in enumerate(zip(args, declared, strict=True)):
+        content = _argument(arg, parameter.size)
+        if len(content) != parameter.size:
+            raise RefusedLaunch(
+                f"{resources.kernel.name}: argument {i} is {arg!r}, and the parameter has {parameter.size} bytes"
+            )
+        start = resources.parameter_offsets[parameter.name]
+        out[start : start + parameter.size] = np.frombuffer(content, np.uint8)
+    return out
+
+
+def _argument(arg: Argument, size: int) -> bytes:
+    if isinstance(arg, Buffer):
+        return arg.address.to_bytes(8, "little")
+    if isinstance(arg, bytes):
+        return arg
+    if isinstance(arg, (float, np.floating)):
+        return np.array(arg, {2: np.float16, 4: np.float32}.get(size, np.float64)).tobytes()
+    number = int(arg)
+    fits = -(1 << 8 * size - 1) <= number < 1 << 8 * size
+    return (number & (1 << 8 * size) - 1).to_bytes(size, "little") if fits else b""
+
+
+@lru_cache(maxsize=64)
+def _lane_specials(block: Extent, threads: bytes) -> dict[str, Bits]:
+    """Special registers that depend on the thread only, (1, threads) uint32. threads: by place, int64"""
+    thread = np.frombuffer(threads, np.int64)[None, :]
+    lane = thread % WARP
+    one = np.int64(1)
+    registers = {
+        "%tid.x": thread % block[0],
+        "%tid.y": thread // block[0] % block[1],
+        "%tid.z": thread // (block[0] * block[1]),
+        "%laneid": lane,
+        "%warpid": thread // WARP,
+        "%lanemask_eq": one << lane,
+        "%lanemask_lt": (one << lane) - 1,
+        "%lanemask_le": (one << lane + 1) - 1,
+        "%lanemask_gt": 0xFFFFFFFF - ((one << lane + 1) - 1),
+        "%lanemask_ge": 0xFFFFFFFF - ((one << lane) - 1),
+    }
+    return {name: values.astype(U32) for name, values in registers.items()}
+
+
+def _specials(
+    state: LaunchState, first: int, blocks: int, parameters: int, dynamic_shared: int, shared_size: int
+) -> dict[str, Bits]:
+    sizes = {"%dynamic_smem_size": dynamic_shared, "%total_smem_size": shared_size}
+    return {
+        **_lane_specials(state.block, state.thread_at.tobytes()),
+        **_block_specials(state.grid, state.block, state.cluster, state.schedule, first, blocks),
+        **{name: np.full((1, 1), size, U32) for name, size in sizes.items()},
+        "%parameters": np.full((1, 1), parameters, U64),
+    }
+
+
+@lru_cache(maxsize=64)
+def _block_specials(
+    grid: Extent, block: Extent, cluster: Extent, schedule: Schedule, first: int, blocks: int
+) -> dict[str, Bits]:
+    """Special registers that depend on the block only, (blocks, 1) or (1, 1) uint32."""
+    places, size = np.arange(first, first + blocks, dtype=np.int64), math.prod(cluster)
+    at = block_at(places, grid, cluster, schedule)
+    registers: dict[str, np.ndarray] = {
+        **{f"%ctaid.{axis}": index[:, None] for axis, index in zip("xyz", at, strict=True)},
+        "%cluster_ctarank": (places % size)[:, None],
+    }
+    for axis, index, extent in zip("xyz", at, cluster, strict=True):
+        registers |= {f"%clusterid.{axis}": index[:, None] // extent, f"%cluster_ctaid.{axis}": index[:, None] % extent}
+    shared = {
+        "%nwarpid": -(-math.prod(block) // 32),
+        **{f"%ntid.{axis}": extent for axis, extent in zip("xyz", block, strict=True)},
+        **{f"%nctaid.{axis}": extent for axis, extent in zip("xyz", grid, strict=True)},
+        **{f"%cluster_nctaid.{axis}": extent for axis, extent in zip("xyz", cluster, strict=True)},
+        **{f"%nclusterid.{axis}": extent // of for axis, extent, of in zip("xyz", grid, cluster, strict=True)},
+        "%cluster_nctarank": size,
+        "%is_explicit_cluster": int(size > 1),
+    }
+    registers |= {name: np.full((1, 1), value) for name, value in shared.items()}
+    return {name: values.astype(U32) for name, values in registers.items()}
+
+
+def _counters(traffic: Traffic, tally: Tally, approximated: tuple[str, ...]) -> Counters:
+    opcodes = tally.opcodes()
+    names = [each.name for each in fields(Traffic)[: len(traffic.compiled)]]
+    counted = {name: getattr(traffic, name) + more for name, more in zip(names, traffic.compiled.tolist(), strict=True)}
+    return Counters(
+        lane_instructions=tally.lane_instructions(),
+        warp_instructions=opcodes.total(),
+        barriers=traffic.barriers,
+        opcodes=opcodes,
+        approximated=approximated,
+        **counted,
+    )

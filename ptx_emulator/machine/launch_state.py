@@ -1,0 +1,176 @@
+"""The state that the batches of a launch share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from ptx_emulator.counters import Traffic
+from ptx_emulator.memory import Access, Buffer
+from ptx_emulator.ptx.syntax import Kernel, Location
+from ptx_emulator.races.async_global import GlobalCopies
+from ptx_emulator.races.dependent_launches import Dependence
+from ptx_emulator.races.global_memory import GlobalShadow
+from ptx_emulator.races.late_reads import LateReads
+from ptx_emulator.registers import WARP, WARPGROUP, Bits
+from ptx_emulator.schedule import ASCENDING, Schedule
+
+Extent = tuple[int, int, int]
+
+
+class Hazard(NamedTuple):
+    """A step that uses registers of a `wgmma`.
+
+    location: of its instruction; copies: whether that is a move; reads, writes: slots that a `wgmma` ever uses
+    """
+
+    location: Location
+    copies: bool
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+
+
+class Wait(NamedTuple):
+    """What lanes wait for at the entry of a block: a phase of an mbarrier or of their cluster's barrier.
+
+    slot, offset: of its address; state: slot of a phase, or of a parity
+    """
+
+    slot: int
+    offset: int
+    state: int
+    by_parity: bool
+    of_cluster: bool = False
+
+
+@dataclass
+class Resources:
+    """Registers and memory of a decoded kernel.
+
+    kinds: type of every slot; rows: where each lies in a block's file of 32-bit or 64-bit registers
+    constants: values of the constants, whose slots are negative; specials: special register → slot
+    undefined: slots that may be read before they are written, which hold other bits in each order
+    accesses: memory accesses by number
+    shared_size, local_size: bytes of a block, without what a launch adds, and of a thread
+    cell_shared, cell_global: bytes of the narrowest access
+    asynchronous: whether it uses mbarriers, bulk copies or clusters; arrives_relaxed: at a barrier, after a fence
+    fragments: slots of the registers that `wgmma` uses asynchronously, in order; empty in kernels without
+    hazards: uses of these registers by other instructions
+    lacking: a sentence on what the kernel has and its target lacks, for which no launch runs; empty if there is nothing
+    """
+
+    kernel: Kernel
+    kinds: list[np.dtype]
+    rows: list[int]
+    row_counts: tuple[int, int]
+    constants: list[Bits]
+    specials: dict[str, int]
+    undefined: tuple[int, ...]
+    accesses: dict[int, Access]
+    shared_size: int
+    local_size: int
+    parameter_offsets: dict[str, int]
+    parameter_size: int
+    cell_shared: int
+    cell_global: int
+    fragments: tuple[int, ...]
+    hazards: list[Hazard]
+    asynchronous: bool = False
+    arrives_relaxed: bool = False
+    lacking: str = ""
+
+
+@dataclass
+class LaunchState:
+    """One launch.
+
+    memory: window of addresses → buffer; parameters: (size,) uint8
+    buffers: of the compiled interpreter, one row for each; see `compiled.layout`
+    cluster: extent in blocks, of which each in the grid is a multiple
+    schedule: the order of blocks and warps; by_warpgroup: whether the warps of a warpgroup stay together in it
+    strict: names in `races.borne` of what is reported, too
+    late: reads that come late in this run, see `races.late_reads`; None in any other
+    shadow: of global memory; None without the sanitizer; dependence: on the launches before, if it is of a stream
+    echo: takes each line that a kernel prints
+    target: the architecture of the module; approximated: instructions whose bits an order chose, and their lines
+    copies: what copies did to global memory
+    changes: how often a thread changed what others may wait for: it wrote to global memory, copied, arrived or exited
+    """
+
+    resources: Resources
+    grid: Extent
+    block: Extent
+    memory: Mapping[int, Buffer]
+    parameters: np.ndarray
+    traffic: Traffic
+    counts_traffic: bool
+    sanitize: bool
+    buffers: np.ndarray
+    schedule: Schedule = ASCENDING
+    by_warpgroup: bool = False
+    strict: frozenset[str] = frozenset()
+    late: LateReads | None = None
+    shadow: GlobalShadow | None = None
+    echo: Callable[[str], object] = lambda line: None
+    cluster: Extent = (1, 1, 1)
+    dependence: Dependence | None = None
+    target: str = ""
+    approximated: dict[str, None] = field(default_factory=dict)
+    copies: GlobalCopies = field(default_factory=GlobalCopies)
+    changes: int = 0
+
+    @property
+    def cluster_size(self) -> int:
+        """Blocks of a cluster."""
+        return self.cluster[0] * self.cluster[1] * self.cluster[2]
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of the grid that run."""
+        of_grid = self.grid[0] * self.grid[1] * self.grid[2]
+        return len(self.schedule.only) * self.cluster_size if self.schedule.only else of_grid
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return self.block[0] * self.block[1] * self.block[2]
+
+    @cached_property
+    def thread_at(self) -> np.ndarray:
+        """The number of the thread at each place of a block, padded to whole warps."""
+        return self.schedule.threads(-(-self.threads // WARP), WARPGROUP // WARP if self.by_warpgroup else 1)
+
+    def block_name(self, place: int) -> Extent:
+        """The index of the block at a place of the grid."""
+        return tuple(int(each) for each in self.block_at(np.int64(place)))
+
+    def block_at(self, places: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The indices x, y, z of the blocks at places of the grid; those of one cluster stand side by side."""
+        return block_at(places, self.grid, self.cluster, self.schedule)
+
+    def thread_name(self, place: int) -> Extent:
+        """The index of the thread at a place of a block."""
+        return coordinates(int(self.thread_at[place]), self.block)
+
+    def in_cluster_name(self, cluster: int, row: int) -> str:
+        """A thread and its block, by the place of its cluster in the grid and its row in the cluster."""
+        rank, thread = divmod(row, len(self.thread_at))
+        return f"thread {self.thread_name(thread)} of block {self.block_name(cluster * self.cluster_size + rank)}"
+
+
+def block_at(places: np.ndarray, grid: Extent, cluster: Extent, schedule: Schedule) -> tuple[np.ndarray, ...]:
+    """The indices x, y, z of the blocks at places of a grid."""
+    clusters = tuple(extent // of for extent, of in zip(grid, cluster, strict=True))
+    size = cluster[0] * cluster[1] * cluster[2]
+    number = schedule.clusters(places // size, clusters[0] * clusters[1] * clusters[2])
+    of_cluster, in_cluster = coordinates(number, clusters), coordinates(places % size, cluster)
+    return tuple(outer * extent + inner for outer, extent, inner in zip(of_cluster, cluster, in_cluster, strict=True))
+
+
+def coordinates(index: int, extent: Extent) -> Extent:
+    """Index number `index` in a grid or block, x fastest."""
+    return index % extent[0], index // extent[0] % extent[1], index // (extent[0] * extent[1])

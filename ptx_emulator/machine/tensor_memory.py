@@ -1,0 +1,240 @@
+"""Tensor memory: 128 lanes by 512 columns of 32 bits for each block, which `tcgen05` allocates, reads and writes.
+
+From the PTX ISA, "Tensor Memory". An address has the lane in its high and the column in its low 16 bits. Columns are
+allocated by powers of two from 32, and all lanes of them. A warp reaches the 32 lanes of its rank in its warpgroup.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from ptx_emulator.machine.lanes import Lanes
+from ptx_emulator.ptx.syntax import Instruction
+from ptx_emulator.races.async_order import AsyncOrder
+from ptx_emulator.races.async_shadow import AsyncShadow
+from ptx_emulator.races.tensor_shadow import LOADS, STORES, UNIT, Region, TensorShadow, Use
+from ptx_emulator.registers import U32, WARP, WARPGROUP
+
+LANES, COLUMNS, LEAST = 128, 512, 32
+QUARTER = 32  # tensor-memory lanes that a warp can reach
+KIND = "tensor_memory"
+
+
+class Allocation(NamedTuple):
+    """Columns `start` to `start + count`."""
+
+    start: int
+    count: int
+    instruction: Instruction
+
+
+@dataclass
+class Memory:
+    """The tensor memory of one block.
+
+    freed: the last `dealloc` of each column; relinquished: the instruction that did so
+    """
+
+    data: np.ndarray = field(default_factory=lambda: np.zeros((LANES, COLUMNS), U32))
+    written: np.ndarray = field(default_factory=lambda: np.zeros((LANES, COLUMNS), bool))
+    allocations: list[Allocation] = field(default_factory=list)
+    allocated: np.ndarray = field(default_factory=lambda: np.zeros(COLUMNS, bool))
+    freed: dict[int, Instruction] = field(default_factory=dict)
+    relinquished: Instruction | None = None
+
+
+@dataclass
+class Load:
+    """A `tcgen05.ld`. slots: its registers and copies of them; pending: (warps,) bool, those that have not waited"""
+
+    instruction: Instruction
+    slots: set[int]
+    pending: np.ndarray
+
+
+class TensorMemory:
+    """The tensor memory of a batch. loads: loads in flight, to check the registers that they write"""
+
+    def __init__(self, lanes: Lanes, order: AsyncOrder | None, shadow: AsyncShadow | None):
+        self.lanes, self.order = lanes, order
+        self.memories: dict[int, Memory] = {}
+        self.shadow = TensorShadow(lanes, order, shadow) if order and shadow else None
+        self.loads: list[Load] = []
+
+    def of(self, block: int) -> Memory:
+        if block not in self.memories:
+            self.memories[block] = Memory()
+        return self.memories[block]
+
+    # ---- allocation -------------------------------------------------------------------------------------------------
+
+    def allocate(self, instruction: Instruction, lane: int, count: int) -> int:
+        """`tcgen05.alloc` of a warp; returns the address. lane: its first"""
+        memory, fault = self.of(lane // self.lanes.threads), self.lanes.fault
+        if memory.relinquished:
+            at = memory.relinquished.location.in_full()
+            sentence = f"allocates tensor memory after its block gave up the right to, at {at}"
+            fault(KIND, instruction, lane, sentence)
+        self._require_count(instruction, lane, "allocates", count)
+        for start in range(0, COLUMNS, count):
+            if not memory.allocated[start : start + count].any():
+                memory.allocated[start : start + count] = True
+                memory.allocations.append(Allocation(start, count, instruction))
+                return start
+        sentence = f"waits for {count} columns of tensor memory that follow one another from a multiple of {count} on: "
+        return fault("deadlock", instruction, lane, f"{sentence}of {COLUMNS}, {_list(memory.allocations)}")
+
+    def free(self, instruction: Instruction, lane: int, address: int, count: int) -> None:
+        """`tcgen05.dealloc` of a warp."""
+        block = lane // self.lanes.threads
+        memory, fault = self.of(block), self.lanes.fault
+        self._require_count(instruction, lane, "frees", count)
+        found = [each for each in memory.allocations if (each.start, each.count) == (address, count)]
+        if not found:
+            sentence = f"frees {count} columns of tensor memory at address {address:#x}, where none of that size were "
+            before = memory.freed.get(address & 0xFFFF) if address < 1 << 16 else None
+            had = f"allocated: {_list(memory.allocations)}"
+            if before:
+                had += f", and column {address} was freed at {before.location.in_full()}"
+            fault(KIND, instruction, lane, sentence + had)
+        columns = np.arange(address, address + count)
+        if self.shadow:
+            self.shadow.free(instruction, lane, block, columns)
+        memory.allocations.remove(found[0])
+        memory.allocated[columns], memory.written[:, columns] = False, False
+        memory.freed |= dict.fromkeys(columns.tolist(), instruction)
+
+    def _require_count(self, instruction: Instruction, lane: int, verb: str, count: int) -> None:
+        if not LEAST <= count <= COLUMNS or count & count - 1:
+            sentence = f"{verb} {count} columns of tensor memory, where a power of two from {LEAST} to {COLUMNS} is "
+            self.lanes.fault(KIND, instruction, lane, f"{sentence}allowed")
+
+    def exit(self, lanes: np.ndarray) -> None:
+        """These lanes, flat, exit. Raises Fault for a block that ends with columns allocated."""
+        if not self.memories:
+            return
+        left = (self.lanes.live.reshape(-1) & ~lanes).reshape(self.lanes.shape).any(axis=1)
+        for block in np.flatnonzero(lanes.reshape(self.lanes.shape).any(axis=1) & ~left).tolist():
+            memory = self.memories.get(block)
+            if memory and memory.allocations:
+                start, count, instruction = memory.allocations[0]
+                sentence = f"allocates columns {start} to {start + count - 1} of tensor memory, and its block exits "
+                lane = block * self.lanes.threads
+                self.lanes.fault(KIND, instruction, lane, f"{sentence}without a tcgen05.dealloc of them")
+
+    # ---- access -----------------------------------------------------------------------------------------------------
+
+    def require_allocated(self, instruction: Instruction, lane: int, verb: str, columns: np.ndarray) -> None:
+        """Raise Fault for columns that are not allocated."""
+        memory = self.of(lane // self.lanes.threads)
+        inside = (columns >= 0) & (columns < COLUMNS)
+        good = inside & memory.allocated[np.where(inside, columns, 0)]
+        if good.all():
+            return
+        column = int(columns.reshape(-1)[np.argmin(good.reshape(-1))])
+        sentence = f"{verb} column {column} of tensor memory, "
+        if not 0 <= column < COLUMNS:
+            why = f"which has {COLUMNS}"
+        elif column in memory.freed:
+            why = f"which was freed at {memory.freed[column].location.in_full()}"
+        else:
+            why = f"which is not allocated: {_list(memory.allocations)}"
+        self.lanes.fault("out_of_bounds", instruction, lane, sentence + why)
+
+    def read(self, instruction: Instruction, lane: int, region: Region) -> np.ndarray:
+        """Read the values of a region. Raises Fault for cells that nothing wrote."""
+        memory = self.of(lane // self.lanes.threads)
+        self.require_allocated(instruction, lane, "reads", np.asarray(region[1]))
+        written = memory.written[region]
+        if not written.all() and self.lanes.launch.sanitize:
+            at = tuple(int(each) for each in np.argwhere(~written)[0])
+            row, column = (int(np.broadcast_to(each, written.shape)[at]) for each in region)
+            sentence = f"reads lane {row}, column {column} of tensor memory, which nothing wrote before"
+            self.lanes.fault("unwritten_read", instruction, lane, sentence)
+        return memory.data[region]
+
+    def write(self, instruction: Instruction, lane: int, region: Region, values: np.ndarray) -> None:
+        """Store values in a region."""
+        memory = self.of(lane // self.lanes.threads)
+        self.require_allocated(instruction, lane, "writes", np.asarray(region[1]))
+        memory.data[region], memory.written[region] = values, True
+
+    # ---- what is in flight ------------------------------------------------------------------------------------------
+
+    def issue(self, instruction: Instruction, lane: int) -> Use | None:
+        """Make a new use by the matrix unit, which processes one thread's uses in order."""
+        return self.shadow.issue(instruction, lane, UNIT, np.array([lane])) if self.shadow else None
+
+    def issue_of_warp(self, instruction: Instruction, warp: int, loads: bool) -> Use | None:
+        """Make a new use by a `tcgen05.ld` or `st` of a warp of the batch."""
+        if not self.shadow:
+            return None
+        lanes = np.arange(warp * WARP, (warp + 1) * WARP)
+        return self.shadow.issue(instruction, warp * WARP, LOADS if loads else STORES, lanes)
+
+    def start(self, use: Use | None, block: int, reads: list[Region], writes: list[Region]) -> None:
+        """Check what a use reads and writes, and remember it."""
+        if use and self.shadow:
+            self.shadow.start(use, block, reads, writes)
+
+    def rank(self, warp: int) -> int:
+        """The place of a warp in its warpgroup, 0 to 3. warp: its place in the batch"""
+        thread = int(self.lanes.launch.thread_at[warp * WARP % self.lanes.threads])
+        return thread % WARPGROUP // WARP
+
+    # ---- registers of loads -----------------------------------------------------------------------------------------
+
+    def load(self, instruction: Instruction, targets: list[int], warps: np.ndarray) -> None:
+        """A `tcgen05.ld` of these warps, (warps,) bool."""
+        self.loads.append(Load(instruction, set(targets), warps.copy()))
+
+    def wait(self, warps: np.ndarray, loads: bool) -> None:
+        """`tcgen05.wait::ld` or `wait::st` of these warps, (warps,) bool."""
+        if loads:
+            for load in self.loads:
+                load.pending &= ~warps
+            self.loads = [load for load in self.loads if load.pending.any()]
+        if self.shadow:
+            for warp in np.flatnonzero(warps).tolist():
+                self.shadow.wait(warp, LOADS if loads else STORES)
+
+    def use_registers(
+        self, instruction: Instruction, reads: frozenset[int], writes: frozenset[int], copies: bool,
+        mask: np.ndarray | None,
+    ) -> None:  # fmt: skip
+        """Check an instruction that uses registers of a `tcgen05.ld`. copies: whether it is a move"""
+        if not self.loads or not self.lanes.launch.sanitize:
+            return
+        warps = self.lanes.under(mask).reshape(-1, WARP).any(axis=1)
+        for load in self.loads:
+            late = load.pending & warps
+            if not late.any():
+                continue
+            if copies and load.slots & reads:
+                load.slots |= writes
+                continue
+            for verb, slots in (("reads", reads), ("writes", writes)):
+                if load.slots & slots:
+                    at = load.instruction.location.in_full()
+                    sentence = f"{instruction.mnemonic} {verb} a register that the {_short(load.instruction)} at {at} "
+                    lane = int(np.argmax(late)) * WARP
+                    self.lanes.fault(
+                        "race", instruction, lane, f"{sentence}may still write: no tcgen05.wait::ld comes between"
+                    )
+
+
+def _short(instruction: Instruction) -> str:
+    return ".".join(instruction.mnemonic.split(".")[:2])
+
+
+def _list(allocations: list[Allocation]) -> str:
+    if not allocations:
+        return "none is allocated"
+    names = (
+        f"{start} to {start + count - 1} at {instruction.location.in_full()}"
+        for start, count, instruction in allocations
+    )
+    return "allocated are " + ", ".join(names)

@@ -1,0 +1,280 @@
+"""Parse the body of a kernel: scopes, registers, labels, instructions and their operands.
+
+A `.loc` line gives the location of every instruction after it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ptx_emulator.errors import NotEmulated
+from ptx_emulator.ptx import limits
+from ptx_emulator.ptx.declarations import check_total, immediate, malformed, variable
+from ptx_emulator.ptx.syntax import (
+    SIZES,
+    UNKNOWN,
+    Address,
+    Immediate,
+    Instruction,
+    Kernel,
+    Location,
+    Name,
+    Operand,
+    Pair,
+    TensorAddress,
+    Vector,
+)
+
+_TOKEN = re.compile(
+    r"""\s+ | \.loc\s+(?P<loc>[^\n]*) | (?P<brace>[{}])
+    | (?P<label>[A-Za-z_$%][\w$]*)\s*:(?!:) | (?P<statement>[^;]+);""",
+    re.VERBOSE,
+)
+_LOC = re.compile(r"(\d+)\s+(\d+)\s+(\d+)(?:.*inlined_at\s+(\d+)\s+(\d+)\s+(\d+))?")
+_STATEMENT = re.compile(r"(?:@(!?)([\w$%]+)\s+)?([\w.:]+)\s*(.*)$", re.DOTALL)
+_ITEM = re.compile(r"\{[^}]*\}|\[[^\]]*\]|[^,{}\[\]\s][^,{}\[\]]*")
+_CALL = re.compile(r"(?:\(\s*([\w$%]+)\s*\)\s*,\s*)?([\w$%]+)\s*(?:,\s*\(([^)]*)\))?\s*$")
+_CALL_PARAMETER = re.compile(r"\.param\s+\.(\w+)\s+([\w$%]+)$")
+_TENSOR = re.compile(r"\[\s*([^,\]]+?)\s*,\s*\{([^}]*)\}\s*\]$")
+_ADDRESS = re.compile(r"\[\s*([^+\]]*?)\s*(?:\+\s*(-?\s*\w+)\s*)?\]$")
+
+
+class BodyParser:
+    """Parses one kernel; a register or a label declared in an inner scope gets a unique name."""
+
+    def __init__(self, kernel: Kernel, files: dict[int, str]):
+        self.kernel, self.files = kernel, files
+        self.scopes: list[dict[str, str]] = [{}]
+        self.outer = {parameter.name for parameter in kernel.parameters}
+        self.location: Location | None = None  # from the last .loc
+        self.line = 0  # number of the current line of PTX
+        self.calls: dict[tuple[str, str, str], Location] = {}
+        self.known: dict[str, Operand] = {}  # operands by text, as the current scopes have them
+        self.pending_label = ""
+        self.call_parameters: set[str] = set()
+        self.halves: dict[str, tuple[Name, Name]] = {}  # a 128-bit register → its two 64-bit halves
+        # Labels by name, for each open scope; and branches, whose target may be declared later in their scope.
+        self.labels: list[dict[str, str]] = [{}]
+        self.branches: list[tuple[int, int]] = []
+
+    def parse(self, text: str, line: int) -> None:
+        """Parse the text between the outer braces. line: the line of its start. Raises NotEmulated for unknown text."""
+        at, self.line = 0, line
+        while at < len(text):
+            match = _TOKEN.match(text, at)
+            try:
+                if not match:
+                    raise NotEmulated(f"the text {text[at : at + 60].strip()!r}")
+                self._token(match)
+            except (NotEmulated, *limits.UNREADABLE) as error:
+                raise malformed(text, at, line, error) from None
+            self.line += text.count("\n", at, match.end())
+            at = match.end()
+        self._resolve_branches(0, self.labels[0])
+
+    def _token(self, match: re.Match) -> None:
+        if match["loc"]:
+            self._location(match["loc"])
+        elif match["brace"]:
+            self._scope(match["brace"])
+        elif match["label"]:
+            self._label(match["label"])
+        elif match["statement"]:
+            self._statement(match["statement"].strip())
+
+    def _scope(self, brace: str) -> None:
+        self.known = {}
+        if brace == "{":
+            self.scopes.append({}), self.labels.append({})
+            if len(self.scopes) > limits.NESTING:
+                raise NotEmulated(f"more than {limits.NESTING} scopes in one another")
+        elif len(self.scopes) == 1:
+            raise NotEmulated("a closing brace without its opening one")
+        else:
+            self.scopes.pop()
+            self._resolve_branches(len(self.labels) - 1, self.labels.pop())
+
+    def _label(self, name: str) -> None:
+        if name in self.labels[-1]:
+            raise NotEmulated(f"the label {name!r}, which is there twice")
+        unique = self.labels[-1][name] = name if len(self.labels) == 1 else f"{name}@{len(self.kernel.labels)}"
+        self.pending_label = unique
+        self.kernel.labels[unique] = len(self.kernel.instructions)
+
+    def _resolve_branches(self, depth: int, labels: dict[str, str]) -> None:
+        """At the end of a scope, give branches out of it, and of scopes in it, the unique names of its labels."""
+        left = []
+        for at, inner in self.branches:
+            instruction = self.kernel.instructions[at]
+            name = instruction.operands[-1] if inner >= depth and instruction.operands else None
+            if not isinstance(name, Name) or name.text not in labels:
+                left.append((at, min(inner, depth - 1)))
+                continue
+            operands = (*instruction.operands[:-1], Name(labels[name.text], name.negated))
+            self.kernel.instructions[at] = instruction._replace(operands=operands)
+        self.branches = left
+
+    def _location(self, text: str) -> None:
+        match = _LOC.match(text)
+        here, caller = match.group(1, 2, 3), match.group(4, 5, 6)
+        parent = None
+        if caller[0]:
+            parent = self.calls.get(caller) or Location(self._file(caller[0]), int(caller[1]))
+            if parent.depth() > limits.NESTING:
+                raise NotEmulated(f"calls inlined in one another, more than {limits.NESTING}")
+        self.location = Location(self._file(here[0]), int(here[1]), parent)
+        self.calls[here] = self.location
+
+    def _file(self, index: str) -> str:
+        return self.files.get(int(index), f"file{index}")
+
+    def _statement(self, text: str) -> None:
+        if text.startswith(".reg"):
+            self._declare_registers(text)
+        elif text.startswith(".branchtargets"):
+            targets = tuple(re.findall(r"[\w$]+", text.split(None, 1)[1]))
+            if len(targets) > limits.TARGETS:
+                raise NotEmulated(f"{len(targets)} targets of a branch; {limits.TARGETS} are allowed")
+            self.kernel.targets[self.pending_label] = targets
+        elif text.startswith((".shared", ".local")):
+            declared = variable(text)
+            if declared.name in self.kernel.variables or declared.name in self.outer:
+                raise NotEmulated(f"the variable {declared.name!r}, which is there twice")
+            self.kernel.variables[declared.name] = declared
+            check_total(self.kernel.variables)
+        elif text.startswith(".param"):
+            self._declare_call_parameter(text)
+        elif not text.startswith(".pragma"):
+            self._instruction(text)
+
+    def _declare_call_parameter(self, text: str) -> None:
+        """Declare a call's parameter or result as a register of its scope; one that fits no register is left out."""
+        match = _CALL_PARAMETER.match(text)
+        if match and match[1] in SIZES:
+            self._declare_registers(f".reg .{match[1]} {match[2]}")
+            self.call_parameters.add(self._resolve(match[2]))
+
+    def _declare_registers(self, text: str) -> None:
+        self.known = {}
+        kind, names = re.match(r"\.reg\s*\.(\w+)\s+(.*)", text, re.DOTALL).groups()
+        if kind not in SIZES and kind != "b128":
+            raise NotEmulated(f"registers of type {kind!r}")
+        suffix = f"@{len(self.kernel.registers)}" if len(self.scopes) > 1 else ""
+        for name in re.split(r"\s*,\s*", names.strip()):
+            for register in _expand(name):
+                if register in self.scopes[-1] or len(self.scopes) == 1 and register in self.outer:
+                    raise NotEmulated(f"the register {register!r}, which is there twice")
+                unique = self.scopes[-1][register] = register + suffix
+                if kind == "b128":
+                    self.halves[unique] = Name(f"{unique}:low"), Name(f"{unique}:high")
+                    self.kernel.registers |= {half.text: "b64" for half in self.halves[unique]}
+                else:
+                    self.kernel.registers[unique] = kind
+                if len(self.kernel.registers) > limits.REGISTERS:
+                    raise NotEmulated(f"a kernel of more than {limits.REGISTERS} registers")
+
+    def _resolve(self, text: str) -> str:
+        for scope in reversed(self.scopes):
+            if text in scope:
+                return scope[text]
+        return text
+
+    def _name(self, text: str) -> Name:
+        return Name(self._resolve(text.lstrip("! ")), text.startswith("!"))
+
+    def _instruction(self, text: str) -> None:
+        if len(text) > limits.INSTRUCTION or len(self.kernel.instructions) == limits.INSTRUCTIONS:
+            raise NotEmulated(
+                f"an instruction of {len(text)} characters, or more than {limits.INSTRUCTIONS} instructions"
+            )
+        text = " ".join(text.split())
+        match = _STATEMENT.match(text)
+        if not match:
+            raise NotEmulated(f"the text {text[:60]!r}")
+        negated, guard, mnemonic, rest = match.groups()
+        operands = self._call(rest) if mnemonic.startswith("call") else tuple(map(self._operand, _split(rest)))
+        if mnemonic.startswith(("st.param.", "ld.param.")):
+            mnemonic, operands = self._of_call(mnemonic, operands)
+        if mnemonic.endswith(".b128"):
+            operands = tuple(map(self._in_halves, operands))
+        named = Name(self._resolve(guard), bool(negated)) if guard else None
+        if mnemonic.startswith(("bra", "brx")):
+            self.branches.append((len(self.kernel.instructions), len(self.labels) - 1))
+        here = self.location or Location(UNKNOWN.file, self.line)
+        self.kernel.instructions.append(Instruction(mnemonic, operands, named, here))
+
+    def _call(self, text: str) -> tuple[Operand, ...]:
+        """A call's operands: the result or `_`, the function, and the arguments; empty for a call of another form."""
+        match = _CALL.match(text)
+        if not match:
+            return ()
+        arguments = _split(match[3] or "")
+        return tuple(map(self._name, (match[1] or "_", match[2], *arguments)))
+
+    def _of_call(self, mnemonic: str, operands: tuple[Operand, ...]) -> tuple[str, tuple[Operand, ...]]:
+        """Turn `st.param` to a call's parameter, or `ld.param` from its result, into a move."""
+        place, stores = 0 if mnemonic.startswith("st") else 1, mnemonic.startswith("st")
+        address = operands[place] if len(operands) == 2 else None
+        if not isinstance(address, Address) or address.offset or not address.base:
+            return mnemonic, operands
+        if address.base.text not in self.call_parameters:
+            return mnemonic, operands
+        kind = mnemonic.rpartition(".")[2]
+        return f"mov.{kind}", (address.base, operands[1]) if stores else (operands[0], address.base)
+
+    def _in_halves(self, operand: Operand) -> Operand:
+        """Replace 128-bit registers by the vector of their halves, the lower one first."""
+        items = operand.items if isinstance(operand, Vector) else (operand,)
+        halves = [half for item in items for half in self.halves.get(getattr(item, "text", ""), (item,))]
+        return Vector(tuple(halves)) if len(halves) > 1 else operand
+
+    def _operand(self, text: str) -> Operand:
+        found = self.known.get(text)
+        if found is None:
+            found = self.known[text] = self._new_operand(text)
+        return found
+
+    def _new_operand(self, text: str) -> Operand:
+        if text.startswith("{"):
+            return Vector(tuple(self._operand(item) for item in _split(text[1:-1])))
+        if text.startswith("["):
+            tensor = _TENSOR.match(text)
+            if tensor:
+                return TensorAddress(
+                    self._address(f"[{tensor[1]}]"), tuple(self._operand(i) for i in _split(tensor[2]))
+                )
+            return self._address(text)
+        if text == "WARP_SZ":
+            return Immediate(32)
+        if "|" in text:
+            first, second = text.split("|")
+            return Pair(self._name(first.strip()), self._name(second.strip()))
+        return (immediate(text) if text[0] in "+-0123456789" else None) or self._name(text)
+
+    def _address(self, text: str) -> Address:
+        match = _ADDRESS.match(text)
+        if not match:
+            raise NotEmulated(f"the address {text[:60]!r}")
+        offset = int((match[2] or "0").replace(" ", ""), 0)
+        base = immediate(match[1])
+        return Address(None, base.bits + offset) if base else Address(self._name(match[1]), offset)
+
+
+def _expand(name: str) -> Iterator[str]:
+    """`%r<3>` → `%r0`, `%r1`, `%r2`."""
+    match = re.fullmatch(r"([\w$%]+)<(\d+)>", name)
+    if match:
+        yield from (f"{match[1]}{i}" for i in range(int(match[2])))
+    else:
+        yield name
+
+
+def _split(text: str) -> list[str]:
+    """Operands at the top level of `a, {b, c}, [d]`."""
+    if "{" not in text:
+        return [item.strip() for item in text.split(",")] if text else []
+    items = [item.strip() for item in _ITEM.findall(text)]
+    if _ITEM.sub("", text).replace(" ", "") != "," * (len(items) - 1):
+        raise NotEmulated(f"the operands {text[:60]!r}")
+    return items

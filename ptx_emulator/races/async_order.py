@@ -1,0 +1,215 @@
+"""The order of threads and of asynchronous copies in kernels that use mbarriers, bulk copies or clusters.
+
+Here one thread may wait for another, so each has a row of its own, of a vector clock: what it knows of every thread of
+its cluster, how much of that a proxy fence made visible to copies, and which copies it knows to be complete. When a
+barrier, an mbarrier or a warp lets one thread know what others know, rows are merged by taking the larger entry.
+
+A copy belongs to a counter: the phases of its mbarrier, or the groups of the thread that issued it. A thread whose
+entry for the counter exceeds the copy's number knows that the copy is complete. `BlockOrder`, which tells only warps
+apart, is kept beside, for global memory.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ptx_emulator.races.block_order import BlockOrder
+from ptx_emulator.registers import U32, U64, WARP, Bits
+
+SHARED, GLOBAL = "shared", "global"
+_FIRST_COUNTERS = 16
+_OF_BLOCK = 4  # counters per block that typical kernels need: for its mbarriers, and two for a thread that stores
+
+
+class AsyncOrder(BlockOrder):
+    """rows: threads of a cluster, `rank * threads + thread`; now: (clusters,), the epoch, which begins at 1
+
+    floor: (clusters,), before which epoch all threads of a cluster know what all did, since they last met
+
+    clock: (clusters, rows, 3 * rows + counters): for each row, the epoch before which it knows what each row did; the
+    epoch before which a proxy fence made that visible to copies in shared memory; the same for global memory; counters
+    """
+
+    def __init__(self, blocks: int, threads: int, cluster: int = 1):
+        super().__init__(blocks, threads)
+        self.threads, self.cluster, self.rows = threads, cluster, cluster * threads
+        self.clusters = blocks // cluster
+        columns = 3 * self.rows + max(_FIRST_COUNTERS, _OF_BLOCK * blocks)
+        self.clock = np.zeros((self.clusters, self.rows, columns), U32)
+        self.now = np.ones(self.clusters, U32)
+        self.floor = np.zeros(self.clusters, U32)
+        self.counters = 0
+        self.activity = 1  # changes with every access and every merge, so that a warp that meets again costs nothing
+        self._met: dict[bytes, int] = {}
+        self._waiting: dict[tuple[int, int], Bits] = {}
+        self._fenced: Bits | None = None  # as `clock`, what each row knew at its last fence; None before any
+
+    def row(self, block: np.ndarray, thread: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Clusters, and rows in them, of threads."""
+        return block // self.cluster, block % self.cluster * self.threads + thread
+
+    def place(self, cluster: int, row: int) -> tuple[int, int]:
+        """The block in the batch and the thread that belong to a row."""
+        return cluster * self.cluster + row // self.threads, row % self.threads
+
+    # ---- merging ----------------------------------------------------------------------------------------------------
+
+    def publish(self, cluster: int, rows: np.ndarray) -> Bits:
+        """The clock of what these rows know and did until now."""
+        out = self.clock[cluster, together(rows)].max(axis=0)
+        out[rows] = self.now[cluster] + U32(1)
+        self.now[cluster] += U32(1)
+        self.activity += 1
+        return out
+
+    def learn(self, cluster: int, rows: np.ndarray, clock: Bits) -> None:
+        """Merge a clock into the knowledge of these rows."""
+        self.activity += 1
+        rows = together(rows)
+        self.clock[cluster, rows, : len(clock)] = np.maximum(self.clock[cluster, rows, : len(clock)], clock)
+
+    def meet(self, cluster: int, rows: np.ndarray) -> None:
+        """Record that these rows met at a barrier, so that each knows what all know."""
+        self.clock[cluster, together(rows)] = self.publish(cluster, rows)
+        if len(rows) == self.rows:
+            self.floor[cluster] = self.now[cluster]
+
+    def fence_proxy(self, lanes: np.ndarray, space: str | None) -> None:
+        """Execute `fence.proxy.async` for these lanes, (blocks, threads) bool. space: only this one, None for both"""
+        n = self.rows
+        for cluster, rows in self.rows_of(lanes):
+            for start in [n] * (space != GLOBAL) + [2 * n] * (space != SHARED):
+                clock, passed, which = self.clock[cluster], slice(start, start + n), together(rows)
+                clock[which, passed] = np.maximum(clock[which, passed], clock[which, :n])
+                clock[rows, start + rows] = self.now[cluster] + U32(1)
+            self.now[cluster] += U32(1)
+        self.activity += 1
+
+    def fence(self, lanes: np.ndarray) -> None:
+        """Execute a `fence` of the cluster or more: a relaxed arrival then publishes what came before it."""
+        fenced = self._at_fences()
+        for cluster, rows in self.rows_of(lanes):
+            fenced[cluster, rows] = np.maximum(fenced[cluster, rows], self.clock[cluster, rows])
+            fenced[cluster, rows, rows] = self.now[cluster] + U32(1)
+            self.now[cluster] += U32(1)
+        self.activity += 1
+
+    def fence_column(self, cluster: int, row: int, column: int) -> None:
+        """Let a thread know that a counter has reached 1, and publish so much by a relaxed arrival."""
+        self.reach(cluster, np.array([row]), column, 1)
+        self._at_fences()[cluster, row, column] = 1
+
+    def fenced(self, cluster: int, rows: np.ndarray) -> Bits | None:
+        """The clock that these rows publish by a relaxed arrival: what they knew and had done at their last fence."""
+        return None if self._fenced is None else self._at_fences()[cluster, rows].max(axis=0)
+
+    def _at_fences(self) -> Bits:
+        if self._fenced is None:
+            self._fenced = np.zeros_like(self.clock)
+        elif self._fenced.shape != self.clock.shape:  # counters were added
+            wider = np.zeros_like(self.clock)
+            wider[:, :, : self._fenced.shape[2]] = self._fenced
+            self._fenced = wider
+        return self._fenced
+
+    def rows_of(self, lanes: np.ndarray) -> list[tuple[int, np.ndarray]]:
+        """The clusters with some of these lanes, (blocks, threads) bool, and their rows."""
+        by_cluster = lanes.reshape(self.clusters, self.rows)
+        return [(int(each), np.flatnonzero(by_cluster[each])) for each in np.flatnonzero(by_cluster.any(axis=1))]
+
+    def release_warp(self, block: int, warp: int) -> Bits:
+        """The epochs that a warp knows of its block's warps; global memory does not tell threads of a warp apart."""
+        self.epoch[block] += U64(1)
+        out = self.known[block, warp].copy()
+        out[warp] = self.epoch[block]
+        return out
+
+    def acquire_warps(self, block: int, warps: np.ndarray, released: Bits) -> None:
+        """Merge released epochs into the knowledge of warps of a block."""
+        self.known[block, warps] = np.maximum(self.known[block, warps], released)
+        self.common[block] = self.known[block].min(axis=1)
+
+    # ---- counters ---------------------------------------------------------------------------------------------------
+
+    def counter(self) -> int:
+        """Add a counter and return its column in the clock."""
+        self.counters += 1
+        column = 3 * self.rows + self.counters - 1
+        if column == self.clock.shape[2]:
+            self.clock = np.concatenate([self.clock, np.zeros_like(self.clock[:, :, 3 * self.rows :])], axis=2)
+        return column
+
+    def reach(self, cluster: int, rows: np.ndarray, column: int, count: int) -> None:
+        """Record that these rows know that a counter has reached this count."""
+        self.activity += 1
+        self.clock[cluster, rows, column] = np.maximum(self.clock[cluster, rows, column], U32(count))
+
+    # ---- barriers of a block ----------------------------------------------------------------------------------------
+
+    def block_barrier(self, blocks: np.ndarray | None) -> None:
+        super().block_barrier(blocks)
+        for block in range(self.blocks) if blocks is None else np.flatnonzero(blocks).tolist():
+            cluster, first = self.row(block, 0)
+            self.meet(cluster, np.arange(first, first + self.threads))
+
+    def arrive(self, number: int, lanes: np.ndarray) -> None:
+        super().arrive(number, lanes)
+        for block in np.flatnonzero(lanes.any(axis=1)).tolist():
+            cluster, rows = self._in_block(block, lanes)
+            clock, key = self.publish(cluster, rows), (block, number)
+            self._waiting[key] = larger(self._waiting.get(key), clock)
+
+    def barrier(self, number: int, lanes: np.ndarray) -> None:
+        super().barrier(number, lanes)
+        for block in np.flatnonzero(lanes.any(axis=1)).tolist():
+            cluster, rows = self._in_block(block, lanes)
+            self.meet(cluster, rows)
+            arrived = self._waiting.pop((block, number), None)
+            if arrived is not None:
+                self.learn(cluster, rows, arrived)
+
+    def cluster_barrier(self, cluster: int) -> None:
+        """Record that all threads of a cluster passed `barrier.cluster`."""
+        self.meet(cluster, np.arange(self.rows))
+
+    def _in_block(self, block: int, lanes: np.ndarray) -> tuple[int, np.ndarray]:
+        cluster, first = self.row(block, 0)
+        return cluster, first + np.flatnonzero(lanes[block])
+
+    def warp_barrier(self, lanes: np.ndarray | None) -> None:
+        super().warp_barrier(lanes)
+        key = b"" if lanes is None else np.packbits(lanes).tobytes()
+        if self._met.get(key) == self.activity:
+            return
+        every = np.ones((self.blocks, self.threads), bool) if lanes is None else lanes
+        by_warp = every.reshape(-1, WARP)
+        warps = np.flatnonzero(by_warp.any(axis=1))
+        clocks = self.clock.reshape(-1, WARP, self.clock.shape[2])
+        mine, takes_part = clocks[warps], by_warp[warps][..., None]
+        merged = np.where(takes_part, mine, U32(0)).max(axis=1)
+        of_cluster, in_cluster = np.divmod(warps, self.rows // WARP)
+        columns = in_cluster[:, None] * WARP + np.arange(WARP)
+        at = np.arange(len(warps))[:, None]
+        merged[at, columns] = np.where(by_warp[warps], self.now[of_cluster][:, None] + U32(1), merged[at, columns])
+        clocks[warps] = np.where(takes_part, merged[:, None], mine)
+        self.now[np.unique(of_cluster)] += U32(1)
+        self.activity += 1
+        self._met = {key: self.activity}
+
+
+def together(rows: np.ndarray) -> np.ndarray | slice:
+    """The same rows in ascending order, as a slice if they are contiguous, so that NumPy need not gather."""
+    if not len(rows):
+        return rows
+    first, last = int(rows[0]), int(rows[-1])
+    return slice(first, last + 1) if last - first == len(rows) - 1 else rows
+
+
+def larger(a: Bits | None, b: Bits) -> Bits:
+    """The elementwise larger of two clocks; the first may be None, and either may lack the newest counters."""
+    if a is None:
+        return b
+    short, long = sorted((a, b), key=len)
+    out = long.copy()
+    out[: len(short)] = np.maximum(out[: len(short)], short)
+    return out

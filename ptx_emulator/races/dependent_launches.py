@@ -1,0 +1,114 @@
+"""Races in global memory between launches that may overlap (programmatic dependent launch).
+
+A kernel that begins early may touch what earlier ones write, or write what they touch, only behind a
+`griddepcontrol.wait`, of its own thread or of one that a barrier orders before. That waits for the launch before, with
+all its memory; for those before that, too, but only if that launch itself waited. `launch_dependents` orders nothing:
+it is when the next kernel may begin at the earliest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+import numpy as np
+
+from ptx_emulator.memory import Access, Buffer
+from ptx_emulator.ptx.syntax import Instruction, Location
+from ptx_emulator.races.buffer_shadow import READS, UPDATES, WRITES
+from ptx_emulator.races.global_memory import GlobalShadow
+
+_PAST = {WRITES: "wrote", UPDATES: "updated", READS: "read"}
+Fault = Callable[[str, Instruction, int, str], NoReturn]
+
+
+@dataclass
+class PastLaunch:
+    """A launch's accesses to global memory. number: in its stream; waited: whether a thread waited for previous ones
+
+    begins_next: where it let the next begin, if it did
+    """
+
+    number: int
+    kernel: str
+    shadow: GlobalShadow
+    accesses: dict[int, Access]
+    buffers: dict[int, int]  # window of a buffer → its id
+    waited: bool = False
+    begins_next: Location | None = None
+
+    def touched(self, buffer: Buffer, offsets: np.ndarray, size: int, writes: bool) -> tuple[int, Access, str] | None:
+        """The first of some accesses that conflicts with this launch: its index, the launch's access, and its verb."""
+        if buffer.window not in self.buffers:
+            return None
+        shadow = self.shadow.shadows.find(self.buffers[buffer.window])
+        if shadow is None:
+            return None
+        cell = self.shadow.cell
+        last = (offsets + size - 1) // cell
+        cells = offsets[:, None] // cell + np.arange(max(1, -(-size // cell)))
+        cells = np.minimum(cells, last[:, None])
+        for kind in (WRITES, UPDATES, READS) if writes else (WRITES, UPDATES):
+            found = shadow.tags[kind][cells] != 0
+            if found.any():
+                which, column = (int(each) for each in np.argwhere(found)[0])
+                number = int(shadow.numbers[kind][cells[which, column]])
+                return which, self.accesses[number], _PAST[kind]
+        return None
+
+    def written(self) -> Access | None:
+        """An access that wrote to some buffer; None if there is none."""
+        for buffer in self.buffers.values():
+            shadow = self.shadow.shadows.find(buffer)
+            for kind in (WRITES, UPDATES) if shadow else ():
+                cells = np.flatnonzero(shadow.tags[kind])
+                if cells.size:
+                    return self.accesses[int(shadow.numbers[kind].flat[cells[0]])]
+        return None
+
+
+@dataclass
+class Dependence:
+    """A launch in a stream. before: launches that may not have ended when it begins; early: whether it may begin early
+
+    left: launches that may not have ended even after its wait; past: its accesses, once it has run
+    """
+
+    number: int
+    early: bool
+    before: list[PastLaunch] = field(default_factory=list)
+    left: list[PastLaunch] = field(default_factory=list)
+    waited: bool = False
+    begins_next: Location | None = None
+    past: PastLaunch | None = None
+
+    def check(
+        self, access: Access, buffer: Buffer, offsets: np.ndarray, size: int, lanes: np.ndarray, waited: np.ndarray,
+        fault: Fault,
+    ) -> None:  # fmt: skip
+        """Check accesses of `size` bytes at offsets of a buffer, by lanes of the batch; waited: (n,) bool"""
+        for chosen, past in ((~waited, self.before), (waited, self.left)):
+            at = np.flatnonzero(chosen)
+            for launch in past if at.size else ():
+                found = launch.touched(buffer, offsets[at], size, access.kind != "reads")
+                if found:
+                    which, other, did = found
+                    sentence = f"{access.kind} {size} global bytes that launch {launch.number} ({launch.kernel}) {did} "
+                    sentence += f"at {other.instruction.location.in_full()} and may not have ended: "
+                    sentence += self._why(launch, bool(waited[at[which]]))
+                    fault("race", access.instruction, int(lanes[at[which]]), sentence)
+
+    def _why(self, launch: PastLaunch, waited: bool) -> str:
+        if waited:
+            return f"launch {self.number - 1}, which griddepcontrol.wait waits for, did not wait for it"
+        begins = f"; it let others begin at {launch.begins_next.in_full()}" if launch.begins_next else ""
+        return f"no griddepcontrol.wait comes before{begins}"
+
+    def unended(self) -> list[PastLaunch]:
+        """Launches that may not have ended when this one has."""
+        return self.left if self.waited else self.before
+
+    def end(self, kernel: str, shadow: GlobalShadow, accesses: dict[int, Access], buffers: dict[int, int]) -> None:
+        """Record that the launch has run."""
+        self.past = PastLaunch(self.number, kernel, shadow, accesses, buffers, self.waited, self.begins_next)

@@ -1,0 +1,349 @@
+"""The order that fences and strong accesses make between threads, of one block or of several.
+
+Release: what a thread did or knew before a fence is published when that thread, or one behind a common barrier, next
+updates an address by a strong access. Acquire: a thread that then accesses the address knows this once it, or a thread
+behind a common barrier, has fenced. A store that depends on what was acquired needs no fence.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from ptx_emulator.compiled.layout import IN_ONE_WARP, IN_SEVERAL_WARPS
+from ptx_emulator.memory import Access
+from ptx_emulator.races.agents import WARPS_OF
+from ptx_emulator.races.block_order import BlockOrder
+from ptx_emulator.races.fences import Fences
+from ptx_emulator.registers import U32, U64, WARP, Bits
+
+OF_BLOCK, OF_GRID = range(2)  # scopes of fences
+_LOOKED_AT = 4  # latest acquisitions that a new one is compared with
+
+
+# An address; or an address and a block of the grid, for releases within that block alone.
+Where = int | tuple[int, int]
+
+
+class Place(NamedTuple):
+    """The first `count` releases at an address."""
+
+    address: Where
+    count: int
+
+
+class Release(NamedTuple):
+    """The knowledge that a thread published with a strong access.
+
+    own: the epoch of its last fence, by scope; published: by scope, the epochs of its block's threads that it publishes
+    settled: how many of its block's settled places are published with it; more: further places that it knew
+    """
+
+    block: int
+    thread: int
+    own: tuple[int, ...]
+    published: tuple[Bits, ...]
+    settled: int
+    more: tuple[Place, ...]
+
+    def says(self, other: Release) -> bool:
+        """Whether another release of this thread publishes the same."""
+        return (
+            (self.own, self.settled, self.more) == (other.own, other.settled, other.more)
+            and all(map(np.array_equal, self.published, other.published))
+        )  # fmt: skip
+
+
+class Fence(NamedTuple):
+    """A fence after an acquisition.
+
+    lanes: (threads,) bool, who fenced; behind: (warps, warps) bool, whether a warp is ordered after another's
+    acquisition
+    """
+
+    scope: int
+    epoch: int
+    lanes: np.ndarray
+    behind: np.ndarray
+
+
+class Acquisitions:
+    """The places that threads of a block acquired by one instruction. fences: later fences, until a barrier"""
+
+    def __init__(self, epoch: int, threads: list[int], places: list[Place]):
+        self.epoch, self.threads, self.places = epoch, np.array(threads), places
+        self.warps = self.threads // WARP
+        self.fences: list[Fence] = []
+
+    def is_replaced_by(self, later: Acquisitions) -> bool:
+        """Whether the same threads access the same addresses again, as in a loop that polls."""
+        return (
+            not self.fences
+            and self.threads.tolist() == later.threads.tolist()
+            and [place.address for place in self.places] == [place.address for place in later.places]
+        )
+
+    def covers(self, later: Acquisitions) -> bool:
+        """Whether the same threads acquire again what they acquired here, as in a loop that polls in vain."""
+        return self.places == later.places and self.threads.tolist() == later.threads.tolist()
+
+    def fence(self, scope: int, epoch: int, lanes: np.ndarray, known: np.ndarray) -> None:
+        """Record a fence by lanes of their block. known: (warps, warps)"""
+        behind = known > U64(self.epoch)
+        for last in self.fences[-2:]:  # in a loop that polls, each turn has the same fences, and the first is enough
+            if last.scope == scope and np.array_equal(last.lanes, lanes) and np.array_equal(last.behind, behind):
+                return
+        self.fences.append(Fence(scope, epoch, lanes.copy(), behind))
+
+    def settle(self) -> list[Place]:
+        """Remove and return the places that all threads know after a barrier of the whole block."""
+        fenced = np.zeros(len(self.threads), bool)
+        for fence in self.fences:
+            if fence.scope == OF_GRID:
+                fenced |= self._fenced(fence).any(axis=0)
+        self.fences = [fence for fence in self.fences if fence.scope != OF_GRID]
+        places = self._chosen(fenced)
+        self.places = self._chosen(~fenced)
+        self.threads, self.warps = self.threads[~fenced], self.warps[~fenced]
+        return places
+
+    def _fenced(self, fence: Fence) -> np.ndarray:
+        """(warps, n) bool: whether some thread of each warp fenced after what each of these threads acquired."""
+        by_warp = fence.lanes.reshape(-1, WARP).any(axis=1)
+        out = by_warp[:, None] & fence.behind[:, self.warps]
+        out[self.warps, np.arange(len(self.warps))] |= fence.lanes[self.threads]
+        return out
+
+    def known_to(self, threads: np.ndarray, known: Bits, scope: int | None) -> np.ndarray:
+        """(n, places) bool: which places each of (n,) threads knows.
+
+        known: (n, warps), the epochs that their warps know; scope: of the fence that they need, None for no fence
+        """
+        own = self.threads == threads[:, None]
+        if scope is None:
+            return own | (U64(self.epoch) < known[:, self.warps])
+        out = np.zeros_like(own)
+        for fence in self.fences:
+            if fence.scope >= scope:
+                out |= (own | fence.behind[threads // WARP][:, self.warps]) & fence.lanes[threads, None]
+                out |= (U64(fence.epoch) < known) @ self._fenced(fence)
+        return out
+
+    def _chosen(self, which: np.ndarray) -> list[Place]:
+        return [self.places[i] for i in np.flatnonzero(which).tolist()]
+
+
+class OfBatch(NamedTuple):
+    """The synchronisation of the blocks of one batch. first: its first block in the grid
+
+    fences: by scope; fenced: (blocks,) bool, which have fenced at all; pending: by block
+    """
+
+    order: BlockOrder
+    first: int
+    fences: list[Fences]
+    fenced: np.ndarray
+    pending: list[list[Acquisitions]]
+
+
+def of_batch(order: BlockOrder, first: int) -> OfBatch:
+    """Begin a batch, whose first block is this."""
+    return OfBatch(
+        order,
+        first,
+        fences=[Fences(order), Fences(order)],
+        fenced=np.zeros(order.blocks, bool),
+        pending=[[] for _ in range(order.blocks)],
+    )
+
+
+class HappensBefore:
+    """The order of one launch. Blocks are numbered in the batch, but in the grid for `Release` and `Knowledge`."""
+
+    def __init__(self) -> None:
+        self._releases: dict[Where, list[Release]] = {}
+        self._settled: dict[int, list[Place]] = defaultdict(list)  # block → the places that all its threads know
+        self._reached: dict[tuple, Knowledge] = {}
+        # address, block, thread → its last release there
+        self._latest: dict[tuple[Where, int, int], Release] = {}
+
+    def turn_to(self, batch: OfBatch) -> None:
+        """From now on, blocks are those of this batch."""
+        self._order, self._first, self._fences, self._fenced, self._pending = batch
+
+    # ---- what happens -----------------------------------------------------------------------------------------------
+
+    def fence(self, lanes: np.ndarray, scope: int) -> None:
+        """Record a fence by these lanes, (blocks, threads)."""
+        order, blocks = self._order, lanes.any(axis=1)
+        order.advance(blocks)
+        self._fenced |= blocks
+        for fences in self._fences[: scope + 1]:
+            fences.fence(lanes)
+        for block in np.flatnonzero(blocks).tolist():
+            for acquired in self._pending[block]:
+                acquired.fence(scope, int(order.epoch[block]), lanes[block], order.known[block])
+
+    def barrier(self, blocks: np.ndarray | None, of_all: bool) -> None:
+        """Record a barrier of these blocks, (blocks,) bool or None for all. of_all: whether all threads take part"""
+        blocks = self._fenced if blocks is None else blocks & self._fenced
+        if not blocks.any():
+            return
+        for fences in self._fences:
+            fences.barrier(blocks)
+        for block in np.flatnonzero(blocks).tolist() if of_all else ():
+            for acquired in self._pending[block]:
+                self._settled[self._first + block] += acquired.settle()
+            self._pending[block] = [acquired for acquired in self._pending[block] if acquired.places]
+
+    def access(self, access: Access, addresses: np.ndarray, blocks: np.ndarray, threads: np.ndarray) -> None:
+        """Record strong accesses by threads, one after another; all (n,)."""
+        releases = self._releases_of(blocks, threads) if access.kind != "reads" else [None] * len(blocks)
+        if not self._releases and not any(releases):
+            return
+        acquired: dict[int, tuple[list[int], list[Place]]] = defaultdict(lambda: ([], []))
+        every = zip(addresses.tolist(), blocks.tolist(), threads.tolist(), releases, strict=True)
+        for address, block, thread, release in every:
+            inside = self._first + block, address
+            for where in (address, inside):
+                if where in self._releases:
+                    threads_of_block, places = acquired[block]
+                    threads_of_block.append(thread)
+                    places.append(Place(where, len(self._releases[where])))
+            if release:
+                self._publish(inside if access.of_block else address, release)
+        for block, (by, places) in acquired.items():
+            pending = self._pending[block]
+            new = Acquisitions(int(self._order.epoch[block]), by, places)
+            if any(earlier.covers(new) for earlier in pending[-_LOOKED_AT:]):
+                continue
+            if pending and pending[-1].is_replaced_by(new):
+                pending.pop()
+            pending.append(new)
+
+    def _publish(self, where: Where, release: Release) -> None:
+        """Add a release, unless its thread published the same there before, as one that polls by atomics does."""
+        by = where, release.block, release.thread
+        if by not in self._latest or not self._latest[by].says(release):
+            self._latest[by] = release
+            self._releases.setdefault(where, []).append(release)
+
+    def _releases_of(self, blocks: np.ndarray, threads: np.ndarray) -> list[Release | None]:
+        """The release that each of (n,) threads publishes now; None if no thread of its block has fenced."""
+        out: list[Release | None] = [None] * len(blocks)
+        for block in np.unique(blocks[self._fenced[blocks]]).tolist():
+            here, at = self._first + block, np.flatnonzero(blocks == block)
+            by = threads[at]
+            own = list(zip(*(fences.own[block, by].tolist() for fences in self._fences), strict=True))
+            published: dict[tuple, tuple[Bits, ...]] = {}  # by the facts that decide what a thread publishes
+            settled, known = len(self._settled[here]), self._known_to(block, by, OF_BLOCK)
+            for i, thread, last, more in zip(at.tolist(), by.tolist(), own, known, strict=True):
+                key = thread // WARP, last[OF_BLOCK] > 0, last[OF_GRID] > 0
+                if key not in published:
+                    published[key] = tuple(
+                        fences.published(block, key[0], fenced)
+                        for fences, fenced in zip(self._fences, key[1:], strict=True)
+                    )
+                out[i] = Release(here, thread, last, published[key], settled, more)
+        return out
+
+    # ---- what is known ----------------------------------------------------------------------------------------------
+
+    def _known_to(self, block: int, threads: np.ndarray, scope: int | None) -> list[tuple[Place, ...]]:
+        """The places that each of (n,) threads knows in addition to what all threads of its block know."""
+        pending = [each for each in self._pending[block] if each.fences or scope is None]
+        if not pending:
+            return [()] * len(threads)
+        known = self._order.known[block, threads // WARP]
+        which = np.concatenate([each.known_to(threads, known, scope) for each in pending], axis=1)
+        places = [place for each in pending for place in each.places]
+        same: dict[bytes, tuple[Place, ...]] = {}  # many threads share a few results
+        out = []
+        for row in which:
+            key = row.tobytes()
+            if key not in same:
+                same[key] = tuple(places[i] for i in np.flatnonzero(row).tolist())
+            out.append(same[key])
+        return out
+
+    def _knowledge(self, block: int, places: tuple[Place, ...], scope: int) -> Knowledge:
+        """The knowledge of a thread that knows these places in addition to what all threads of its block know."""
+        here = self._first + block
+        key = here, scope, len(self._settled[here]), places
+        if key not in self._reached:
+            if len(self._reached) > 256:
+                self._reached.clear()
+            self._reached[key] = Knowledge(scope, self._reach(here, key[2], places))
+        return self._reached[key]
+
+    def knowledge_of(
+        self, block: np.ndarray, thread: np.ndarray, scope: int, reads: bool
+    ) -> Iterator[tuple[Knowledge, np.ndarray]]:
+        """Yield what threads know now, and the indices of the (n,) threads that do. reads: they will read, not write"""
+        for each in np.unique(block).tolist():
+            chosen = np.flatnonzero(block == each)
+            by_places: dict[tuple[Place, ...], list[int]] = defaultdict(list)
+            for i, places in enumerate(self._known_to(each, thread[chosen], scope if reads else None)):
+                by_places[places].append(i)
+            for places, members in by_places.items():
+                yield self._knowledge(each, places, scope), chosen[members]
+
+    def _reach(self, block: int, settled: int, places: tuple[Place, ...]) -> Iterator[Release]:
+        """Yield all releases that follow from these places and from the first `settled` ones of a block."""
+        counts: dict[Where, int] = {}
+        of_block = {block: settled}
+        todo = [*self._settled[block][:settled], *places]
+        while todo:
+            address, count = todo.pop()
+            start = counts.get(address, 0)
+            if count <= start:
+                continue
+            counts[address] = count
+            for release in self._releases[address][start:count]:
+                yield release
+                todo.extend(release.more)
+                known = of_block.get(release.block, 0)
+                if release.settled > known:
+                    todo.extend(self._settled[release.block][known : release.settled])
+                    of_block[release.block] = release.settled
+
+
+class Knowledge:
+    """Releases that a thread knows, by block."""
+
+    def __init__(self, scope: int, releases: Iterator[Release]):
+        self._scope = scope
+        self._releases: dict[int, list[Release]] = defaultdict(list)
+        self._epochs: dict[int, Bits] = {}
+        for release in releases:
+            self._releases[release.block].append(release)
+
+    def epochs(self, block: int) -> Bits | None:
+        """(threads,), the epoch before which each thread's accesses are all known; None if nothing is known."""
+        if block not in self._epochs:
+            if block not in self._releases:
+                return None
+            releases = self._releases[block]
+            epochs = np.maximum.reduce([release.published[self._scope] for release in releases])
+            for release in releases:
+                epochs[release.thread] = max(int(epochs[release.thread]), release.own[self._scope])
+            self._epochs[block] = epochs
+        return self._epochs[block]
+
+
+def came_before(epoch: Bits, agent: Bits, epochs: Bits) -> np.ndarray:
+    """Whether agents of a block acted before the epochs known of its threads. epoch, agent: (n,); epochs: (threads,)"""
+    out = np.zeros(len(agent), bool)
+    single = agent < U64(IN_ONE_WARP)
+    out[single] = epoch[single] < epochs[agent[single].astype(int)]
+    for i in np.flatnonzero(~single).tolist():
+        before = epochs.reshape(-1, WARP) > epoch[i]
+        warps = WARPS_OF[agent[i]] >> np.arange(len(before), dtype=U32) & U32(1) != 0
+        if agent[i] < U64(IN_SEVERAL_WARPS):
+            out[i] = before[warps].sum() > 1  # lanes of one warp, it is not known which, but at least two
+        else:
+            out[i] = before[warps].any(axis=1).all()
+    return out
