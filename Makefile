@@ -21,7 +21,7 @@ PY     := $(if $(strip $(VENV)),$(VENV)/bin/python,$(PYTHON))
 # The one beside Python, if it is there, in an environment that is used as it is, too.
 CLANG  := $(if $(strip $(VENV)),$(VENV)/bin/clang-format,$(or $(wildcard $(dir $(PYTHON))clang-format),clang-format))
 STYLE  := {BasedOnStyle: Google, ColumnLimit: 120, AlignAfterOpenBracket: AlwaysBreak, ReflowComments: Never}
-CUDA   := $(wildcard $(addprefix harness/,bench/*.cu kernels/*.cu kernels/*/*.cuh studies/museum/exhibits/*.cu studies/museum/exhibits/*.cuh studies/matrix_sums/*.cu studies/museum/rings/*.cu studies/sanitizer/*.cu subjects/*.cu vectors/*.cpp))
+CUDA   := $(wildcard $(addprefix harness/,bench/*.cu kernels/*.cu kernels/*/*.cuh subjects/*.cu vectors/*.cpp) $(addprefix evidence/,museum/*/*.cu museum/*/*.cuh matrix_sums/*.cu sanitizer/*.cu))
 SUITES := $(if $(R),$(R:%=suites/%.yaml),suites)
 CASES  := $(if $(CASE),--case '$(CASE)')
 
@@ -43,7 +43,7 @@ bench: $(ENV) ## Verify the bench set, then time it, eager and as CUDA graphs, a
 
 .PHONY: roofline
 roofline: $(ENV) ## Time every kernel that has a figure to reach, and compare it with that figure.
-	$(PY) -m harness roofline $(ARGS)
+	$(PY) -m evidence roofline $(ARGS)
 
 .PHONY: gate
 gate: $(ENV) ## Judge the newest times against the committed baseline of this GPU.
@@ -51,27 +51,27 @@ gate: $(ENV) ## Judge the newest times against the committed baseline of this GP
 
 .PHONY: tables
 tables: $(ENV) ## Make every committed table anew, all of one state, in parts of ten minutes: call it until it says that all are whole.
-	$(PY) -m harness tables $(ARGS)
+	$(PY) -m evidence tables $(ARGS)
 
 .PHONY: exhaustive
 exhaustive: $(ENV) ## Prove both scalar casts over all 2^32 float32 patterns, on a GPU.
-	$(PY) -m harness exhaustive
+	$(PY) -m evidence exhaustive
 
 .PHONY: mutants
 mutants: $(ENV) ## Make one line of a kernel or oracle wrong at a time, and see which case notices; no GPU.
-	$(PY) -m harness mutants $(ARGS)
+	$(PY) -m evidence mutants $(ARGS)
 
 .PHONY: thresholds
 thresholds: $(ENV) ## See that each comparison of kernels and oracles is met on both sides or has a reason; no GPU.
-	$(PY) -m harness thresholds --check $(ARGS)
+	$(PY) -m evidence thresholds --check $(ARGS)
 
 .PHONY: products
 products: $(ENV) ## Hold what a layer loses end to end to what NUMERICS 10.8 lets it lose; SET=full has large shapes; no GPU.
-	$(PY) -m harness products --set $(SET) $(ARGS)
+	$(PY) -m evidence products --set $(SET) $(ARGS)
 
 .PHONY: sanitize
 sanitize: $(ENV) ## Run the suites under compute-sanitizer's four tools, on a GPU.
-	$(PY) -m harness sanitize $(R) --set $(SET) $(ARGS)
+	$(PY) -m evidence sanitize $(R) --set $(SET) $(ARGS)
 
 .PHONY: compile
 compile: $(ENV) ## Compile every instantiation of the suites for sm_80, sm_90a and sm_100a, without a GPU.
@@ -87,7 +87,7 @@ check: $(ENV) ## Check format, lint and that the files of each recipe agree, and
 	$(PY) -m ruff check --quiet .
 	$(if $(CUDA),$(CLANG) --style='$(STYLE)' --dry-run --Werror $(CUDA))
 	$(PY) -m harness check
-	$(PY) -m harness size
+	$(PY) -m evidence size
 
 .PHONY: format
 format: $(ENV) ## Rewrite all sources in the house format.
@@ -112,7 +112,7 @@ compared: $(ENV) ## Write suites/compared.csv, how many cases of each recipe and
 
 .PHONY: size
 size: $(ENV) ## Show the sizes of files beside their budgets.
-	$(PY) -m harness size
+	$(PY) -m evidence size
 
 .PHONY: env
 env: $(ENV) ## Make the environment, once.
@@ -120,7 +120,7 @@ env: $(ENV) ## Make the environment, once.
 .PHONY: clean
 clean: ## Remove what runs, tests and builds leave behind; the environment and baselines stay.
 	rm -rf results/runs build .pytest_cache .ruff_cache .hypothesis .benchmarks *.egg-info
-	find harness ptx_emulator tests -name __pycache__ -prune -exec rm -rf {} +
+	find harness ptx_emulator evidence tests -name __pycache__ -prune -exec rm -rf {} +
 
 # A torch that is new enough is used as it is, through --system-site-packages; its pins would replace it.
 HAS_TORCH := import sys, importlib.metadata as m; \

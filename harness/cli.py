@@ -1,8 +1,9 @@
 """The console script: `harness NAME` runs `command` of `harness/commands/NAME.py`.
 
 A new command is a new file there. Its module is imported only when it is run; the help reads its docstring from the
-file, because to import them all takes seconds. The help has everyday commands first, then the ones for changing
-suites and merging; all others make evidence about the harness itself.
+file, because to import them all takes seconds. The help has everyday commands first, then all others, which are for
+changing suites and merging. What makes evidence about the harness itself is `python -m evidence NAME`, which has this
+class, too.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NoReturn
 
 import click
 
 from harness import commands
 from harness.errors import Exit, HarnessError
+from harness.files import ROOT
 from harness.suite.ending import interrupt_by_signals
 from harness.suite.schema import nearest
 from harness.text import one_line, printable
@@ -32,7 +35,6 @@ EVERYDAY = (
     "verify", "bench", "run", "new", "card", "handshake", "vectors", "trace", "shrink", "list", "gate", "report",
     "doctor", "quality", "sr",
 )  # fmt: skip
-SUITES = ("recipes", "check", "compile", "schema", "compared", "merge", "coverage", "size")
 _COMPLETION = (
     'Completion in a shell: eval "$(_HARNESS_COMPLETE=bash_source harness)", in zsh zsh_source; in fish\n'
     "_HARNESS_COMPLETE=fish_source harness | source"
@@ -40,25 +42,35 @@ _COMPLETION = (
 
 
 class Commands(click.Group):
-    """The modules of `harness.commands` as commands."""
+    """The modules of a package as commands. first: the names at the top of the help; rest: the title of all others"""
+
+    def __init__(self, *words: Any, package: ModuleType, first: Sequence[str] = (), rest: str, **options: Any):
+        settings = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+        super().__init__(*words, context_settings=settings, **options)
+        self._package, self._first, self._rest = package, first, rest
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        """Whole first sentences, in three groups."""
-        there = self.list_commands(context)
-        evidence = [name for name in there if name not in EVERYDAY + SUITES]
-        for title, names in (("Commands", EVERYDAY), ("Suites and merges", SUITES), ("Evidence", evidence)):
-            rows = [(name, sentence(name)) for name in names if name in there]
-            with formatter.section(title):
-                formatter.write_dl(rows)
+        """Whole first sentences, in two groups."""
+        others = [name for name in self.list_commands(context) if name not in self._first]
+        for title, names in (("Commands", self._first), (self._rest, others)):
+            if names:
+                with formatter.section(title):
+                    formatter.write_dl([(name, self.sentence(name)) for name in names])
 
     def list_commands(self, context: click.Context) -> list[str]:
-        names = (module.name for module in pkgutil.iter_modules(commands.__path__))
+        names = (module.name for module in pkgutil.iter_modules(self._package.__path__))
         return sorted(name for name in names if not name.startswith("_"))
+
+    def sentence(self, name: str) -> str:
+        """The first sentence of a command's help, whole, from its file."""
+        tree = ast.parse(Path(self._package.__path__[0], f"{name}.py").read_text(encoding="utf-8"))
+        command = next(node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "command")
+        return re.split(r"(?<=\w\.)\s", " ".join((ast.get_docstring(command) or "").split()))[0]
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         if name not in self.list_commands(context):
             return None
-        return importlib.import_module(f"harness.commands.{name}").command
+        return importlib.import_module(f"{self._package.__name__}.{name}").command
 
     def make_context(self, *words: Any, **options: Any) -> click.Context:
         """Read the words, and print the help if they ask for it."""
@@ -75,15 +87,20 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Refuse an unknown command with the nearest name."""
         if args and not args[0].startswith("-") and args[0] not in self.list_commands(context):
-            raise click.UsageError(f"there is no command '{args[0]}'{nearest(args[0], self.list_commands(context))}")
+            hint = nearest(args[0], self.list_commands(context))
+            if re.fullmatch(r"[a-z]+", args[0]) and (ROOT / "evidence" / "commands" / f"{args[0]}.py").is_file():
+                hint = f"; `python -m evidence {args[0]}` is one"
+            raise click.UsageError(f"there is no command '{args[0]}'{hint}")
         return super().resolve_command(context, args)
 
 
 @click.group(
     cls=Commands,
+    package=commands,
+    first=EVERYDAY,
+    rest="Suites and merges",
     invoke_without_command=True,
     subcommand_metavar="COMMAND [ARGS]...",
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=f"\b\n{_COMPLETION}",
 )
 @click.version_option(package_name="nvfp4-harness", prog_name="harness")
@@ -95,19 +112,12 @@ def cli(context: click.Context) -> None:
         context.exit(Exit.USAGE)
 
 
-def sentence(name: str) -> str:
-    """The first sentence of a command's help, whole, from its file."""
-    tree = ast.parse(Path(commands.__path__[0], f"{name}.py").read_text(encoding="utf-8"))
-    command = next(node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "command")
-    return re.split(r"(?<=\w\.)\s", " ".join((ast.get_docstring(command) or "").split()))[0]
-
-
-def main(arguments: Sequence[str] | None = None) -> NoReturn:
+def main(arguments: Sequence[str] | None = None, group: click.Group = cli, name: str = "harness") -> NoReturn:
     """Run one command. An error is one sentence and an exit code; HARNESS_DEBUG=1 shows where it was raised."""
     _have_outputs()
     interrupt_by_signals()
     try:
-        code = cli.main(arguments, prog_name="harness", standalone_mode=False)
+        code = group.main(arguments, prog_name=name, standalone_mode=False)
     except click.ClickException as error:
         _tell(f"error: {one_line(error.format_message())}")
         code = Exit.USAGE

@@ -23,7 +23,9 @@ class Tree:
                 shutil.copy2(ROOT / name, root / name)
         # With their times, by which Python tells whether bytecode is of the file as it is: of one that is changed, it
         # is not, and compiling all others again would take each command seconds.
-        compiled = [path for tree in ("harness", "ptx_emulator") for path in (ROOT / tree).rglob("__pycache__")]
+        compiled = [
+            path for tree in ("harness", "ptx_emulator", "evidence") for path in (ROOT / tree).rglob("__pycache__")
+        ]
         for folder in (path for path in compiled if (root / path.relative_to(ROOT)).parent.is_dir()):
             shutil.copytree(folder, root / folder.relative_to(ROOT), ignore=shutil.ignore_patterns("*-pytest-*"))
         (root / "results").symlink_to(ROOT / "results")

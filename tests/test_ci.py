@@ -13,10 +13,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from timed_runs import HEADER, gate_run
 
-from harness.cli import Commands
+from evidence.__main__ import cli as evidence
+from harness.cli import cli as harness
 from harness.errors import Exit
 from harness.files import ROOT
 from harness.gate.against_baseline import judge
@@ -87,9 +89,12 @@ def is_of_pytest(option: str) -> None:
     assert re.search(rf"(^|[\s,]){re.escape(spelled)}\b", pytest_help()), option
 
 
-@pytest.mark.parametrize("words", calls("-m harness"), ids=" ".join)
-def test_a_harness_command_exists_with_its_options(words: tuple[str, ...]):
-    command = Commands().get_command(None, words[0])
+GROUPS = ((harness, "-m harness"), (evidence, "-m evidence"))
+
+
+@pytest.mark.parametrize(("group", "words"), [(group, words) for group, named in GROUPS for words in calls(named)])
+def test_a_command_exists_with_its_options(group: click.Group, words: tuple[str, ...]):
+    command = group.get_command(None, words[0])
     assert command is not None
     known = {option for parameter in command.params for option in parameter.opts}
     left = {word for word in words[1:] if word.startswith("-")} - known

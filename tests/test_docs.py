@@ -8,18 +8,20 @@ import subprocess
 
 import pytest
 
-from harness.cli import Commands
+from evidence.__main__ import cli as evidence
+from evidence.docs.pages import all_pages
+from evidence.docs.transcript import blocks
+from harness.cli import cli as harness
 from harness.files import ROOT
-from harness.studies.docs.pages import all_pages
-from harness.studies.docs.transcript import blocks
 
 PAGES = {page.stem: page.read_text() for page in all_pages()}
 
 
 FENCE = re.compile(r"^(?P<before>[ \t>]*(?:[-*\d.]+ +)?)(?P<fence>```|~~~)(?P<kind>.*)$", re.MULTILINE)
 SHOWN = ("", "cuda", "yaml", "screen")  # what stands there is no command
-COMMAND = re.compile(r"^\W*(?:\w+=\S+ +)*(?:python3? -m )?(harness|make|pip|pytest) ", re.MULTILINE)
+COMMAND = re.compile(r"^\W*(?:\w+=\S+ +)*(?:python3? -m )?(harness|evidence|make|pip|pytest) ", re.MULTILINE)
 UNRUN = ("sh make", "sh gpu")
+GROUPS = {"harness": harness, "python -m evidence": evidence}
 
 
 def faults(text: str) -> list[str]:
@@ -32,7 +34,7 @@ def faults(text: str) -> list[str]:
     shown = [text[first.end() : last.start()] for first, last in pairs if first["kind"] in SHOWN]
     found += [match[0] for body in shown for match in COMMAND.finditer(body)]
     listed = [line for kind, body in blocks(text) if kind in UNRUN for line in body.splitlines() if line.strip()]
-    return found + [line for line in listed if line.split()[0] not in ("harness", "make")]
+    return found + [line for line in listed if not line.startswith((*(f"{name} " for name in GROUPS), "make "))]
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -63,8 +65,8 @@ def lines(kinds: tuple[str, ...], program: str) -> list[tuple[str, ...]]:
     for text in PAGES.values():
         for kind, body in blocks(text):
             for line in body.splitlines() if kind in kinds else ():
-                words = shlex.split(line, comments=True)
-                found |= {tuple(words[1:])} if words[:1] == [program] else set()
+                words, before = shlex.split(line, comments=True), program.split()
+                found |= {tuple(words[len(before) :])} if words[: len(before)] == before else set()
     return sorted(found)
 
 
@@ -78,14 +80,19 @@ def inline(program: str) -> list[tuple[str, ...]]:
     return sorted(found)
 
 
-@pytest.mark.parametrize("words", [*lines(("sh gpu",), "harness"), *inline("harness")], ids=" ".join)
-def test_a_command_that_is_named_exists_with_its_options(words):
-    command = Commands().get_command(None, words[0])
-    assert command is not None
+@pytest.mark.parametrize("name", GROUPS)
+def test_a_command_that_is_named_exists_with_its_options(name: str):
+    for words in {*lines(("sh gpu",), name), *inline(name)}:
+        require(name, words)
+
+
+def require(name: str, words: tuple[str, ...]) -> None:
+    command = GROUPS[name].get_command(None, words[0])
+    assert command is not None, words
     if command.context_settings.get("ignore_unknown_options"):
         return  # what is left goes to pytest
     known = {option for parameter in command.params for option in parameter.opts} | {"--help"}
-    assert {word.partition("=")[0] for word in words[1:] if word.startswith("-")} <= known
+    assert {word.partition("=")[0] for word in words[1:] if word.startswith("-")} <= known, words
 
 
 @pytest.mark.parametrize("words", [*lines(("sh make", "sh gpu"), "make"), *inline("make")], ids=" ".join)
@@ -95,19 +102,20 @@ def test_a_target_that_is_named_is_one_that_make_accepts(words):
 
 
 def test_there_are_commands_of_each_kind():
-    assert lines(("sh gpu",), "harness") and lines(("sh make",), "make") and inline("harness") and inline("make")
+    assert all(lines(("sh gpu",), name) and inline(name) for name in GROUPS)
+    assert lines(("sh make",), "make") and inline("make")
 
 
 def execute(verb: str) -> list[str]:
-    """The jobs and tests that run a verb of `harness`, or the target of the same name."""
+    """The jobs and tests that run a verb of `harness` or of the evidence, or the target of the same name."""
     jobs = [ROOT / ".gitlab-ci.yml", ROOT / ".ci" / "run"]
-    called = rf"(?:make|-m harness) {verb}\b"
+    called = rf"(?:make|-m harness|-m evidence) {verb}\b"
     found = [path.name for path in jobs if re.search(called, path.read_text(), re.MULTILINE)]
-    tested = rf"""main\(\["{verb}"|invoke\(\w+, \["{verb}"|from harness\.commands import {verb}\b"""
+    tested = rf"""main\(\["{verb}"|invoke\(\w+, \["{verb}"|from (?:harness|evidence)\.commands import {verb}\b"""
     return found + [path.name for path in (ROOT / "tests").rglob("*.py") if re.search(tested, path.read_text())]
 
 
-@pytest.mark.parametrize("verb", sorted({words[0] for each in ("harness", "make") for words in lines(UNRUN, each)}))
+@pytest.mark.parametrize("verb", sorted({words[0] for each in (*GROUPS, "make") for words in lines(UNRUN, each)}))
 def test_what_a_page_cannot_run_here_is_run_by_ci_or_by_a_test(verb: str):
     assert execute(verb) != []
     assert execute("bogus") == []

@@ -1,4 +1,4 @@
-"""Imports go down, never round: no cycle between files, folders in one order, two packages, little at the root."""
+"""Imports go down, never round: no cycle between files, folders in one order, three packages, little at the root."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from harness.files import ROOT
 HARNESS = ROOT / "harness"
 MOST_AT_THE_ROOT = 8
 
-HOUSES = ("harness", "ptx_emulator")
+HOUSES = ("harness", "ptx_emulator", "evidence")
 # Each folder of the harness may import itself, what stands before it, and the emulator if it is named below.
 ORDER = (
     "text", "errors", "files", "seconds", "contract", "inputs", "oracles", "jit", "suite", "device", "verdict",
-    "verify", "api", "check", "records", "bench", "report", "gate", "subjects", "vectors", "shrink", "studies",
-    "runner", "plugin", "commands", "cli", "__main__",
+    "verify", "api", "check", "records", "bench", "report", "gate", "subjects", "vectors", "shrink", "quality",
+    "random_bits", "runner", "plugin", "commands", "cli", "__main__",
 )  # fmt: skip
 
 
 def modules(root: Path) -> dict[str, Path]:
-    """Every Python file of the two packages, by the name it is imported by."""
+    """Every Python file of the three packages, by the name it is imported by."""
     found = {}
     for path in sorted(path for house in HOUSES for path in (root / house).rglob("*.py")):
         parts = path.relative_to(root).with_suffix("").parts
@@ -94,23 +94,32 @@ def test_folders_import_downwards():
         f"{module} imports {other}"
         for module, others in graph(ROOT).items()
         for other in others
-        if room(module)
-        and room(other)
-        and not other.startswith("ptx_emulator.")
-        and not module.startswith("ptx_emulator.")
-        and ORDER.index(room(module)) < ORDER.index(room(other))
+        if module.startswith("harness.") and other.startswith("harness.")
+        if room(module) and room(other) and ORDER.index(room(module)) < ORDER.index(room(other))
     ]
     assert up == []
 
 
-def test_the_emulator_imports_nothing_of_the_harness():
-    named_there = {
+MAY_IMPORT = {"ptx_emulator": {"ptx_emulator"}, "harness": {"harness", "ptx_emulator"}, "evidence": set(HOUSES)}
+
+
+def test_the_emulator_imports_nothing_of_ours_and_nobody_the_evidence():
+    found = {
         f"{path.relative_to(ROOT)} imports {name}"
-        for path in sorted((ROOT / "ptx_emulator").rglob("*.py"))
+        for house, allowed in MAY_IMPORT.items()
+        for path in sorted((ROOT / house).rglob("*.py"))
         for name in named(path, ".".join(path.relative_to(ROOT).parts[:-1]))
-        if name.partition(".")[0] == "harness"
+        if name.partition(".")[0] in set(HOUSES) - allowed
     }
-    assert named_there == set()
+    assert found == set()
+
+
+def test_nothing_imports_a_verb_of_the_evidence():
+    edges = graph(ROOT)
+    below = {
+        module for module in edges if module.startswith("evidence.") and room(module) not in ("commands", "__main__")
+    }
+    assert {each for module in below for each in edges[module] if each.startswith("evidence.commands")} == set()
 
 
 def test_few_folders_of_the_harness_import_the_emulator():
@@ -121,7 +130,7 @@ def test_few_folders_of_the_harness_import_the_emulator():
         for other in others
         if module.startswith("harness.") and other.startswith("ptx_emulator.")
     }
-    assert {folder for folder, _ in above} <= {"jit", "device", "api", "subjects", "studies", "commands"}
+    assert {folder for folder, _ in above} <= {"jit", "device", "api", "subjects", "commands"}
     assert ("jit", False) not in above, "harness/jit keeps its cache in the emulator's folder, and takes nothing else"
 
 

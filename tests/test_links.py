@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from evidence.docs.links import anchors, broken, links, relinked
 from harness.files import ROOT
-from harness.studies.docs.links import anchors, broken, links, relinked
 
 _LIST = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
 FILES = {

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from evidence.docs import figures, measured, pages
+from evidence.mutants.catalogue import find
 from harness.commands import recipes
 from harness.device.emulator import EmulatorDevice
 from harness.errors import UsageError
 from harness.files import ROOT
-from harness.studies.docs import figures, measured, pages
-from harness.studies.mutants.catalogue import find
 from harness.suite.command_lines import Asked, this_harness
 from harness.suite.suite import find_case, load_suites
 from harness.verify.repeat import screen
@@ -49,7 +49,7 @@ def test_the_readme_says_whose_times_and_whose_bytes():
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_a_figure_is_that_of_results(page: Path):
-    assert pages.stale(page) == [], "`harness docs` writes what results/ say"
+    assert pages.stale(page) == [], "`python -m evidence docs` writes what results/ say"
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.name != "numerics.md"], ids=lambda page: page.name)

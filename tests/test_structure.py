@@ -18,7 +18,7 @@ from harness.suite.suite import load_suites
 
 KERNELS = ROOT / "harness" / "kernels"
 ORACLES = ROOT / "harness" / "oracles"
-PYTHON = sorted(path for tree in ("harness", "ptx_emulator") for path in (ROOT / tree).rglob("*.py"))
+PYTHON = sorted(path for tree in ("harness", "ptx_emulator", "evidence") for path in (ROOT / tree).rglob("*.py"))
 CUDA = sorted(path for path in KERNELS.rglob("*") if path.suffix in {".cu", ".cuh"})
 RECIPES = sorted(path.stem for path in KERNELS.glob("*.cu"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -172,11 +172,8 @@ def test_what_is_imported_is_declared():
     }
     extras = PROJECT["optional-dependencies"]
     declared = {re.split(r"[<>=]", name)[0] for names in (PROJECT["dependencies"], *extras.values()) for name in names}
-    roots = {name.partition(".")[0] for path in PYTHON for name in imports(path)} - {
-        "harness",
-        "ptx_emulator",
-        "__future__",
-    }
+    ours = {"harness", "ptx_emulator", "evidence", "__future__"}
+    roots = {name.partition(".")[0] for path in PYTHON for name in imports(path)} - ours
     third_party = {spelled.get(root, root) for root in roots if root not in sys.stdlib_module_names}
     assert third_party <= declared
 

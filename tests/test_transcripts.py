@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from evidence.docs.installed import FromNothing
+from evidence.docs.pages import all_pages
+from evidence.docs.transcript import WRITTEN, blocks, of_this_checkout, structure, unlike
 from harness.errors import HarnessError
 from harness.files import ROOT
-from harness.studies.docs.installed import FromNothing
-from harness.studies.docs.pages import all_pages
-from harness.studies.docs.transcript import WRITTEN, blocks, of_this_checkout, structure, unlike
 
 FROM_NOTHING = ("README.md", "docs/quick_start.md")
 OF_TRITON = ("docs/own_triton.md",)
@@ -35,7 +35,9 @@ def test_it_is_what_happens(page: str, tmp_path: Path):
     if page in OF_TRITON:
         pytest.importorskip("triton", "3.6", reason="Triton 3.6 or newer is not installed; the extra [triton] has it")
     text = (ROOT / page).read_text()
-    assert not WRITTEN.search(text), "`harness docs --run` writes README and the quick start; show lines, in `text`"
+    assert not WRITTEN.search(text), (
+        "`python -m evidence docs --run` writes README and the quick start; show lines, in `text`"
+    )
     assert unlike(text, of_this_checkout(tmp_path)) == []
 
 

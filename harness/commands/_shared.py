@@ -103,7 +103,8 @@ def extents(shape: str, form: str, example: str) -> list[int]:
 def made_by(*left_out: str) -> str:
     """The running command as a line of shell, its options by their long names. left_out: parameters not to repeat"""
     context = click.get_current_context()
-    words = ["harness", context.command.callback.__module__.rpartition(".")[2]]
+    house, *_, verb = context.command.callback.__module__.split(".")
+    words = [*(["python", "-m"] if house != "harness" else []), house, verb]
     for parameter in context.command.params:
         given = context.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE
         if not given or parameter.name in left_out:

@@ -19,10 +19,10 @@ _SUFFIXES = (".cu", ".py", ".yaml")
 # What the harness imports: in the folder where recipes are written, a file or folder of such a name could hide it.
 IMPORTED = {
     *sys.stdlib_module_names,
-    "click", "cuda", "cupy", "distributed", "elftools", "filelock", "harness", "humming", "jinja2", "junitparser",
-    "matplotlib", "mkdocs", "ml_dtypes", "numba", "numpy", "pandas", "platformdirs", "pydantic", "pydantic_core",
-    "pynvml", "pytest", "pytest_benchmark", "rich", "safetensors", "scipy", "torch", "torchao", "triton",
-    "xdist", "yaml",
+    "click", "cuda", "cupy", "distributed", "elftools", "evidence", "filelock", "harness", "humming", "jinja2",
+    "junitparser", "matplotlib", "mkdocs", "ml_dtypes", "numba", "numpy", "pandas", "platformdirs", "pydantic",
+    "pydantic_core", "ptx_emulator", "pynvml", "pytest", "pytest_benchmark", "rich", "safetensors", "scipy", "torch",
+    "torchao", "triton", "xdist", "yaml",
 }  # fmt: skip
 
 

@@ -10,13 +10,13 @@ from rich.progress import Progress
 from harness.commands import _shared
 from harness.errors import UsageError
 from harness.inputs.dtypes import DTYPES
+from harness.quality import measure, pictures, tables, tensors, variants
+from harness.quality.compare import Comparison
+from harness.quality.scope import SCOPES
+from harness.quality.tables import Results
+from harness.quality.tensors import Tensor
 from harness.records.run_folder import new_folder
 from harness.report.console import log_console
-from harness.studies.quality import measure, pictures, tables, tensors, variants
-from harness.studies.quality.compare import Comparison
-from harness.studies.quality.scope import SCOPES
-from harness.studies.quality.tables import Results
-from harness.studies.quality.tensors import Tensor
 
 
 @click.command()

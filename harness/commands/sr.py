@@ -9,10 +9,10 @@ import pandas as pd
 from harness.commands import _shared
 from harness.device.select import select
 from harness.errors import Exit
+from harness.random_bits import design, study
+from harness.random_bits.sample import Sampler
+from harness.random_bits.subject import case_of, require, under_test
 from harness.report.console import show
-from harness.studies.random_bits import design, study
-from harness.studies.random_bits.sample import Sampler
-from harness.studies.random_bits.subject import case_of, require, under_test
 
 
 @click.command()

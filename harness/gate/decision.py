@@ -19,7 +19,8 @@ from harness.verdict import Change, Performance
 CHANGED = (Performance.SLOWER, Performance.FASTER)  # verdicts that a second process must confirm
 EFFECT = 0.01  # least change of a median that counts
 FLOORS = 3.0  # least change in units of the noise between two timings of the head
-TAIL = 2.0  # effects by which the slowest fifth may begin later; 0.8 % in 415 clean cases (`harness prove --percent 0`)
+# Effects by which the slowest fifth may begin later; 0.8 % in 415 clean cases (`python -m evidence prove --percent 0`).
+TAIL = 2.0
 MOST_DROPPED = 0.5  # share of the samples
 
 

@@ -1,4 +1,4 @@
-"""A chip's approximate results, from a table that `harness exhaustive --approximate` measured, for the chip's targets.
+"""A chip's approximate results, for its targets, from a table of `python -m evidence exhaustive --approximate`.
 
 Results are steps from the formula's nearest value. Where all inputs of a key agree, in a binade of inputs, a table has
 their steps, and the result is exact. In other binades the fewest and the most are bounds, and so are PTX's, if no input

@@ -1,6 +1,6 @@
 """The sum of an `mma` or `wgmma` of f16 with depth 16, in the order of Hopper's matrix unit.
 
-Published by MMA-Sim (arXiv 2511.10909), and compared with an H200 by `harness sums`: products are exact and not
+Published by MMA-Sim (arXiv 2511.10909), compared with an H200 by `python -m evidence sums`: products are exact and not
 normalised. The sixteen products and the accumulator are aligned to the largest exponent among them, and what
 lies more than `KEPT` bits below that is cut off. Their sum is exact, and is cut off to float32. A 0 has the exponent of
 the smallest normal float32, and subnormal numbers that of the smallest normal ones of their format.

@@ -126,7 +126,7 @@ def test_torch_is_gone_halfway(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.parametrize("error", [*HarnessError.__subclasses__(), *errors.CaseError.__subclasses__()])
 def test_a_command_that_fails_and_exits_with_0(error: type[HarnessError]):
-    """A command ends with an error whose exit code is that of a clean run, as `harness opcodes` did for unknown PTX."""
+    """A command ends with an error whose exit code is that of a clean run, as `opcodes` did for unknown PTX."""
     if error.exit_code is Exit.CLEAN:
         raise StillGreenError(f"a command that ends with {error.__name__} exits with 0")
 

@@ -12,8 +12,8 @@ from contextlib import AbstractContextManager
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from harness.studies.mutants.hunt import at_most
-from harness.studies.mutated_text import TOKENS
+from evidence.mutants.hunt import at_most
+from evidence.mutated_text import TOKENS
 
 FACTOR = int(os.environ.get("HARNESS_FUZZ", "1"))
 PATIENCE = 20  # seconds, on a machine that does other things as well; what hangs, hangs for minutes

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from harness.studies.fuzz import driver, journals, suites
-from harness.studies.mutated_text import mutated, mutated_json
+from evidence.fuzz import driver, journals, suites
+from evidence.mutated_text import mutated, mutated_json
 
 
 @pytest.mark.parametrize(("kind", "count"), [(journals, 1000), (suites, 100)], ids=["journals", "suites"])
@@ -26,7 +26,7 @@ def test_the_same_numbers_make_the_same_changes():
 
 def test_a_reader_that_believes_too_much_is_an_offence(monkeypatch: pytest.MonkeyPatch):
     """The hunt can fail: without the rule about evidence, some trial reads a forged PASS."""
-    monkeypatch.setattr("harness.studies.fuzz.journals.require_possible", lambda *_: None)
+    monkeypatch.setattr("evidence.fuzz.journals.require_possible", lambda *_: None)
     offence = driver.run("journals", 3, 0, 2000, journals.trial)
     assert offence is not None and "claims" in offence.text
 

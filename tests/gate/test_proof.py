@@ -80,7 +80,7 @@ def test_a_slowdown_must_be_found_in_each_case():
 
 
 def test_the_command_tells_and_fails(monkeypatch, capsys, tmp_path):
-    from harness.cli import main
+    from evidence.__main__ import main
 
     def gate(checkout: Path, cases: Sequence[str], into: Path) -> Path:
         into.mkdir(parents=True)
@@ -115,7 +115,7 @@ def test_the_command_tells_and_fails(monkeypatch, capsys, tmp_path):
     ],
 )
 def test_a_draw_and_a_seed_that_would_do_nothing_are_refused(capsys, tmp_path, words: list[str], said: str):
-    from harness.cli import main
+    from evidence.__main__ import main
 
     with pytest.raises(SystemExit) as stop:
         main(["prove", "--into", str(tmp_path / "new"), *words])
@@ -132,7 +132,7 @@ def test_a_draw_and_a_seed_that_would_do_nothing_are_refused(capsys, tmp_path, w
     ],
 )
 def test_a_draw_and_a_seed_are_those_of_the_gates(monkeypatch, tmp_path, words: list[str], given: tuple):
-    from harness.cli import main
+    from evidence.__main__ import main
 
     told = []
     monkeypatch.setattr(self_test, "prove", lambda percents, *rest: told.append((percents, *rest)) or [])

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from products import BOTH, by, drawn
 
+from evidence.matrix_sums.model import fused_sum
 from harness.contract.interval import LARGEST_ORDERED, Interval, order
 from harness.device.emulator import EmulatorDevice
 from harness.files import KERNELS
 from harness.oracles import gemm, gemm_epilogues, gemm_grouped, gemm_hopper, torch_gemm_hopper
-from harness.studies.matrix_sums.model import fused_sum
 from harness.suite.suite import find_case
 from harness.verdict import Verdict
 from harness.verify.expected import expect

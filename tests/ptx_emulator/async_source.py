@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from harness.files import ROOT
 
-PRELUDE = (ROOT / "harness" / "studies" / "museum" / "exhibits" / "asynchronous.cuh").read_text()
+PRELUDE = (ROOT / "evidence" / "museum" / "exhibits" / "asynchronous.cuh").read_text()

@@ -7,15 +7,15 @@ from collections.abc import Iterator
 import pandas as pd
 import pytest
 
+from evidence.opcodes.recorder import name_of, noted
 from harness.files import ROOT
-from harness.studies.opcodes.recorder import name_of, noted
 
 NAMED = pd.read_csv(ROOT / "results" / "opcodes.csv").groupby("test")["opcode"].agg(set).to_dict()
 
 
 @pytest.fixture(autouse=True)
 def executes_what_the_table_says(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Not where `harness opcodes` runs the tests to write the table."""
+    """Not where `python -m evidence opcodes` runs the tests to write the table."""
     named = NAMED.get(name_of(request.node), set())
     if not named or request.config.getoption("opcodes", None):
         yield
@@ -24,5 +24,5 @@ def executes_what_the_table_says(request: pytest.FixtureRequest, monkeypatch: py
     yield
     missing = sorted(named - executed.covered_by(request.node))
     assert not missing, (
-        f"results/opcodes.csv names this test for {missing}; `harness opcodes --out results` makes it anew"
+        f"results/opcodes.csv names this test for {missing}; `python -m evidence opcodes --out results` makes it anew"
     )

@@ -13,7 +13,7 @@ from cuda_source import OPTIONS
 from exercises import ALL, BEFORE, Exercise, Tensor
 from probes import PROBES
 
-from harness.studies.museum.driver import OnGpu, checked, device, encoded
+from evidence.museum.driver import OnGpu, checked, device, encoded
 
 BY_NAME = {each.name: each for each in (*ALL, *BEFORE, *(probe.exercise for probe in PROBES))}
 SECONDS = 20.0  # an exercise may take, with the start of a process: several wait for ever if a copy never comes

@@ -1,4 +1,4 @@
-"""The list of mnemonics; tests/studies/test_opcodes.py compares it with the tests of this folder."""
+"""The list of mnemonics; tests/evidence/test_opcodes.py compares it with the tests of this folder."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ import on_gpu
 import pytest
 from exercises import ALL, BEFORE, Exercise
 
-from harness.studies.museum.driver import device
+from evidence.museum.driver import device
 
 
 @pytest.fixture(scope="module")

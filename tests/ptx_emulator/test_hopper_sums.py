@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from both_paths import numpy_alone
 
+from evidence.matrix_sums import compare, units
+from evidence.matrix_sums.draws import KINDS
 from harness.device.emulator import EmulatorDevice
-from harness.studies.matrix_sums import compare, units
-from harness.studies.matrix_sums.draws import KINDS
 from ptx_emulator.arithmetic import hopper_product
 from ptx_emulator.instructions import wgmma
 

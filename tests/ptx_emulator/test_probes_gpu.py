@@ -14,7 +14,7 @@ import pytest
 from probes import PROBES, ROOM, UNTOUCHED, Probe, counted, numbered, places, told
 from test_exercises import emulated
 
-from harness.studies.museum.driver import device
+from evidence.museum.driver import device
 from ptx_emulator.errors import Fault, NotEmulated
 from ptx_emulator.tensor_map import MalformedMap
 

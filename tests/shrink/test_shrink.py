@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from least_cases import smallest as smallest_cases
 from safetensors.numpy import load_file, save_file
 
+from evidence.mutants.catalogue import find
 from harness.commands import shrink as command
 from harness.contract.case import Case
 from harness.device.device import Device
@@ -29,7 +30,6 @@ from harness.shrink.candidate import COLS, ROWS, Candidate, N
 from harness.shrink.failure import Failure
 from harness.shrink.search import Budget, smallest
 from harness.shrink.shrinker import Shrunk, shrink
-from harness.studies.mutants.catalogue import find
 from harness.suite.suite import find_case
 from harness.verdict import Result, Verdict
 from harness.verify.expected import make_inputs

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from evidence.mutants.catalogue import find
 from harness.bench.baseline import baseline_id
 from harness.contract.field import Field
 from harness.contract.interval import Interval
@@ -14,7 +15,6 @@ from harness.contract.problem import Grouped, GroupedGemm
 from harness.contract.splits import other_splits
 from harness.device.emulator import EmulatorDevice
 from harness.errors import ContractError, UsageError
-from harness.studies.mutants.catalogue import find
 from harness.suite.launch_plan import own_memory, plan
 from harness.suite.stages import is_pipeline, stages
 from harness.suite.suite import find_case, suite_of

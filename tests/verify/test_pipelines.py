@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from evidence.mutants.catalogue import find
 from harness.bench.baseline import against_library, baseline_first, baseline_id, baseline_of, tflops
 from harness.device.emulator import EmulatorDevice
 from harness.errors import UsageError
 from harness.inputs.draw import make
-from harness.studies.mutants.catalogue import find
 from harness.suite.instantiations import instantiations
 from harness.suite.launch_plan import bind, own_memory, plan
 from harness.suite.physics import bytes_moved

@@ -1,7 +1,7 @@
 """Subjects that cheat, each in one way, on `swizzle`, whose work is one assignment.
 
-`harness attack` runs them all; one alone is `--subject harness.subjects.audit.cheats:SkipsWork` on that recipe. What
-they do is written once for NumPy and CuPy. Those that need streams or graphs run on a GPU alone.
+`python -m evidence attack` runs them all; one alone is `--subject harness.subjects.audit.cheats:SkipsWork` on that
+recipe. What they do is written once for NumPy and CuPy. Those that need streams or graphs run on a GPU alone.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Run every cheat against the harness, and check that it is rejected under its own name.
 
-`harness attack` prints and keeps the table.
+`python -m evidence attack` prints and keeps the table.
 """
 
 from __future__ import annotations

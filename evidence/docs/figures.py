@@ -1,0 +1,200 @@
+"""The figures in README and docs, each from one run: its sentence, its table, and its source file."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable
+
+from evidence.docs import training
+from evidence.docs.measured import (
+    GPU,
+    RESULTS,
+    conditions,
+    peers,
+    sentence,
+    table,
+    times,
+    us,
+)
+from harness.bench.targets import load, reached
+from harness.errors import UsageError
+
+_LARGEST = "32768x8192/normal"
+# label → recipe and flags
+_BESIDE_PEERS = (
+    ("rowwise, given the amax", "per_tensor/outputs=rowwise,stage=encode"),
+    ("rows and columns, given the amax", "per_tensor/stage=encode"),
+    ("the same in 16x16 blocks", "per_tensor/block=block_16x16,stage=encode"),
+    ("rows and columns, stochastic, given the amax", "per_tensor/rounding=sr,stage=encode"),
+    ("rows and columns, Hadamard and stochastic, with the amaxes", "per_tensor/rht=true,rounding=sr"),
+    ("four_over_six, rowwise, given the amax", "four_over_six/outputs=rowwise,stage=encode"),
+)
+_FORMS = ("1024x2048", "4096x2048", "8192x2048", "8192x8192", "32768x8192")
+_PRODUCTS = ("1x8192x8192", "16x8192x8192", "64x8192x8192", "1024x1024x1024", "4096x4096x4096", "8192x8192x8192")
+_TOKENS = (1, 16, 64, 256, 4096)
+
+
+def speed(root: str) -> str:
+    """Our quantizers as a share of a copy, and beside the fastest public one, in graphs."""
+    run = peers()
+    rows = []
+    for name, case in _BESIDE_PEERS:
+        ours, theirs = run.side(f"{case}/{_LARGEST}", "ours"), run.fastest(f"{case}/{_LARGEST}", "graph")
+        ratio = theirs["us"]["graph"] / ours["us"]["graph"]
+        rows.append([name, us(ours["us"]["graph"]), f"{ours['percent']['graph']:.0f}", theirs["side"],
+                     us(theirs["us"]["graph"]), f"{ratio:.1f}"])  # fmt: skip
+    head = f"32768x8192 bf16, CUDA graphs, cold L2; {conditions(run.header)}."
+    columns = ["quantizing", "us", "% of the copy", "fastest peer", "its us", "times as long"]
+    return f"{head} All cases are in [peers.md]({root}results/tables/{GPU}/peers.md).\n\n{table(columns, rows)}"
+
+
+def eager(root: str) -> str:
+    """The same cases launched eagerly."""
+    run = peers()
+    rows = []
+    for name, case in _BESIDE_PEERS:
+        ours, theirs = run.side(f"{case}/{_LARGEST}", "ours"), run.fastest(f"{case}/{_LARGEST}", "eager")
+        ratio = theirs["us"]["eager"] / ours["us"]["eager"]
+        rows.append([name, us(ours["us"]["eager"]), theirs["side"], us(theirs["us"]["eager"]), f"{ratio:.1f}"])
+    return table(["quantizing, eager", "us", "fastest peer", "its us", "times as long"], rows)
+
+
+def targets(root: str) -> str:
+    """Each kernel's target and result."""
+    run, wanted = times("roofline"), load()
+    found = list(reached(wanted, run.header, run.records))
+    rows = [
+        [one.line.kernel, f"`{one.case_id.rpartition('/normal')[0]}`", us(one.microseconds or 0), one.required,
+         one.reached, one.verdict.partition(":")[0]]
+        for one in found
+    ]  # fmt: skip
+    right = sum(one.holds for one in found)
+    head = f"{right} of {len(found)} cases reach what targets.yaml asks; {conditions(run.header)}."
+    why = f"What the others are limited by is in [roofline.md]({root}results/tables/{GPU}/roofline.md)."
+    return f"{head} {why}\n\n{table(['kernel', 'case', 'us', 'must', 'is', ''], rows)}"
+
+
+def against_baseline(root: str) -> str:
+    """per_token, alone and in a group of eight, against the baseline recipe."""
+    run = times("per_token_and_grouped")
+    shown = ("per_token/default", "per_token/rht=true", "grouped/recipe=per_token", "grouped/recipe=per_token,rht=true")
+    ratios = [
+        record["times"]["baseline_ratio"]
+        for record in run.records
+        if "/".join(record["case_id"].split("/")[:2]) in shown and record["case_id"].endswith("/graph")
+    ]
+    rows = []
+    for shape in _FORMS:
+        height, width = map(int, shape.split("x"))
+        one = run[f"per_token/default/{shape}/normal/graph"]
+        shapes = (shape, shape, *[f"8*{height // 8}x{width}"] * 2)
+        cases = [f"{recipe}/{each}/normal/graph" for recipe, each in zip(shown, shapes, strict=True)]
+        ratio = [f"{run[case]['baseline_ratio']:.2f}" for case in cases]
+        rows.append([shape, *ratio, f"{one['roofline_percent']:.0f}", f"{one['baseline_percent']:.0f}"])
+    head = (
+        f"Times as fast as the baseline, amaxes and encoding, CUDA graphs; {conditions(run.header)}. The least of all "
+        f"{len(ratios)} is {min(ratios):.2f}."
+    )
+    where = (
+        f"All shapes and stages are in [per_token_and_grouped.md]({root}results/tables/{GPU}/per_token_and_grouped.md)."
+    )
+    columns = ["shape", "one tensor", "with rht", "group of 8", "with rht", "% of the copy", "baseline's %"]
+    return f"{head} {where}\n\n{table(columns, rows)}"
+
+
+def products(root: str) -> str:
+    """A GEMM by itself and by the library, against cuBLAS on bf16."""
+    run = times("gemm")
+    rows = []
+    for shape in _PRODUCTS:
+        row = [shape]
+        for flags in ("default", "route=library"):
+            one = run[f"gemm/{flags}/{shape}/normal/graph"]
+            row += [us(one["median_us"]), f"{one['baseline_ratio']:.2f}"]
+        rows.append(row)
+    head = f"As a multiple of cuBLAS' speed on bf16 operands of the same shape, CUDA graphs; {conditions(run.header)}."
+    where = f"All shapes, epilogues and modes are in [gemm.md]({root}results/tables/{GPU}/gemm.md)."
+    columns = ["M x K x N", "by tensor cores, us", "x cuBLAS", "decoded for cuBLAS, us", "x cuBLAS"]
+    return f"{head} {where}\n\n{table(columns, rows)}"
+
+
+def beside_w4a16(root: str) -> str:
+    """Products beside Humming's W4A16, which reads one operand in 4 bits."""
+    run = peers()
+    rows = []
+    for tokens in _TOKENS:
+        ours, decoded = (f"gemm/{flags}/{tokens}x8192x8192/normal" for flags in ("default", "route=library"))
+        sides = ((ours, "ours"), (decoded, "ours"), (ours, "humming"), (ours, "humming_invariant"))
+        rows.append([str(tokens), *(us(run.side(case, side)["us"]["graph"]) for case, side in sides)])
+    head = f"N = K = 8192, microseconds in CUDA graphs; {conditions(run.header)}."
+    columns = ["M", "by tensor cores", "decoded for cuBLAS", "Humming", "Humming, K not split"]
+    return f"{head}\n\n{table(columns, rows)}"
+
+
+def layer(root: str) -> str:
+    """A layer from end to end by the library route."""
+    run = times("end_to_end")
+    epilogues = (
+        ("per_tensor, as in production", "route=library"),
+        ("per_token, scaled afterwards", "epilogue=per_token,route=library"),
+        ("per_token, fused", "epilogue=per_token_fused,route=library"),
+    )
+    rows = []
+    for name, flags in epilogues:
+        row = [name]
+        for recipe in ("forward", "backward"):
+            one = run[f"{recipe}/{flags}/4096x4096x4096/normal/graph"]
+            row += [us(one["median_us"]), str(one["launches"]), f"{one['baseline_ratio']:.2f}"]
+        rows.append(row)
+    head = f"4096x4096x4096 by the library route, CUDA graphs; {conditions(run.header)}."
+    where = f"Four shapes, both routes and modes are in [end_to_end.md]({root}results/tables/{GPU}/end_to_end.md)."
+    columns = ["epilogue", "forward us", "launches", "x", "backward us", "launches", "x"]
+    return f"{head} {where}\n\n{table(columns, rows)}"
+
+
+def quality(root: str) -> str:
+    """What finer amaxes gain on the real tensors."""
+    with (RESULTS / "quality" / "quality.csv").open(encoding="utf-8", newline="") as file:
+        snr = {(row["variant"], row["tensor"]): float(row["snr_db"]) for row in csv.DictReader(file)}
+    real = sorted({tensor for _, tensor in snr if tensor.startswith("ffn_")})
+    rows = []
+    for recipe in ("row_scaled", "local_1x64", "per_token", "four_over_six/error=mse"):
+        if all((recipe, tensor) in snr for tensor in real):
+            gains = [snr[recipe, tensor] - snr["per_tensor", tensor] for tensor in real]
+            rows.append([recipe, f"{min(gains):+.2f}", f"{max(gains):+.2f}"])
+    head = f"SNR gained over one amax for the tensor, on the {len(real)} real tensors of suites/data, in dB:"
+    return f"{head}\n\n{table(['recipe', 'least', 'most'], rows)}"
+
+
+def mutants(root: str) -> str:
+    """How many planted mistakes the suites catch."""
+    return f"{sentence(RESULTS / 'mutants.md', _caught())} ([mutants.md]({root}results/mutants.md))"
+
+
+def _caught() -> str:
+    with (RESULTS / "mutants.csv").open(encoding="utf-8", newline="") as file:
+        return f"{sum(bool(row['verdict']) for row in csv.DictReader(file))} of "
+
+
+def agreement(root: str) -> str:
+    """The emulator against the GPU."""
+    said = sentence(RESULTS / "emulator_vs_h200.md", "Of ")
+    return f"{said} ([emulator_vs_h200.md]({root}results/emulator_vs_h200.md))"
+
+
+def vendors(root: str) -> str:
+    """The output of a run of another project's kernel, before and after a fix, from the committed page."""
+    page = RESULTS / "vendors.md"
+    found = re.search(r"^## On a screen\n.*?^(```screen\n.*?^```)", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    if not found:
+        raise UsageError(f"{page} has no screen under `## On a screen`, which README shows")
+    return f"{found[1]}\n\nCommits, kernels and every byte that differs are in [vendors.md]({root}results/vendors.md)."
+
+
+RENDERERS: dict[str, Callable[[str], str]] = {
+    render.__name__: render
+    for render in (
+        speed, eager, targets, against_baseline, products, beside_w4a16, layer, quality, mutants, agreement, vendors,
+    )
+} | training.RENDERERS  # fmt: skip

@@ -1,0 +1,198 @@
+"""What a trainer wants to know of each recipe: verified bytes, the cost of a step, its error, and what is refused."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+from evidence.docs.measured import GPU, RESULTS, table, us
+from evidence.steps.recipes import RECIPES, Recipe, layer, shapes
+from evidence.steps.tables import PIPELINES, UNMEASURED
+from harness.contract.case import FlagValue, spell
+from harness.errors import UsageError
+from harness.files import ROOT
+from harness.suite.suite import suite_of
+
+STEPS = RESULTS / "tables" / GPU / "steps.csv"
+VERIFIED = RESULTS / "tables" / GPU / "verify.md"
+LOST = RESULTS / "quality" / "products.csv"
+_SHOWN = "4096x4096x4096"
+_NORMAL = "normal"  # the summary shows the losses for these tensors
+_PRODUCTS = ("y", "dx", "dw")
+_EVERY = "all of them"
+# The quantizer that an exclusion of a pipeline is about: flag → its value → the quantizer
+_EPILOGUES = {
+    "row_scaled": "row_scaled",
+    "windows": "local_1x64",
+    "per_token": "per_token",
+    "per_token_fused": "per_token",
+}
+_SCOPES = ("four_over_six", "e4m3_use_256")
+
+Rows = list[Mapping[str, str]]
+
+
+def recipes(root: str) -> str:
+    """One line for each recipe, with the step at one shape."""
+    refused = [who for who, *_ in _refusals()]
+    rows = []
+    for recipe in RECIPES:
+        steps = [_step(recipe, pipeline, _SHOWN) for pipeline in PIPELINES]
+        rows.append([
+            recipe.name, recipe.source, verified().get(recipe.quantizer, UNMEASURED), _compared(recipe),
+            *(_us(step) for step in steps), *(_beside(step) for step in steps),
+            " / ".join(_lost(recipe, product) for product in _PRODUCTS),
+            str(sum(who in (recipe.quantizer, _EVERY) for who in refused)),
+        ])  # fmt: skip
+    columns = [
+        "recipe", "source", "bytes verified of its tensors", "of its timed layers", "forward us", "backward us",
+        "forward x", "backward x", "loses in y / dx / dw", "refused",
+    ]  # fmt: skip
+    said = (
+        f"Steps of {_SHOWN} in CUDA graphs, of the run of [steps.md]({root}results/tables/{GPU}/steps.md), `x` times "
+        "as fast as production there; losses are the L2 norm of the error over that of the product, on "
+        f"{_NORMAL} tensors; refused: combinations in the last table. Bytes of tensors are those of "
+        f"[verify.md]({root}results/tables/{GPU}/verify.md), with its commit."
+    )
+    return f"{said}\n\n{table(columns, rows)}"
+
+
+def steps(root: str) -> str:
+    """Forward and backward at all shapes."""
+    rows = [[layer(shape), *(_both(recipe, layer(shape)) for recipe in RECIPES)] for shape in shapes()]
+    commits = ", ".join(sorted({row["commit"] for row in _steps().values() if row["commit"]})) or "none yet"
+    said = (
+        f"Forward + backward, microseconds in CUDA graphs on one NVIDIA H200, commit {commits}. Eager times, launches "
+        "of both sides, products alone, quantizing with swizzling and pairs of operands are in "
+        f"[steps.md]({root}results/tables/{GPU}/steps.md)."
+    )
+    return f"{said}\n\n{table(['M x K x N', *(recipe.name for recipe in RECIPES)], rows)}"
+
+
+def losses(root: str) -> str:
+    """The largest loss of each recipe over all tensors, beside its bound."""
+    rows = []
+    for recipe in RECIPES:
+        row = [recipe.name]
+        for product in _PRODUCTS:
+            own = [line for line in _lines() if (line["recipe"], line["product"]) == (recipe.losses, product)]
+            worst = max(own, key=lambda line: float(line["relative"]), default=None)
+            row += [_parts(own, _NORMAL), _parts([worst], worst["tensors"]) if worst else UNMEASURED]
+            row.append(worst["tensors"] if worst else "-")
+        rows.append(row)
+    columns = ["recipe"]
+    for product in _PRODUCTS:
+        columns += [f"{product}, {_NORMAL}", "largest", "on"]
+    said = (
+        "L2 norm of the error, and behind the stroke the bound that NUMERICS 10.8 derives from the tensors alone. All "
+        f"tensors, and the differences from production, are in [products.md]({root}results/quality/products.md)."
+    )
+    return f"{said}\n\n{table(columns, rows)}"
+
+
+def refusals(root: str) -> str:
+    """The combinations that the suites refuse, recipe by recipe."""
+    rows = [[who, suite, f"`{combination}`", because] for who, suite, combination, because in _refusals()]
+    said = (
+        "From the suites, which the command line refuses by the same words; what a kernel's arguments may not be is in "
+        f"[NUMERICS]({root}docs/numerics.md), what each source refuses in "
+        f"[capabilities]({root}docs/capabilities.md)."
+    )
+    return f"{said}\n\n{table(['recipe', 'in', 'refused', 'because'], rows)}"
+
+
+def _refusals() -> Iterator[tuple[str, str, str, str]]:
+    """Quantizer, suite, combination and reason."""
+    names = list(dict.fromkeys(recipe.quantizer for recipe in RECIPES))
+    found = []
+    for name in names:
+        found += [(name, name, entry) for entry in suite_of(name).file.exclude]
+    for name in ("forward", "backward", "grouped", "forward_grouped", "backward_grouped"):
+        found += [(who, name, entry) for entry in suite_of(name).file.exclude for who in _whose(entry.when)]
+    order = [*names, _EVERY]
+    for who, suite, entry in sorted(found, key=lambda one: order.index(one[0])):
+        yield who, suite, _spelled(entry.when), entry.because
+
+
+def _whose(when: Mapping[str, list[FlagValue]]) -> list[str]:
+    """The quantizers that an exclusion of a pipeline or of groups is about."""
+    found = [_EPILOGUES[str(value)] for value in when.get("epilogue", ()) if str(value) in _EPILOGUES]
+    found += ["per_tensor"] if "per_tensor" in when.get("epilogue", ()) else []
+    found += [str(value) for value in when.get("recipe", ())]
+    found += ["four_over_six"] if any(flag in when for flag in _SCOPES) else []
+    return list(dict.fromkeys(found)) or [_EVERY]
+
+
+def _spelled(when: Mapping[str, list[FlagValue]]) -> str:
+    return ", ".join(f"{flag}={' or '.join(map(spell, values))}" for flag, values in when.items())
+
+
+@cache
+def verified(path: Path = VERIFIED) -> dict[str, str]:
+    """Bytes compared on the GPU, by recipe, from the committed page. Raises UsageError if it has none."""
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in path.read_text("utf-8").splitlines()]
+    found = {row[0]: row[-1] for row in cells if len(row) == 5 and row[0] and row[-1].replace(",", "").isdigit()}
+    if not found:
+        raise UsageError(f"{path} has no table of recipes and bytes compared, which docs/training.md shows")
+    return found
+
+
+@cache
+def _steps(path: Path = STEPS) -> dict[tuple[str, str, str, str], Mapping[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return {(row["pipeline"], row["recipe"], row["shape"], row["mode"]): row for row in csv.DictReader(file)}
+
+
+@cache
+def _lines(path: Path = LOST) -> Rows:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _step(recipe: Recipe, pipeline: str, shape: str) -> Mapping[str, str]:
+    key = (pipeline, recipe.name, shape, "graph")
+    if key not in _steps():
+        raise UsageError(
+            f"{STEPS.relative_to(ROOT)} has no row of {', '.join(key)}; `python -m evidence steps` writes it"
+        )
+    return _steps()[key]
+
+
+def _us(step: Mapping[str, str]) -> str:
+    return us(float(step["us"])) if step["us"] else UNMEASURED
+
+
+def _beside(step: Mapping[str, str]) -> str:
+    return f"{float(step['production_us']) / float(step['us']):.2f}" if step["production_us"] else UNMEASURED
+
+
+def _both(recipe: Recipe, shape: str) -> str:
+    found = [_us(_step(recipe, pipeline, shape)) for pipeline in PIPELINES]
+    return UNMEASURED if UNMEASURED in found else " + ".join(found)
+
+
+def _compared(recipe: Recipe) -> str:
+    """Compared bytes of the timed layers: both pipelines, all shapes and modes."""
+    total = sum(int(row["bytes_compared"] or 0) for row in _steps().values() if row["recipe"] == recipe.name)
+    return f"{total:,}" if total else UNMEASURED
+
+
+def _lost(recipe: Recipe, product: str) -> str:
+    own = [
+        line
+        for line in _lines()
+        if (line["recipe"], line["product"], line["tensors"]) == (recipe.losses, product, _NORMAL)
+    ]
+    return f"{float(own[0]['relative']):.3f}" if own else UNMEASURED
+
+
+def _parts(lines: Rows, tensors: str) -> str:
+    own = [line for line in lines if line["tensors"] == tensors]
+    return f"{float(own[0]['relative']):.3f} / {float(own[0]['bound']):.3f}" if own else UNMEASURED
+
+
+RENDERERS = {
+    f"training_{render.__name__}": render for render in (recipes, steps, losses, refusals)
+}  # names of parts of pages

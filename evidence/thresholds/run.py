@@ -1,0 +1,123 @@
+"""Run cases with watched kernels and oracles, and report the outcomes that they never saw."""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from evidence.thresholds import reasons, watched_kernels, watched_oracles
+from evidence.thresholds.outcomes import OUTCOMES, Missing, Site
+from harness.contract.case import Case
+from harness.device.capability import incapable
+from harness.device.emulator import EmulatorDevice
+from harness.errors import LaunchError, UsageError
+from harness.report.tables import frame
+from harness.suite.ending import serve_parent
+from harness.suite.suite import Suite
+from harness.verify.expected import expect
+
+COLUMNS = ("file", "line", "comparison", "with", "missing", "text", "because")
+TARGETS = ("sm_90a", "sm_100a")
+_AT_ONCE = 4  # cases per task
+
+
+@dataclass(frozen=True)
+class Study:
+    """The result for a set and for cases of full sets after it.
+
+    by_set, found: missing outcomes after the set, and after all; needless: cases of full sets that add nothing
+    """
+
+    by_set: list[Missing]
+    found: list[Missing]
+    needless: list[Case]
+
+
+def cases_of(suites: Iterable[Suite], set_name: str) -> list[Case]:
+    """The cases of a set that the emulator can run."""
+    device = EmulatorDevice()
+    return [case for suite in suites for case in suite.cases(set_name) if not incapable(case, device)]
+
+
+def study(
+    cases: Sequence[Case],
+    full: Sequence[Case],
+    jobs: int,
+    report: Callable[[int], None],
+    targets: Sequence[str] = TARGETS,
+) -> Study:
+    """Run `cases`, then those of full sets one by one, twice on each target. Replaces modules.
+
+    report: called with the number of cases that have been run
+    """  # fmt: skip
+    importlib.import_module("torch").set_num_threads(1)  # must be set before processes fork
+    # Cases that share instantiations stay together.
+    cases = sorted(cases, key=lambda case: (case.recipe, case.variant))
+    tasks = [(cases[first : first + _AT_ONCE], targets) for first in range(0, len(cases), _AT_ONCE)]
+    tasks += [([case], targets) for case in full]
+    by_set = found = OUTCOMES.missing()
+    done, needless = 0, []
+    with tempfile.TemporaryDirectory(prefix="thresholds-") as folder:
+        watched_oracles.replace(Path(folder))
+        watched_kernels.watch()
+        with multiprocessing.get_context("fork").Pool(jobs, serve_parent) as pool:
+            for (own, _), seen in zip(tasks, pool.imap(_run, tasks), strict=True):
+                before, done = found, done + len(own)
+                OUTCOMES.merge(seen)
+                found = OUTCOMES.missing()
+                if done <= len(cases):
+                    by_set = found
+                elif found == before:
+                    needless += own
+                report(done)
+    return Study(by_set, found, needless)
+
+
+def _run(task: tuple[list[Case], Sequence[str]]) -> dict[Site, int]:
+    OUTCOMES.seen.clear()
+    cases, targets = task
+    device = EmulatorDevice()
+    for case in cases:
+        expected = expect(case)
+        if expected.disagreement:
+            raise UsageError(f"{case.id}: {expected.disagreement}")
+        for target in targets:
+            program = device.prepare(case, target, expected.inputs, expected.fields)
+            for repeat in range(2):  # the second run uses other grids
+                try:
+                    program.run(0, repeat)
+                except LaunchError as error:
+                    raise UsageError(f"{case.id}: {error}") from None
+    return OUTCOMES.seen
+
+
+def table(found: Sequence[Missing], because: Mapping[reasons.Key, str]):
+    """A row for each missing outcome; the ones without a reason come first."""
+    rows = [
+        (*each.site[:2], each.site.relation, each.site.constant, each.what, each.site.text,
+         because.get(reasons.key(each), ""))
+        for each in found
+    ]  # fmt: skip
+    return frame(sorted(rows, key=lambda row: row[-1] != ""), COLUMNS)
+
+
+def unexplained(done: Study, because: Mapping[reasons.Key, str]) -> list[str]:
+    """A sentence for each comparison without a case or a reason, and for each needless reason or case."""
+    sentences = [
+        f"{each.site.file}:{each.site.line}: no case sees `{each.site.relation} {each.site.constant}` "
+        f"{'be reached' if each.what == 'reached' else each.what}: {each.site.text}"
+        for each in done.found
+        if reasons.key(each) not in because
+    ]
+    unused = because.keys() - {reasons.key(each) for each in done.found}
+    sentences += [
+        f"one_sided.yaml: cases see both sides of `{unseen}`, or it is gone: {file}: {text}"
+        for file, text, unseen in sorted(unused)
+    ]
+    return sentences + [
+        f"one_sided.yaml: cases before it see all that this one sees: {each.id}" for each in done.needless
+    ]
