@@ -39,6 +39,7 @@ from harness.verdict import failures_of
 @click.option("--baseline", type=_shared.FILE, metavar="FILE", help="times to compare with")
 @_shared.subject
 @_shared.recipe_dir
+@_shared.include
 @click.option("--effect", type=float, help="smallest change that counts, at most 0.5 (0.03; 0.01 with --base)")
 @click.option("--recipe", "-R", "recipes", multiple=True, metavar="NAME", help="judge only the cases of this recipe")
 @click.option("--save", is_flag=True, help="put the times of this run into the baseline instead of judging them")

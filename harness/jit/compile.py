@@ -36,7 +36,7 @@ ON_REQUEST = ("sm_103a", "sm_120a", "sm_121a")  # these also compile and run, bu
 _NAMESPACE = re.compile(r"\bnamespace\b[^;()]*\{")
 _PTX, _CUBIN = "ptx.gz", "cubin"
 _INCLUDE = re.compile(r"^\s*#\s*include\s*(?P<target>.*)$", re.MULTILINE)
-_ANGLED = re.compile(r"<([\w/]+(?:\.\w+)?)>\s*(//.*)?")
+_ANGLED = re.compile(r"<((?:\w+/)*\w+(?:\.\w+)?)>\s*(//.*)?")
 _QUOTED = re.compile(r'"((?:\w+/)*\w+\.cuh?)"\s*(//.*)?')  # a path with neither `..` nor a root
 
 

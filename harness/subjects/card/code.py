@@ -201,5 +201,6 @@ def _first_error(log: str) -> str:
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     first = next((line for line in lines if "error" in line), lines[0] if lines else "without a word")
     missing = _MISSING.search(first)
-    remedy = cuda_headers.remedy(missing[1]) if missing else ""
-    return f"{first}; {remedy}" if remedy else first
+    if not missing:
+        return first
+    return f"{first}; {cuda_headers.remedy(missing[1]) or 'name the folder that has it with --include'}"

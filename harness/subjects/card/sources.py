@@ -24,7 +24,9 @@ from harness.subjects.card.options import refused_option, words_and_folders
 _FOREIGN = "this include leads out of the folder of the card, of CUDA and of those named by --include"
 _NO_MACRO = "an include of a card names its file by quotes or angle brackets, and by no macro"
 _NONE = "a card has no directive for files but #include"
-_TOLD = re.compile(rf"(?P<file>[^\n]+)\((?P<line>\d+)\): [^\n]*#error directive: (?P<why>{_FOREIGN}|{_NO_MACRO}|{_NONE})")
+_TOLD = re.compile(
+    rf"(?P<file>[^\n]+)\((?P<line>\d+)\): [^\n]*#error directive: (?P<why>{_FOREIGN}|{_NO_MACRO}|{_NONE})"
+)
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:([<"])([^>"\n]+)[>"]|([A-Za-z_]\w*))', re.MULTILINE)
 _IN_A_NAME = re.compile(r"[^*\"\\?\n]+")  # characters that NVRTC takes for the name and for nothing else
 # Thrust names headers of its two systems by macros; these are their values where nobody changes them.
