@@ -201,6 +201,7 @@ def _first_error(log: str) -> str:
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     first = next((line for line in lines if "error" in line), lines[0] if lines else "without a word")
     missing = _MISSING.search(first)
-    if not missing:
-        return first
-    return f"{first}; {cuda_headers.remedy(missing[1]) or 'name the folder that has it with --include'}"
+    hint = cuda_headers.remedy(missing[1]) if missing else ""
+    if missing and not hint and not cuda_headers.installable(missing[1]):
+        hint = "name the folder that has it with --include"
+    return f"{first}; {hint}" if hint else first
