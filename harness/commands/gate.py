@@ -12,7 +12,7 @@ from rich.progress import Progress
 from harness import text
 from harness.commands import _shared
 from harness.errors import Exit, UsageError
-from harness.files import RECIPE_DIRS
+from harness.files import INCLUDE_DIRS, RECIPE_DIRS
 from harness.gate import against_baseline, decision, revision_run, screen, second_process
 from harness.gate import baseline as baseline_file
 from harness.gate.report import GateResult, from_lines, from_run, write_gate
@@ -75,8 +75,8 @@ def command(
     if base is not None:
         if baseline or save:
             raise UsageError("--base measures both sides itself; it goes with neither --baseline nor --save")
-        if RECIPE_DIRS or subject:
-            given = "--recipe-dir" if RECIPE_DIRS else "--subject"
+        if RECIPE_DIRS or INCLUDE_DIRS or subject:
+            given = "--recipe-dir" if RECIPE_DIRS else "--include" if INCLUDE_DIRS else "--subject"
             raise UsageError(f"--base times kernels of two revisions of this repository; leave out {given}")
         return _against_revision(base, recipes, ids, effect, again, run_dir, once)
     if ids or again:

@@ -87,7 +87,7 @@ FOREIGN = [
     '#inc\\\nlude "../secret.h"', '#include_next "../secret.h"', '#embed "../secret.h"', '#include "link.h"',
     "#define F <../secret.h>\n#include F", '#include "nested.h"', '/*\n// */ #include "../secret.h"',
     'int __device__ x; /*\n*/ #include "../secret.h"', '#define FILE_OF_CARD "../secret.h"\n#include "part/macro.h"',
-    '#import "../secret.h"', '#include "part/../../secret.h"', '#include "own.h"', "#include <own.h>",
+    '#import "../secret.h"', '#include "/dev/null"', '#include "part/../../secret.h"', '#include "own.h"', "#include <own.h>",
     '\f#\v include /*\n\n*/ "../secret.h"',
 ]  # fmt: skip
 
@@ -152,12 +152,13 @@ def test_whether_a_foreign_file_is_there(folder: Path, text: str):
 
 
 def test_a_header_of_a_toolkit_that_a_macro_sends_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A toolkit's headers name some includes by macros, which a card could define."""
+    """A toolkit's headers name some includes by macros, which a card could define; and files that a card could have."""
     cuda, text = tmp_path / "cuda" / "include", f"#error {WORD}\n"
     for name, said in {
         "first.h": "#include <thrust/sort.h>\n", "thrust/sort.h": "#include SORT_OF_SYSTEM\n",
         "second.h": "#ifndef ALL\n#define ALL <cuda_fp16.h>\n#endif\n#  include ALL\n",
         "third.h": "#define X <__THRUST_HOST_SYSTEM_ROOT/own.h>\n#include X\n", "thrust/system/cpp/own.h": "",
+        "outer.h": '#include "inner.h"\n', "inner.h": "enum { kInner = 1 };\n",
     }.items():  # fmt: skip
         (cuda / name).parent.mkdir(parents=True, exist_ok=True)
         (cuda / name).write_text(said)
@@ -174,6 +175,13 @@ def test_a_header_of_a_toolkit_that_a_macro_sends_elsewhere(tmp_path: Path, monk
         with pytest.raises(UsageError, match="by no macro") as refused:
             compiled(tmp_path / "card", f'#define {macro} "{tmp_path}/own.h"\n#include <{header}>\n')
         assert WORD not in str(refused.value)
+    (tmp_path / "card" / "inner.h").write_text(f'#include "{tmp_path}/own.h"\n')
+    (tmp_path / "card" / "link.h").symlink_to(cuda / "outer.h")
+    for header in ("link.h", "../../card/link.h", str(tmp_path / "card" / "link.h")):
+        assert ".entry k(" in compiled(tmp_path / "card", f"#include <{header}>\nstatic_assert(kInner);\n")
+    (tmp_path / "card" / "inner.h").write_text("enum { kCard = 1 };\n")
+    both = '#include "inner.h"\n#include <outer.h>\nstatic_assert(kInner + kCard == 2);\n'
+    assert ".entry k(" in compiled(tmp_path / "card", both)
     thrust = f"#define __THRUST_HOST_SYSTEM_ROOT {tmp_path}/secret\n#include <third.h>\n"
     assert ".entry k(" in compiled(tmp_path / "card", thrust)
 
@@ -190,7 +198,7 @@ RIGHT = {
     "what `#if` leaves out": '#if 0\n#include FILE\n#include "/etc/passwd"\n#include_next <x>\n don\'t /* \n#endif\n',
     "comments": '// #include "/etc/passwd"\n/*\n#include "/etc/passwd"\n*/ // \\\n#include "../secret.h"\n',
     "strings": '__device__ char s[] = "\\\n#include </etc/passwd> /* \\" ";\nstatic_assert(sizeof(s) == 29);\n',
-    "raw strings": '__device__ char s[] = R"(\n#include "/etc/passwd"\\\n*/ ??/)";\nstatic_assert(sizeof(s) == 32);\n',
+    "raw strings": '__device__ char s[] = R"(\n#include "/etc/passwd"\\\n*/ ??/)";\nstatic_assert(sizeof(s) == 32 && __LINE__ == 4);\n',
     "digits and lines": "#define SUM(a, b) \\\n  a + /* of\n two lines */ b\nstatic_assert(SUM(1'000, 1) == 1001);\n"
     "static_assert(__LINE__ == 5);\n",
     "the toolkit": "#include <cuda_fp16.h>\n#if !__has_include(<cuda_fp16.h>)\n#error not there\n#endif\n",

@@ -198,7 +198,7 @@ def _without_kernel(name: str, kernel: str, reason: str, text: str) -> str:
 
 
 def _first_error(log: str) -> str:
-    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    lines = [line.strip().removeprefix("./") for line in log.splitlines() if line.strip()]
     first = next((line for line in lines if "error" in line), lines[0] if lines else "without a word")
     missing = _MISSING.search(first)
     hint = cuda_headers.remedy(missing[1]) if missing else ""

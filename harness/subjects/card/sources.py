@@ -11,7 +11,7 @@ import json
 import os
 import re
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from operator import itemgetter
 from pathlib import Path
 
@@ -56,7 +56,8 @@ class Sources:
     def __init__(self, path: Path, own: Sequence[Path], trusted: Sequence[Path]):
         """own: the folders in which includes are looked for first; trusted: those that NVRTC may read by itself"""
         self._card, self._own, self._trusted = path, tuple(dict.fromkeys(own)), tuple(trusted)
-        self._allowed = [_resolved(folder) for folder in (*own, *trusted)]
+        self._resolved = cache(Path.resolve)  # of this object alone, because links may change
+        self._allowed = [self._resolved(folder) for folder in (*own, *trusted)]
         self._known: dict[tuple[Path | None, str], tuple[Path | None, Path | None]] = {}
         # NVRTC would also look in the folder of this name, so it has one that cannot be; messages have the file's own.
         self.main = f"{os.devnull}/{path.name}"
@@ -71,7 +72,7 @@ class Sources:
 
     def _plain(self, current: Path) -> str:
         if not self._is_trusted(current):
-            self.files.append(current)
+            self.files.append(self._resolved(current))
         text = current.read_text(encoding="utf-8", errors="replace")
 
         def rewrite(directive: str, target: str) -> str:
@@ -90,18 +91,18 @@ class Sources:
         """The directive in place of `include <file>` or `include "file"`."""
         name = target[1:-1]
         folder, there = self._find(current, target)
+        plainly = not name.startswith("/") and ".." not in Path(name).parts  # leads nowhere from the current folder
         if there is None:
             if folder is not None:
                 return f"error {_FOREIGN}"
-            safe = _IN_A_NAME.fullmatch(name) and not name.startswith("/") and ".." not in Path(name).parts
-            # NVRTC would look for a path from the current folder.
-            return f"include <{name}>" if safe else _cannot_open(name)
+            return f"include <{name}>" if plainly and _IN_A_NAME.fullmatch(name) else _cannot_open(name)
         if self._is_trusted(there):
-            spelled = f"<{name}>" if folder in self._trusted else f'"{there}"'
+            # Its own includes are looked for beside it, so a link in the card's folder must not stand for it.
+            spelled = f"<{name}>" if plainly and folder in self._trusted else f'"{self._resolved(there)}"'
             self._waiting += _by_macros(there, spelled[1:-1], self._trusted)
         else:
             registered = self._named(there)
-            self._waiting.append((registered, _resolved(there)))
+            self._waiting.append((registered, there))
             spelled = f'"{registered}"'
         return f"include {spelled}" if _IN_A_NAME.fullmatch(spelled[1:-1]) else _cannot_open(name)
 
@@ -117,29 +118,32 @@ class Sources:
         for folder in (*([beside] if beside else []), *self._own, *self._trusted):
             there = folder / name
             if is_file(there) and os.access(there, os.R_OK):
-                if any(_resolved(there).is_relative_to(each) for each in self._allowed):
+                if any(self._resolved(there).is_relative_to(each) for each in self._allowed):
                     return folder, there
                 foreign = foreign or folder
         return foreign, None
 
     def _is_trusted(self, path: Path) -> bool:
-        return any(_resolved(path).is_relative_to(_resolved(folder)) for folder in self._trusted)
+        return any(self._resolved(path).is_relative_to(self._resolved(folder)) for folder in self._trusted)
 
     def _named(self, path: Path) -> str:
-        """A file's name for NVRTC, and so for messages: from the card's folder if it is below, or else absolute."""
-        whole, folder = _resolved(path), _resolved(self._card.parent)
-        short = str(whole.relative_to(folder)) if whole.is_relative_to(folder) else str(whole)
-        return str(whole) if short == self._card.name else short
+        """A file's name for NVRTC: from the card's folder if it is below, or else absolute.
+
+        It begins with a dot, because NVRTC takes it before a file of that name that a toolkit's header includes.
+        """
+        whole, folder = self._resolved(path), self._resolved(self._card.parent)
+        return f"./{whole.relative_to(folder)}" if whole.is_relative_to(folder) else str(whole)
 
 
 def refusal(log: str) -> str:
     """What NVRTC's log says of an include that a card may not have; empty if it says nothing of one."""
     told = _TOLD.search(log)
-    return f"{told['file']}:{told['line']}: {told['why']}" if told else ""
+    return f"{told['file'].removeprefix('./')}:{told['line']}: {told['why']}" if told else ""
 
 
 def _cannot_open(name: str) -> str:
-    return f'error cannot open source file "{re.sub(r"[^ -~]|[^ -_a-z~]|[*/][*/]", "", name)}"'
+    kept = re.sub(r"[^\w./ +=@~-]", "", name, flags=re.ASCII)
+    return f'error cannot open source file "{kept}"'
 
 
 @lru_cache(maxsize=256)
@@ -160,8 +164,3 @@ def _by_macros(header: Path, spelled: str, folders: tuple[Path, ...]) -> tuple[t
         if any(macro for _, _, macro in includes[path]):
             found[spelled] = path
     return tuple(found.items())
-
-
-@lru_cache(maxsize=4096)
-def _resolved(path: Path) -> Path:
-    return path.resolve()
