@@ -87,7 +87,8 @@ FOREIGN = [
     '#inc\\\nlude "../secret.h"', '#include_next "../secret.h"', '#embed "../secret.h"', '#include "link.h"',
     "#define F <../secret.h>\n#include F", '#include "nested.h"', '/*\n// */ #include "../secret.h"',
     'int __device__ x; /*\n*/ #include "../secret.h"', '#define FILE_OF_CARD "../secret.h"\n#include "part/macro.h"',
-    '#import "../secret.h"', '#include "/dev/null"', '#include "part/../../secret.h"', '#include "own.h"', "#include <own.h>",
+    '#import "../secret.h"', '#include "/dev/null"', '#include "part/../../secret.h"', '#include "own.h"',
+    "#include <own.h>",
     '\f#\v include /*\n\n*/ "../secret.h"',
 ]  # fmt: skip
 
@@ -198,7 +199,8 @@ RIGHT = {
     "what `#if` leaves out": '#if 0\n#include FILE\n#include "/etc/passwd"\n#include_next <x>\n don\'t /* \n#endif\n',
     "comments": '// #include "/etc/passwd"\n/*\n#include "/etc/passwd"\n*/ // \\\n#include "../secret.h"\n',
     "strings": '__device__ char s[] = "\\\n#include </etc/passwd> /* \\" ";\nstatic_assert(sizeof(s) == 29);\n',
-    "raw strings": '__device__ char s[] = R"(\n#include "/etc/passwd"\\\n*/ ??/)";\nstatic_assert(sizeof(s) == 32 && __LINE__ == 4);\n',
+    "raw strings": '__device__ char s[] = R"(\n#include "/etc/passwd"\\\n*/ ??/)";\n'
+    "static_assert(sizeof(s) == 32 && __LINE__ == 4);\n",
     "digits and lines": "#define SUM(a, b) \\\n  a + /* of\n two lines */ b\nstatic_assert(SUM(1'000, 1) == 1001);\n"
     "static_assert(__LINE__ == 5);\n",
     "the toolkit": "#include <cuda_fp16.h>\n#if !__has_include(<cuda_fp16.h>)\n#error not there\n#endif\n",
