@@ -15,7 +15,6 @@ from collections.abc import Callable
 Rewrite = Callable[[str, str], str]
 Has = Callable[[str], bool]  # whether `__has_include` finds a `<file>` or `"file"`
 
-
 _TOKEN = re.compile(
     r"""
       (?P<line>\n)
