@@ -27,6 +27,7 @@ from harness.studies.random_bits.subject import case_of, require, under_test
 )
 @_shared.device("where the kernel runs (auto)")
 @_shared.recipe_dir
+@_shared.include
 def command(
     recipe: str, subject: str | None, flags: Sequence[str], shape: str, launches: int, bits: int, alpha: float,
     device_name: str,
