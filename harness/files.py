@@ -31,6 +31,8 @@ def in_workdir(path: Path) -> Path:
 
 # A user's recipe → its folder; `harness.suite.own_recipes` fills it in.
 RECIPE_DIRS: dict[str, Path] = {}
+# Folders whose headers a card may include, which only a command line names; `use_include_dir` fills it in.
+INCLUDE_DIRS: list[Path] = []
 
 _REFUSALS = {
     errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG, errno.EIO, errno.ENOTDIR,
@@ -54,6 +56,15 @@ def storage_error(path: Path | str, error: OSError) -> StorageError:
 def recipe_dir(recipe: str) -> Path | None:
     """The folder of a user's recipe, see `harness.suite.own_recipes`; None for our recipes."""
     return RECIPE_DIRS.get(recipe)
+
+
+def use_include_dir(folder: Path) -> None:
+    """Let cards include the headers of a folder. Raises UsageError if there is none."""
+    whole = resolved_path(folder)
+    if not whole.is_dir():
+        raise UsageError(f"there is no folder {whole} with headers to include")
+    if whole not in INCLUDE_DIRS:
+        INCLUDE_DIRS.append(whole)
 
 
 def is_own(folder: Path) -> bool:

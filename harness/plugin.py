@@ -33,6 +33,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="DIR",
         help="a folder with recipes of yours: S.cu, S.py, S.yaml",
     )
+    group.addoption(
+        "--include", action="append", default=[], metavar="DIR", help="a folder whose headers a card's .cu may include"
+    )
     group.addoption("--shard", default="1/1", metavar="I/N", help="only part I of N parts of like cost")
     # Their values are checked with the suites, because pytest would refuse them with its own exit code.
     group.addoption("--device", metavar="NAME", default="auto", help="where kernels run: auto, emulator or cuda (auto)")

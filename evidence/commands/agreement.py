@@ -24,6 +24,7 @@ from harness.suite.suite import load_suites, suite_of
 @click.option(
     "--subject", "names", multiple=True, metavar="NAME", help=f"only these ({', '.join(ON_CPU)}), or card.yaml"
 )
+@_shared.include
 @_shared.out("write the page, agreement.md, too")
 def command(recipes: Sequence[str], names: Sequence[str], out: Path | None) -> int:
     """Compare what public implementations make of the vectors' inputs with both oracles: equal, order, convention, bug.

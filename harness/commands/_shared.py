@@ -15,8 +15,8 @@ from click.core import ParameterSource
 
 from harness.device.select import NAMES
 from harness.errors import UsageError
-from harness.files import INSTALLED, RECIPE_DIRS, require_place
-from harness.suite.command_lines import recipe_dir_option
+from harness.files import INSTALLED, RECIPE_DIRS, require_place, use_include_dir
+from harness.suite.command_lines import include_options, recipe_dir_option
 from harness.suite.own_recipes import use_recipe_dir
 
 
@@ -84,6 +84,17 @@ recipe_dir = click.option(
 )  # fmt: skip
 
 
+def _include(context: click.Context, parameter: click.Parameter, folders: tuple[Path, ...]) -> None:
+    for folder in folders:
+        use_include_dir(folder)
+
+
+include = click.option(
+    "--include", multiple=True, type=PATH, metavar="DIR", is_eager=True, expose_value=False,
+    callback=_include, help="a folder whose headers a card's .cu may include",
+)  # fmt: skip
+
+
 subject = click.option(
     "--subject", default="", metavar="NAME", help="what the run was made with; a file never says what to execute"
 )
@@ -111,6 +122,9 @@ def made_by(*left_out: str) -> str:
             continue
         if parameter.name == "recipe_dir":  # its callback has used the folders, and no command gets them
             words += shlex.split("".join(dict.fromkeys(map(recipe_dir_option, RECIPE_DIRS))))
+            continue
+        if parameter.name == "include":
+            words += include_options()
             continue
         value = context.params[parameter.name]
         values = value if isinstance(value, tuple) else (value,)

@@ -20,7 +20,7 @@ from harness.records.run_folder import shown
 from harness.runner.below_supervisor import settings
 from harness.runner.request import configuring
 from harness.runner.supervisor import leave, supervise
-from harness.suite.command_lines import recipe_dir_options, this_harness
+from harness.suite.command_lines import include_options, recipe_dir_options, this_harness
 from harness.suite.strictness import strict_option
 from harness.suite.suite_file import suite_path
 
@@ -49,12 +49,19 @@ def set_name(text: str) -> Callable:
 
 
 def chosen(set_name: str | None, cases: Sequence[str], device_name: str) -> list[str]:
-    """The options of pytest for a set, cases, a device and the recipes of one's own."""
+    """The options of pytest for a set, cases, a device, the recipes of one's own and what cards may include."""
     options = [
         *(("--set", set_name) if set_name is not None else ()),
         *(word for case in cases for word in ("--case", case)),
     ]
-    return [*options, *recipe_dir_options(), *strict_option("--strict-ptx"), "--device", device_name]
+    return [
+        *options,
+        *recipe_dir_options(),
+        *include_options(),
+        *strict_option("--strict-ptx"),
+        "--device",
+        device_name,
+    ]
 
 
 def run(

@@ -16,6 +16,7 @@ from harness.runner import several_gpus
 @_suites.cases
 @_shared.device("where kernels run (auto); times need a GPU")
 @_shared.recipe_dir
+@_shared.include
 @click.option("--gpus", metavar="N", help="share the run among N GPUs of this host, or all; their times become one run")
 def command(
     words: Sequence[str], set_name: str | None, cases: Sequence[str], device_name: str, gpus: str | None

@@ -11,7 +11,7 @@ from harness.files import write_text
 from harness.subjects.card.code import read_code
 from harness.subjects.card.draft import draft
 from harness.subjects.card.schema import CardFile
-from harness.suite.command_lines import Asked, this_harness
+from harness.suite.command_lines import Asked, include_options, this_harness
 from harness.suite.launch_plan import numbers
 from harness.suite.suite import suite_of
 from harness.verify.expected import fields_of, make_inputs
@@ -25,6 +25,7 @@ ARCH = CardFile.model_fields["arch"].default
 @click.option("--kernel", default="", metavar="ENTRY", help="this entry alone (all)")
 @click.option("--out", type=_shared.FILE, metavar="CARD.yaml", help="where to write it (standard output)")
 @_shared.recipe_dir
+@_shared.include
 def command(source: Path, recipe: str | None, kernel: str, out: Path | None) -> None:
     """Draft a card, the YAML that says how compiled kernels of yours are launched, from the parameters in their PTX.
 
@@ -42,7 +43,7 @@ def command(source: Path, recipe: str | None, kernel: str, out: Path | None) -> 
     write_text(out, text)
     click.echo(out)
     own = Asked.here().recipe_dir_words(recipe or "")
-    words = [*this_harness(Path.cwd()), "verify", recipe or "RECIPE", *own, "--subject", str(out)]
+    words = [*this_harness(Path.cwd()), "verify", recipe or "RECIPE", *own, "--subject", str(out), *include_options()]
     click.echo(f"next: fill in what is open, then {shlex.join(words)}")
 
 

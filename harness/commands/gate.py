@@ -12,7 +12,7 @@ from rich.progress import Progress
 from harness import text
 from harness.commands import _shared
 from harness.errors import Exit, UsageError
-from harness.files import RECIPE_DIRS
+from harness.files import INCLUDE_DIRS, RECIPE_DIRS
 from harness.gate import against_baseline, decision, revision_run, screen, second_process
 from harness.gate import baseline as baseline_file
 from harness.gate.report import GateResult, from_lines, from_run, write_gate
@@ -39,6 +39,7 @@ from harness.verdict import failures_of
 @click.option("--baseline", type=_shared.FILE, metavar="FILE", help="times to compare with")
 @_shared.subject
 @_shared.recipe_dir
+@_shared.include
 @click.option("--effect", type=float, help="smallest change that counts, at most 0.5 (0.03; 0.01 with --base)")
 @click.option("--recipe", "-R", "recipes", multiple=True, metavar="NAME", help="judge only the cases of this recipe")
 @click.option("--save", is_flag=True, help="put the times of this run into the baseline instead of judging them")
@@ -74,8 +75,8 @@ def command(
     if base is not None:
         if baseline or save:
             raise UsageError("--base measures both sides itself; it goes with neither --baseline nor --save")
-        if RECIPE_DIRS or subject:
-            given = "--recipe-dir" if RECIPE_DIRS else "--subject"
+        if RECIPE_DIRS or INCLUDE_DIRS or subject:
+            given = "--recipe-dir" if RECIPE_DIRS else "--include" if INCLUDE_DIRS else "--subject"
             raise UsageError(f"--base times kernels of two revisions of this repository; leave out {given}")
         return _against_revision(base, recipes, ids, effect, again, run_dir, once)
     if ids or again:

@@ -23,6 +23,7 @@ from harness.verify.repeat import chosen
 @click.option("--case", "names", multiple=True, metavar="SHAPE/INPUT", help="only this case of the pair")
 @_shared.device("where both kernels run (auto)")
 @_shared.recipe_dir
+@_shared.include
 def command(pair: Path, names: tuple[str, ...], device_name: str) -> int:
     """Have one kernel write and another read, with the bytes between them that nobody promises overwritten.
 

@@ -23,6 +23,7 @@ from harness.verify import not_run
 @click.option("--into", required=True, metavar="DIR", type=_shared.NEW_FOLDER, help="new run")
 @_shared.subject
 @_shared.recipe_dir
+@_shared.include
 def command(runs: Sequence[Path], into: Path, subject: str) -> int:
     """Make one run of all shards of a run, with their times if they have any.
 

@@ -18,6 +18,7 @@ from harness.suite.command_lines import Asked
 @click.argument("run", type=_shared.PATH)
 @_shared.subject
 @_shared.recipe_dir
+@_shared.include
 def command(run: Path, subject: str) -> None:
     """Write the tables and pages of a run again from its journal; the run may be unfinished.
 

@@ -27,6 +27,7 @@ from harness.report.console import show
 )
 @_shared.device("where the kernel runs (auto)")
 @_shared.recipe_dir
+@_shared.include
 def command(
     recipe: str, subject: str | None, flags: Sequence[str], shape: str, launches: int, bits: int, alpha: float,
     device_name: str,

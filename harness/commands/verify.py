@@ -17,6 +17,7 @@ from harness.suite.strictness import use_strict
 @click.option("--cluster", metavar="ADDRESS", help="run cases on the workers of the Dask scheduler at ADDRESS")
 @click.option("--strict", "is_strict", is_flag=True, help="on the emulator: report what PTX forbids and GPUs bear, too")
 @_shared.recipe_dir
+@_shared.include
 def command(
     words: Sequence[str],
     set_name: str | None,

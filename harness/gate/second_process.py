@@ -24,7 +24,7 @@ from harness.records import journal
 from harness.records.possible import require_possible
 from harness.records.records import Record
 from harness.records.run_folder import RunFiles, read_bench_or_gate, read_run
-from harness.suite.command_lines import Asked, recipe_dir_options, subject_of
+from harness.suite.command_lines import Asked, include_options, recipe_dir_options, subject_of
 from harness.verdict import Judgement, Performance, Result, Verdict
 
 FOLDER = "second_process"
@@ -122,7 +122,7 @@ def runs_again(run: RunFiles, ids: Sequence[str], gpu: bool, subject: str = "") 
         folder = run.path / (f"{FOLDER}.{len(found) + 1}" if found else FOLDER)
         recipes = sorted({case_id.partition("/")[0] for case_id in left})
         require_named(run, recipes, subject)
-        options = [*(["--subject", subject] if subject else []), *recipe_dir_options()]
+        options = [*(["--subject", subject] if subject else []), *include_options(), *recipe_dir_options()]
         _harness("bench", *recipes, "--run-dir", str(folder.absolute()), *options, *_cases(left))
         found += [_read(folder, run)] if (folder / journal.FILE).exists() else []
     return found
@@ -154,8 +154,13 @@ def require_named(run: RunFiles, recipes: Sequence[str], subject: str) -> None:
     """Raise UsageError if the command line does not name what the run was made with. recipes: those to time again"""
     meant = subject_of(run.about)
     unknown = [name for name in recipes if not (SUITES / f"{name}.yaml").is_file() and name not in RECIPE_DIRS]
-    same = Asked.here(subject).same_subject(meant)
-    lacking = [*([] if same or not meant.subject else ["--subject"]), *(["--recipe-dir"] if unknown else [])]
+    own = Asked.here(subject)
+    same = own.same_subject(meant)
+    lacking = [
+        *([] if same or not meant.subject else ["--subject"]),
+        *([] if own.has_includes_of(meant) else ["--include"]),
+        *(["--recipe-dir"] if unknown else []),
+    ]
     if lacking:
         raise UsageError(
             f"{run.path} was made with {' and '.join(lacking)}, and a file does not say what to execute: name here "

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from harness.errors import CompileError, NoDevice, RecipeError
 from harness.files import KERNELS, is_own
-from harness.jit import cache, cuda_headers
+from harness.jit import cache, cuda_headers, plain_text
 from harness.jit.dynamic_shared import require_static
 from harness.jit.geometry import Launch, read_launch
 from harness.jit.machine_code import code_digest
@@ -36,7 +36,7 @@ ON_REQUEST = ("sm_103a", "sm_120a", "sm_121a")  # these also compile and run, bu
 _NAMESPACE = re.compile(r"\bnamespace\b[^;()]*\{")
 _PTX, _CUBIN = "ptx.gz", "cubin"
 _INCLUDE = re.compile(r"^\s*#\s*include\s*(?P<target>.*)$", re.MULTILINE)
-_ANGLED = re.compile(r"<([\w/]+(?:\.\w+)?)>\s*(//.*)?")
+_ANGLED = re.compile(r"<((?:\w+/)*\w+(?:\.\w+)?)>\s*(//.*)?")
 _QUOTED = re.compile(r'"((?:\w+/)*\w+\.cuh?)"\s*(//.*)?')  # a path with neither `..` nor a root
 
 
@@ -174,9 +174,11 @@ def include_closure(path: Path, folder: Path | None = None) -> dict[str, str]:
             continue
         beside = folder if not own or (folder / current).is_file() else KERNELS
         try:
-            sources[current] = source_text(beside / current, current)
+            text = source_text(beside / current, current)
         except OSError:
             raise CompileError(f"{where or current}: no file {current!r} in the kernels' folder") from None
+        # NVRTC gets the text in which the includes were found.
+        sources[current] = _plain(text, folder) if own else text
         waiting += [(name, at) for name, at, angled in _includes(current, sources[current], own) if not angled]
     return sources
 
@@ -198,6 +200,15 @@ def include_folders(sources: Mapping[str, str], own: bool) -> dict[Path, str]:
                     raise refusal(f"{where}: no <{name}>: {remedy}; looked for in {looked}")
                 found |= {each: cuda_headers.version(each) for each in cuda_headers.toolkit_of(folder)}
     return found
+
+
+@lru_cache(maxsize=64)
+def _plain(text: str, folder: Path) -> str:
+    def has(target: str) -> bool:
+        name = target[1:-1]
+        return any((each / name).is_file() for each in (folder, KERNELS)) or bool(cuda_headers.folder_with(name))
+
+    return plain_text.plain(text, lambda directive, target: f"#{directive} {target}", has)
 
 
 @lru_cache(maxsize=512)  # every launch asks for the same few files that all kernels include

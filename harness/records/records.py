@@ -238,6 +238,7 @@ class AskedFor(_Line):
     folder: str
     subject: str = ""
     recipe_dirs: dict[str, str] = {}
+    include_dirs: Words = []
     options: Words = []
 
 

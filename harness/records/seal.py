@@ -19,6 +19,7 @@ from harness.errors import UsageError
 from harness.files import EMULATOR, INSTALLED, PACKAGE, RECIPE_DIRS, ROOT, SUITES, is_file, resolved_path
 from harness.inputs import tensor_file
 from harness.records.imported_files import imported_files
+from harness.subjects.card.sources import sources_of
 from harness.suite.yaml_lines import read
 
 Seal = dict[str, str]
@@ -136,11 +137,15 @@ def _tensors(cases: Iterable[Case]) -> Collection[Path]:
 
 
 def _card_files(card: Path) -> Iterator[Path]:
-    """A card, the code that it names, and the files beside it that the code may include."""
+    """A card, the code that it names and what that includes, wherever it lies, and the code beside the card."""
     yield card
-    with suppress(UsageError):  # reported where the card is read
+    with suppress(UsageError, OSError):  # reported where the card is read
         data = read(card, str(card)).data
-        yield (card.parent / str(data.get("code", ""))).resolve() if isinstance(data, dict) else card
+        code = card.parent / str(data.get("code", "")) if isinstance(data, dict) else card
+        yield code.resolve()
+        if code.suffix == ".cu" and is_file(code):
+            options = data.get("options") or []
+            yield from sources_of(code, [*map(str, options)] if isinstance(options, list) else [], (card.parent,)).files
     yield from sorted(path for path in card.parent.glob("*") if path.suffix in _CODE and path.is_file())
 
 

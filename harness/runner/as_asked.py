@@ -36,6 +36,8 @@ def _differences(request: Request, about: Mapping[str, Any]) -> Iterator[str]:
         yield _pair("--subject", label, wanted.subject)
     if asked["recipe_dirs"] != wanted.recipe_dirs:
         yield _pair("--recipe-dir", _folders(asked["recipe_dirs"]), _folders(wanted.recipe_dirs))
+    if subject_of(about).include_dirs != wanted.include_dirs:
+        yield _pair("--include", ", ".join(subject_of(about).include_dirs), ", ".join(wanted.include_dirs))
     then, now = _options(asked["options"]), _options(wanted.options)
     for name in sorted({*then, *now} - (_MAY_CHANGE if request.resume else set())):
         if then.get(name) != now.get(name):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.errors import UsageError
-from harness.files import is_own, resolved_path
+from harness.files import is_own, resolved_path, use_include_dir
 from harness.runner.selection import Meant, Narrowing, Selection, select
 from harness.subjects.card.card import is_card, read_card
 from harness.subjects.declared_flags import declared_flags
@@ -63,6 +63,10 @@ class Request:
             use_strict()
         for each in option.recipe_dir:
             use_recipe_dir(Path(folder, each))
+        for each in option.include:
+            if not is_card(option.subject or ""):
+                raise UsageError("--include names headers for the .cu of a card; name the card with --subject")
+            use_include_dir(Path(folder, each))
         suites, nodes = named_suites(named, folder)
         return cls(
             suites, option.set or ("bench" if option.bench else "smoke"), tuple(option.case), option.shard,
@@ -143,6 +147,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("words", nargs="*")
     parser.add_argument("--set", default="")
     parser.add_argument("--recipe-dir", action="append", default=[])
+    parser.add_argument("--include", action="append", default=[])
     parser.add_argument("--case", action="append", default=[])
     parser.add_argument("--shard", default="1/1")
     parser.add_argument("--strict-ptx", action="store_true")

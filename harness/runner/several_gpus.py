@@ -23,7 +23,7 @@ from harness.records.run_folder import new_folder
 from harness.runner.outcome import worst
 from harness.runner.process import gpu_count
 from harness.runner.request import Request
-from harness.suite.command_lines import recipe_dir_options
+from harness.suite.command_lines import include_options, recipe_dir_options
 
 _TAKEN = ("--shard", "--ahead", "-n")  # options that each shard sets itself
 
@@ -86,7 +86,7 @@ def bench(words: Sequence[str], suites: Sequence[str], count: int, runs: Path) -
     if any(codes):
         print(f"shards in {', '.join(map(str, parts))} ended with {codes}; --resume goes on with what is unfinished")
         return worst(map(exit_of, codes))
-    options = ["--into", str(own.run_dir), *recipe_dir_options()]
+    options = ["--into", str(own.run_dir), *recipe_dir_options(), *include_options()]
     merge = [sys.executable, "-m", "harness", "merge", *map(str, parts), *options]
     return exit_of(subprocess.run(merge, check=False).returncode)
 

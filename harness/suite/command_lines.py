@@ -37,6 +37,7 @@ class Asked:
     recipe_dirs: a user's recipe → its folder, absolute
     options: others that a verdict may depend on, as words: the longest time of a case, a cluster, --strict
     unnamed: of a run in a file: its folder, which has what this command line does not name; else empty
+    include_dirs: the folders whose headers a card may include, absolute
     """
 
     folder: str
@@ -44,12 +45,14 @@ class Asked:
     recipe_dirs: Mapping[str, str] = field(default_factory=dict)
     options: tuple[str, ...] = ()
     unnamed: str = ""
+    include_dirs: tuple[str, ...] = ()
 
     @classmethod
     def here(cls, subject: str = "", options: Sequence[str] = ()) -> Asked:
         """The request of this process, made in the current folder."""
         folders = {recipe: str(folder) for recipe, folder in files.RECIPE_DIRS.items()}
-        return cls(str(Path.cwd()), subject, folders, (*options, *strict_option()))
+        include_dirs = tuple(map(str, files.INCLUDE_DIRS))
+        return cls(str(Path.cwd()), subject, folders, (*options, *strict_option()), include_dirs=include_dirs)
 
     @classmethod
     def from_header(cls, about: Mapping[str, Any], run: Path, subject: str = "") -> Asked | None:
@@ -65,17 +68,30 @@ class Asked:
         options = [word for found in _EXECUTES_NOTHING.findall(words) for word in found.split()]
         meant = subject_of(about)
         named = subject if own.same_subject(meant) else UNNAMED
-        return cls(own.folder, named, own.recipe_dirs, tuple(options), str(run))
+        left_out = not own.has_includes_of(meant)
+        include_dirs = (*own.include_dirs, *([UNNAMED] if left_out else []))
+        return cls(own.folder, named, own.recipe_dirs, tuple(options), str(run), include_dirs)
 
     def to_header(self) -> dict[str, Any]:
         return {
             **{name: value for name, value in asdict(self).items() if name != "unnamed"},
             "options": list(self.options),
+            "include_dirs": list(self.include_dirs),
         }
 
     def same_subject(self, other: Asked) -> bool:
         """Whether both name the same subject, a card from whatever folder."""
         return self._subject() == other._subject()
+
+    def has_includes_of(self, other: Asked) -> bool:
+        """Whether this names all folders of headers that the other does."""
+        return set(other.include_dirs) <= set(self.include_dirs)
+
+    def subject_words(self) -> list[str]:
+        """The words `--subject NAME`, and `--include DIR` for what a card may include; none without a subject."""
+        folders = self.include_dirs if self.subject else ()
+        words = [word for each in folders for word in ("--include", _below(each, self.folder))]
+        return [*(["--subject", self.subject] if self.subject else []), *words]
 
     def _subject(self) -> str:
         return str(Path(self.folder, self.subject).resolve()) if _is_card(self.subject) else self.subject
@@ -95,7 +111,8 @@ def subject_of(about: Mapping[str, Any]) -> Asked:
     """The subject that a journal's first line names, and the folder in which it was named."""
     asked = about.get("asked") or {}
     label = str(about.get("device", {}).get("subject", ""))
-    return Asked(str(asked.get("folder", "")), str(asked.get("subject", "")) or label.rpartition(" (")[0] or label)
+    subject = str(asked.get("subject", "")) or label.rpartition(" (")[0] or label
+    return Asked(str(asked.get("folder", "")), subject, include_dirs=tuple(map(str, asked.get("include_dirs", ()))))
 
 
 def quoted(case_id: str) -> str:
@@ -142,6 +159,11 @@ def recipe_dir_options() -> list[str]:
     return [word for folder in dict.fromkeys(files.RECIPE_DIRS.values()) for word in ("--recipe-dir", str(folder))]
 
 
+def include_options() -> list[str]:
+    """The words `--include DIR` for each folder whose headers a card may include, for another process."""
+    return [word for folder in files.INCLUDE_DIRS for word in ("--include", str(folder))]
+
+
 def verify_command(case_id: str, verb: str = "verify", asked: Asked | None = None, device: str = "") -> str:
     """The command line that verifies one case again, or runs another command, `verb`, on it.
 
@@ -162,7 +184,7 @@ def verify_command(case_id: str, verb: str = "verify", asked: Asked | None = Non
     words = [verb]
     words += [case_id.partition("/")[0]] if card else []  # because the card would refuse other recipes
     words += own
-    words += ["--subject", subject] if subject else []
+    words += asked.subject_words()
     words += [*asked.options, *(["--device", device] if device else [])]
     return _line(asked, words, case_id, bool(own or subject))
 
@@ -180,6 +202,7 @@ def handshake_command(pair: str, name: str, device: str = "") -> str:
     asked = Asked.here()
     folders = [_below(each, asked.folder) for each in dict.fromkeys(asked.recipe_dirs.values())]
     words = ["handshake", pair, *(word for each in folders for word in ("--recipe-dir", each))]
+    words += [word for each in asked.include_dirs for word in ("--include", _below(each, asked.folder))]
     return _line(asked, [*words, *(["--device", device] if device else [])], name, False)
 
 

@@ -73,7 +73,7 @@ class Card:
             kernels = [launch.kernel for launch in self.file.launches if launch.kernel]
             path, name = self.path.parent / self.file.code, self.file.code
             try:
-                self.codes[arch] = read_code(path, name, kernels, arch, self.file.options)
+                self.codes[arch] = read_code(path, name, kernels, arch, self.file.options, (self.path.parent,))
             except CompileError as error:
                 self.refused[arch] = CompileError(str(error))
                 raise

@@ -10,12 +10,13 @@ from functools import cached_property
 from pathlib import Path
 
 from harness.errors import CompileError, NoDevice, NotEmulated, UsageError
-from harness.files import KERNELS, is_file
+from harness.files import is_file, resolved_path
 from harness.jit import cuda_headers
 from harness.jit.compile import FLAGS, LINES
 from harness.jit.nvrtc import UNNAMED, build
 from harness.jit.signature import ATTRIBUTES
-from harness.subjects.card.options import refuse_foreign_files, refused_option, words_and_folders
+from harness.subjects.card.options import words_and_folders
+from harness.subjects.card.sources import refusal, sources_of, trusted_folders
 from harness.suite.schema import nearest
 from ptx_emulator.errors import NotEmulated as LacksConstruct
 from ptx_emulator.ptx.declarations import variable
@@ -122,14 +123,20 @@ def block_of(program: Program, entry: str) -> tuple[int, ...]:
     return ()
 
 
-def read_code(path: Path, name: str, kernels: Sequence[str], arch: str, options: Sequence[str]) -> Code:
-    """Read a card's code. kernels: its launches' kernels; arch, options: for compiling a `.cu`
+def read_code(
+    path: Path, name: str, kernels: Sequence[str], arch: str, options: Sequence[str], folders: Sequence[Path] = ()
+) -> Code:
+    """Read a card's code. kernels: its launches' kernels; arch, options, folders: for compiling a `.cu`
+
+    folders: of the card, for includes, beside the file's own
 
     Raises UsageError if it cannot be read, has no such kernel, or does not compile for want of a header, an option or
     an architecture, which the card or the machine has to bring; CompileError for any other mistake in a `.cu`.
     """
     if not is_file(path):
         raise UsageError(f"{name}: there is no such file")
+    if (there := resolved_path(path)).suffix != path.suffix:
+        raise UsageError(f"{name}: this is a link to {there.name}, whose name does not end in {path.suffix}")
     content = path.read_bytes()
     match path.suffix:
         case ".ptx":
@@ -137,7 +144,7 @@ def read_code(path: Path, name: str, kernels: Sequence[str], arch: str, options:
         case ".cubin":
             return Code(name, "", content, {})
         case ".cu":
-            return _compiled(path, name, _text(content, name), kernels, arch, options)
+            return _compiled(path, name, _text(content, name), kernels, arch, options, folders)
     raise UsageError(f"{name}: code is a .ptx, a .cubin or a .cu file")
 
 
@@ -150,32 +157,33 @@ def _text(content: bytes, name: str) -> str:
         ) from None
 
 
-def _compiled(path: Path, name: str, text: str, kernels: Sequence[str], arch: str, options: Sequence[str]) -> Code:
-    trusted = [KERNELS, *cuda_headers.candidates()]
-    if refused := refused_option(options, path.parent, trusted):
-        raise UsageError(f"{name}: {refused}")
-    more, named = words_and_folders(options, path.parent)
-    own = [path.parent, *named]
-    refuse_foreign_files(path, own, trusted)
-    folders = [*own, *trusted]
+def _compiled(
+    path: Path, name: str, text: str, kernels: Sequence[str], arch: str, options: Sequence[str], folders: Sequence[Path]
+) -> Code:
+    try:
+        sources = sources_of(path, options, folders)
+    except UsageError as refused:
+        raise UsageError(f"{name}: {refused}") from None
     words = [
         *FLAGS,
         LINES,
         f"-arch={arch.replace('sm_', 'compute_')}",
-        *(f"-I{folder}" for folder in folders),
-        *more,
+        *(f"-I{folder}" for folder in trusted_folders()),
+        *words_and_folders(options, path.parent)[0],
     ]
     try:
         names = [kernel for kernel in dict.fromkeys(kernels) if not kernel.startswith("_Z")]  # the name is not mangled
-        built = build(path.name, {path.name: text}, names, words)
+        built = build(sources.main, sources.texts, names, words)
     except CompileError as error:
         unnamed = UNNAMED.search(str(error))
         if unnamed and unnamed[2] in names:
             raise NoSuchKernel(unnamed[2], _without_kernel(name, unnamed[2], unnamed[1], text)) from None
-        if of_the_host := cuda_headers.of_the_host(str(error), {name: text}, (path.parent,)):
+        if of_the_host := cuda_headers.of_the_host(str(error), {name: text}, (path.parent, *folders)):
             raise UsageError(of_the_host) from None
-        refusal = UsageError if _MISSING.search(str(error)) else CompileError
-        raise refusal(f"{name}: NVRTC refused it for {arch}: {_first_error(str(error))}") from None
+        if told := refusal(str(error)):
+            raise UsageError(told) from None
+        refused_by = UsageError if _MISSING.search(str(error)) else CompileError
+        raise refused_by(f"{name}: NVRTC refused it for {arch}: {_first_error(str(error))}") from None
     except NoDevice as error:
         raise UsageError(f"{name}: NVRTC refused it for {arch}: {error}") from None
     return Code(name, built.ptx, b"", built.symbols)
@@ -190,8 +198,10 @@ def _without_kernel(name: str, kernel: str, reason: str, text: str) -> str:
 
 
 def _first_error(log: str) -> str:
-    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    lines = [line.strip().removeprefix("./") for line in log.splitlines() if line.strip()]
     first = next((line for line in lines if "error" in line), lines[0] if lines else "without a word")
     missing = _MISSING.search(first)
-    remedy = cuda_headers.remedy(missing[1]) if missing else ""
-    return f"{first}; {remedy}" if remedy else first
+    hint = cuda_headers.remedy(missing[1]) if missing else ""
+    if missing and not hint and not cuda_headers.installable(missing[1]):
+        hint = "name the folder that has it with --include"
+    return f"{first}; {hint}" if hint else first

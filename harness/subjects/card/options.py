@@ -1,16 +1,12 @@
-"""What a card's `.cu` may ask of the compiler: options that write and read no file, and includes from named folders.
-
-NVRTC opens whatever file an `#include` names, and quotes its lines where they are no C++; some of its options write
-files. A card may come from a stranger, so both are checked before NVRTC sees them.
+"""The options that a card's `.cu` may have: those by which NVRTC reads and writes no file, because a card may come from
+a stranger.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-
-from harness.errors import UsageError
 
 _YES_NO = re.compile("true|false")
 _MACRO = re.compile(r"[A-Za-z_]\w*(\([\w, .]*\))?(=(?!.*[\r\n])(?!.*\s-).*)?")
@@ -30,10 +26,6 @@ ALLOWED = (
     "-D, -U, -I (a folder in the card's own), -std, --use_fast_math, -ftz, -prec-div, -prec-sqrt, -fmad, "
     "-maxrregcount, --restrict, -lineinfo, --extra-device-vectorization, -default-device, -dopt=on, --device-int128"
 )
-_GAP = r"(?:[^\S\n]|/\*.*?\*/)*"
-_DIRECTIVE = re.compile(rf"(?:\#|%:){_GAP}(?:include_next|include|import|embed)\b(?P<target>[^\n]*)", re.DOTALL)
-_ASKED = re.compile(r"\b__has_(?:include_next|include|embed)\s*(?P<target>\([^\n]*)")
-_TARGET = re.compile(rf"\(?{_GAP}(?P<mark>[\"<])(?P<name>[^\">\n]+)[\">]", re.DOTALL)
 
 
 def refused_option(options: Sequence[str], beside: Path, folders: Sequence[Path]) -> str:
@@ -76,34 +68,6 @@ def words_and_folders(options: Sequence[str], beside: Path) -> tuple[list[str], 
     return kept, found
 
 
-def refuse_foreign_files(path: Path, own: Sequence[Path], trusted: Sequence[Path]) -> None:
-    """Raise UsageError if a `.cu`, or a file of these folders that it includes, names a file outside of them.
-
-    own: folders whose files are read, too; trusted: folders of the harness and of CUDA toolkits
-    Also for a name that a macro spells, because it is not known before NVRTC opens it.
-    """
-    seen, waiting = set(), [path]
-    while waiting:
-        current = waiting.pop()
-        if current.resolve() in seen:
-            continue
-        seen.add(current.resolve())
-        text = current.read_text(encoding="utf-8", errors="replace")
-        for number, target in _targets(text):
-            where = f"{current.name}:{number}"
-            named = _TARGET.match(target.strip())
-            if not named:
-                raise UsageError(f'{where}: an include of a card names its file by "…" or <…>, and by no macro')
-            name = named["name"]
-            for there in (folder / name for folder in (current.parent, *own, *trusted, Path.cwd())):
-                if not there.is_file():
-                    continue
-                if not _is_below(there, (*own, *trusted)):
-                    raise UsageError(f"{where}: the include of {name!r} leads out of the card's folder and CUDA's")
-                if not _is_below(there, trusted):
-                    waiting.append(there)
-
-
 def _split(word: str) -> tuple[str, str | None]:
     """An option's name without dashes, and its value if the word has one."""
     if re.match(rf"-[{_ONE_LETTER}](?!$)", word):
@@ -111,19 +75,6 @@ def _split(word: str) -> tuple[str, str | None]:
     name, equals, value = word.partition("=")
     dashes = len(name) - len(name.lstrip("-"))
     return (name[dashes:] if dashes in (1, 2) else word), (value if equals else None)
-
-
-def _targets(text: str) -> Iterator[tuple[int, str]]:
-    """Line and rest of each directive that opens a file, in the text and in the text with its lines joined.
-
-    Also of those in strings and block comments: what is skipped could be made to look like these.
-    """
-    for each in (text, re.sub(r"\\[^\S\n]*\r?\n", "", text)):
-        for pattern in (_DIRECTIVE, _ASKED):
-            for found in pattern.finditer(each):
-                line = each[each.rfind("\n", 0, found.start()) + 1 : found.start()].strip()
-                if not (line.startswith("//") and "*/" not in line):
-                    yield each.count("\n", 0, found.start()) + 1, found["target"]
 
 
 def _is_below(path: Path, folders: Sequence[Path]) -> bool:
