@@ -64,6 +64,7 @@ def times_of(
         "gbps": round(moved / middle / 1e3, 1), "roofline_gbps": 4200.0, "roofline_percent": percent, "baseline": "b",
         "baseline_us": baseline_us, "baseline_percent": baseline_us and 30.0,
         "baseline_ratio": baseline_us and round(baseline_us / middle, 4), "code": "c", "measured": "as it is",
+        "mhz": 1980.0, "samples_mhz": [1980.0] * len(samples),
     } | changes  # fmt: skip
 
 

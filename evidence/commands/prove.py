@@ -62,9 +62,17 @@ def _simulate(into: Path, gates: int) -> int:
 
 
 _SIMULATED = (
-    "Of so many gates, the verdicts on a changed kernel after the second process, by the time of the kernel and what "
-    "was made slower. Rounds are drawn from [the clean gate](clean/gate.html) and the stored baseline of an H200; in "
-    "each row, from the five cases whose times are nearest. Against the stored baseline each process is off by 1 % "
-    "(standard deviation) besides; a change counts from 3 % or 0.75 us on, so that short kernels are AMBIGUOUS; the "
-    "reason of each verdict says which change would have been told."
+    "How small a slowdown do the gates find? A row is one kind of gate, one time of a kernel and one slowdown; "
+    "its four numbers say how many gates of a changed kernel ended with each verdict, after the second process if "
+    "one was asked. Only SAME and FASTER are green.\n\n"
+    "No kernel was run for it. A gate's samples are drawn from measured ones of an H200 and then made longer: by "
+    "1 to 5 % in every round, or to 1.3 times as long in 5 or 15 % of the rounds, which is a tail that no median "
+    "shows. They come from [the clean gate](clean/gate.html) and the stored baseline, for each row from the five "
+    "cases whose times are nearest.\n\n"
+    "`harness gate --base` (another revision) times both kernels in turns in one process, where a change counts "
+    "from 1 % on. The stored baseline was timed by a process of its own, and the medians of two processes differ "
+    "by 1 % (standard deviation) though the kernel is the same, so each is drawn with such an offset. Timing "
+    "again does not remove the baseline's own, so SLOWER is said from 4 % on, and most slowdowns of 3 % are "
+    "AMBIGUOUS. A change must be 0.75 us, too, which is 15 % of 5 us: there every changed kernel is AMBIGUOUS. "
+    "The reason of each verdict that is open says which change would have been told."
 )

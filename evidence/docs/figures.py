@@ -183,6 +183,23 @@ def agreement(root: str) -> str:
     return f"{said} ([emulator_vs_h200.md]({root}results/emulator_vs_h200.md))"
 
 
+def power(root: str) -> str:
+    """Of how many gates each found a slowdown, by the time of the kernel, from the simulation."""
+    with (RESULTS / "gate" / "power.csv").open(encoding="utf-8", newline="") as file:
+        lines = list(csv.DictReader(file))
+    found = {(line["against"], line["us"], line["slowdown"]): line for line in lines}
+    gates = sum(int(lines[0][verdict]) for verdict in ("SLOWER", "AMBIGUOUS", "SAME", "FASTER"))
+    rows = []
+    for against in dict.fromkeys(line["against"] for line in lines):
+        for us_ in dict.fromkeys(line["us"] for line in lines):
+            shown = (found[against, us_, f"{percent} %"]["SLOWER"] for percent in (1, 2, 3, 5))
+            tails = [line["SAME"] for key, line in found.items() if key[:2] == (against, us_) and "rounds" in key[2]]
+            rows.append([against, f"{float(us_):,.0f}", *shown, *tails])
+    head = f"Of {gates} gates so many say SLOWER if all rounds take 1 to 5 % longer, and SAME if some take "
+    columns = ["against", "us", "SLOWER: 1 %", "2 %", "3 %", "5 %", "SAME: 5 % of the rounds", "15 %"]
+    return f"{head}1.3 times as long ([power.md]({root}results/gate/power.md)).\n\n{table(columns, rows)}"
+
+
 def vendors(root: str) -> str:
     """The output of a run of another project's kernel, before and after a fix, from the committed page."""
     page = RESULTS / "vendors.md"
@@ -195,6 +212,7 @@ def vendors(root: str) -> str:
 RENDERERS: dict[str, Callable[[str], str]] = {
     render.__name__: render
     for render in (
-        speed, eager, targets, against_baseline, products, beside_w4a16, layer, quality, mutants, agreement, vendors,
+        speed, eager, targets, against_baseline, products, beside_w4a16, layer, quality, mutants, agreement, power,
+        vendors,
     )
 } | training.RENDERERS  # fmt: skip

@@ -16,6 +16,7 @@ from harness.files import INCLUDE_DIRS, RECIPE_DIRS
 from harness.gate import against_baseline, decision, revision_run, screen, second_process
 from harness.gate import baseline as baseline_file
 from harness.gate.report import GateResult, from_lines, from_run, write_gate
+from harness.records import seal
 from harness.records.claims import LARGEST_EFFECT
 from harness.records.possible import require_possible, require_possible_here
 from harness.records.records import Record
@@ -72,6 +73,8 @@ def command(
     """
     if effect is not None and not 0 < effect <= LARGEST_EFFECT:
         raise UsageError(f"--effect {effect} is no change that could count; give more than 0, at most {LARGEST_EFFECT}")
+    if links := seal.links():
+        raise UsageError(links[0])
     if base is not None:
         if baseline or save:
             raise UsageError("--base measures both sides itself; it goes with neither --baseline nor --save")

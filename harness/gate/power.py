@@ -17,10 +17,11 @@ import pandas as pd
 
 from harness.bench import statistics
 from harness.files import RESULTS
-from harness.gate import against_baseline
+from harness.gate.against_baseline import EFFECT
 from harness.gate.decision import CHANGED, Samples, decide
 from harness.gate.revision_bench import FEWEST, rounds_for
 from harness.gate.second_process import APART, recurring
+from harness.gate.times import judge_times
 from harness.records.run_folder import read_bench_or_gate
 from harness.verdict import Judgement, Performance
 
@@ -118,7 +119,7 @@ def _twice(times: dict[str, Any], slowed: Slowed, rng: np.random.Generator) -> P
 
 def _judged(now: dict[str, Any], then: dict[str, Any]) -> Judgement:
     medians = now["median_us"], then["median_us"]
-    return against_baseline.judge_times("", now, then, medians, against_baseline.EFFECT)
+    return judge_times("", now, then, medians, EFFECT)
 
 
 def _process(times: dict[str, Any], slowed: Slowed, rng: np.random.Generator) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,13 @@ def load(key: str) -> tuple[dict[str, Any], dict[str, bytes]] | None:
         stored = private_files.read(folder, _record_name(key))
     if stored is None:
         return None
-    record, digests = json.loads(stored)
+    try:
+        record, digests = json.loads(stored)
+        digests = dict(digests)
+    except (ValueError, TypeError, RecursionError):
+        return None
+    if not isinstance(record, dict):
+        return None
     files = {kind: private_files.plain_file(folder / f"{key}.{kind}") for kind in digests}
     if any(content is None or _digest(content) != digests[kind] for kind, content in files.items()):
         return None
@@ -59,9 +65,19 @@ def store(key: str, record: Mapping[str, Any], files: Mapping[str, bytes]) -> No
         private_files.write(folder, _record_name(key), json.dumps([record, digests]).encode())
 
 
-def lock(key: str) -> AbstractContextManager[Any]:
-    """A lock that a process holds while it makes an entry, so that others wait for it. Some keys share a lock."""
-    return FileLock(cache_folder() / f"{key[:2]}.lock", mode=0o600)
+@contextmanager
+def lock(key: str) -> Iterator[None]:
+    """Held while a process makes an entry, so that others wait; some keys share one. Raises StorageError."""
+    held = FileLock(cache_folder() / f"{key[:2]}.lock", mode=0o600)
+    try:
+        held.acquire()
+    except OSError as error:
+        cannot = f"{held.lock_file} cannot be opened: {error.strerror or error}"
+        raise StorageError(f"{cannot}; remove it, or set HARNESS_CACHE to a folder that can be written") from None
+    try:
+        yield
+    finally:
+        held.release()
 
 
 def _record_name(key: str) -> str:

@@ -248,7 +248,13 @@ Entry = tuple[dict[str, Any], dict[str, bytes]]  # the record of an instantiatio
 def _stored(key: str, kinds: set[str]) -> Entry | None:
     """The cached entry of a key if it has files of these kinds, else None."""
     found = cache.load(key)
-    return found if found and kinds <= set(found[1]) else None
+    if not found or not kinds <= set(found[1]):
+        return None
+    try:
+        _read(Examined, found[0], key)
+    except (KeyError, TypeError):  # fields of another harness
+        return None
+    return found
 
 
 def _read(kind: type[Found], record: Mapping[str, Any], key: str, **more: bytes) -> Found:

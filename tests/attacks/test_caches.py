@@ -18,8 +18,10 @@ import pytest
 from ways import StillGreenError, must_be_refused
 
 from harness.contract.case import Flags
+from harness.errors import StorageError
 from harness.jit.compile import Compiled, compile_kernel
 from harness.jit.signature import read_signatures
+from ptx_emulator import private_files
 from ptx_emulator.compiled.jit import entry
 from ptx_emulator.launches import Module, launch
 from ptx_emulator.memory import Buffer
@@ -262,3 +264,45 @@ def test_machine_code_copied_over_another(tmp_path: Path, monkeypatch: pytest.Mo
     if added(2, "two") == 1:
         raise StillGreenError("another function ran")
     assert added(2, "two") == 2
+
+
+ENTRIES = {
+    "no JSON": b"{",
+    "no text": b"\xff",
+    "null": b"null",
+    "three values": b"[1, 2, 3]",
+    "no record": b"[[], {}]",
+    "no fields": b'[{"x": 1}, {}]',
+    "digests that are none": b'[{}, {"ptx.gz": 5}]',
+    "too deep": b"[" * 100_000,
+}
+
+
+def test_a_broken_entry_is_made_anew(cache: Path):
+    """Signed entries that this harness never wrote, and files that are cut, empty or folders."""
+    whole = compiled()
+    record, ptx = (cache / f"{whole.key}.{kind}" for kind in ("record", "ptx.gz"))
+    for content in ENTRIES.values():
+        private_files.write(cache, record.name, content)
+        assert compiled().ptx == whole.ptx
+    for path in (record, ptx):
+        for cut in (0, 40):
+            path.write_bytes(path.read_bytes()[:cut])
+            assert compiled().ptx == whole.ptx
+        path.unlink()
+        path.mkdir()
+        assert compiled().ptx == whole.ptx
+
+
+@pytest.mark.parametrize("way", ["folder", "link", "a link to itself"])
+def test_a_lock_that_is_no_file_is_named(cache: Path, tmp_path: Path, way: str):
+    key = compiled().key
+    (cache / f"{key}.record").unlink()
+    lock = cache / f"{key[:2]}.lock"
+    lock.unlink(missing_ok=True)
+    if way == "folder":
+        lock.mkdir()
+    else:
+        lock.symlink_to(tmp_path / "elsewhere" if way == "link" else lock)
+    with pytest.raises(StorageError, match=r"\.lock cannot be opened: .*; remove it, or set HARNESS_CACHE"):
+        compiled()

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from run_here import command
+from ways import must_be_red
 
 from harness.records import seal
-from harness.runner import supervisor
-from tests.attacks.ways import must_be_red
+from harness.runner import below_supervisor
 
 
 def test_a_parent_that_ignores_its_children():
@@ -27,10 +29,11 @@ def test_a_folder_that_is_gone(tmp_path: Path):
 
 @pytest.mark.parametrize("above, expected", [("1", True), ("2", False), ("0", False)])
 def test_a_supervisor_that_is_process_1(monkeypatch: pytest.MonkeyPatch, above: str, expected: bool):
-    monkeypatch.setenv(supervisor.SUPERVISOR, above)
-    monkeypatch.setattr(supervisor.os, "getppid", lambda: 1)
-    monkeypatch.setattr(supervisor, "_program", lambda pid: "python")
-    assert supervisor.supervised() is expected
+    monkeypatch.setenv(below_supervisor.SUPERVISOR, above)
+    monkeypatch.setattr(below_supervisor, "_runs_child", lambda pid: pid == os.getpid())
+    monkeypatch.setattr(below_supervisor, "_parent", lambda pid: 1 if pid == os.getpid() else 0)
+    monkeypatch.setattr(below_supervisor, "_program", lambda pid: "python")
+    assert below_supervisor.supervised() is expected
 
 
 @pytest.mark.parametrize("way", ["suite", "tensors", "counts", "all", "none"])
@@ -47,3 +50,13 @@ def test_a_suite_that_lies_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyP
             (suites / name).symlink_to(elsewhere / name)
     monkeypatch.setattr(seal, "SUITES", suites)
     assert len(seal.links()) == (way != "none")
+
+
+@pytest.mark.parametrize("words", [[], ["--base", "HEAD"], ["--save"]], ids=["stored", "revision", "saved"])
+def test_a_gate_of_suites_that_lie_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str]
+):
+    suites = tmp_path / "suites"
+    suites.symlink_to(seal.SUITES)
+    monkeypatch.setattr(seal, "SUITES", suites)
+    must_be_red(command(capsys, "gate", *words), "is a link to", code=64)

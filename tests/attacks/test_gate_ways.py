@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,11 @@ from ways import must_be_red
 from harness.bench import statistics
 from harness.files import ROOT
 from harness.gate import revision_run
-from harness.gate.against_baseline import judge_times
 from harness.gate.decision import Samples, decide
 from harness.gate.report import from_lines
 from harness.gate.revision_bench import Comparison, RevisionBench
+from harness.gate.second_process import APART, recurring
+from harness.gate.times import judge_times
 from harness.records.claims import UNCHANGED
 from harness.records.run_folder import commit, read_bench_or_gate
 from harness.suite.suite import find_case
@@ -319,7 +321,7 @@ def test_a_baseline_made_of_the_run_s_own_samples(gate, disguise):
     """Make a baseline of the run's own samples, so that it is as slow as the run, or slower."""
     run = 20 + np.random.default_rng(1).gamma(1.5, 0.5, 30).round(3)
     done = gate(times=run.tolist(), base=np.round(disguise(run), 3).tolist())
-    must_be_red(done, "these are the baseline's own times, scaled, shifted or in another order")
+    must_be_red(done, "these are the baseline's own times, scaled, shifted")
 
 
 def test_measurements_of_a_coarse_clock_are_not_taken_for_one(gate):
@@ -354,6 +356,26 @@ def test_a_kernel_that_is_slow_in_some_of_its_rounds(slow):
     assert missed <= 2
 
 
+@pytest.mark.parametrize("rounds", [10, 15, 20, 26, 30, 50])
+def test_a_tail_in_few_rounds_against_a_stored_baseline(rounds: int):
+    """Slow a kernel in 15 % of its rounds, and take so few that two processes may hold none that is slow."""
+    rng, missed = np.random.default_rng(0), 0
+
+    def times(code: str, tail: float = 0.0) -> dict[str, Any]:
+        us = 100 * (1 + 0.002 * rng.gamma(1.5, size=rounds)) * (1 + 0.3 * (rng.random(rounds) < tail))
+        clock = {"mhz": 1980.0, "samples_mhz": [1980.0] * rounds}
+        return {"samples_us": us, "median_us": float(np.median(us)), "roofline_gbps": 4200.0, "code": code} | clock
+
+    for _ in range(100):
+        then = times("then")
+        first, second = (
+            judge_times(CASE, now, then, (now["median_us"], then["median_us"]), 0.03)
+            for now in (times("now", 0.15), times("now", 0.15))
+        )
+        missed += recurring([first], [second])[0].verdict == "SAME"
+    assert missed <= 2
+
+
 def test_a_tail_that_the_base_has_too_is_the_same():
     """No way to green: a host that is busy now and then slows both sides."""
     same = 0
@@ -364,24 +386,44 @@ def test_a_tail_that_the_base_has_too_is_the_same():
     assert same >= 95
 
 
-SPEEDS = {"half": 0.5, "a third": 0.33, "most": 0.7}
+SPEEDS = {
+    "half": lambda rng: 0.5,
+    "a third": lambda rng: 0.33,
+    "most": lambda rng: 0.7,
+    "any share": lambda rng: rng.random(),
+    "a whole process": lambda rng: rng.integers(2),
+}
 
 
 @pytest.mark.parametrize("share", SPEEDS.values(), ids=SPEEDS)
-def test_a_clock_of_two_speeds_that_nobody_recorded_accuses_no_kernel(share: float):
+def test_a_clock_of_two_speeds_that_nobody_recorded_accuses_no_kernel(share):
     """No way to green, nor to red: a clock has two speeds, which no samples_mhz show, and the median is of either."""
     rng = np.random.default_rng(0)
 
-    def times(factor: float = 1.0, part: float = share) -> dict[str, Any]:
-        us = 100 * factor * (1 + 0.002 * rng.gamma(1.5, size=30)) * (1 + 0.1 * (rng.random(30) < part))
-        return {"samples_us": us, "median_us": float(np.median(us)), "roofline_gbps": 4200.0, "code": str(factor)}
+    def times(factor: float, rounds: int) -> dict[str, Any]:
+        us = 100 * factor * (1 + APART * rng.normal()) * (1 + 0.002 * rng.gamma(1.5, size=rounds))
+        us *= 1 + 0.1 * (rng.random(rounds) < share(rng))
+        unread = {"samples_mhz": [0.0] * rounds} if rounds > 20 else {}
+        return {
+            "samples_us": us,
+            "median_us": float(np.median(us)),
+            "roofline_gbps": 4200.0,
+            "code": f"{factor}",
+        } | unread
 
-    def verdicts(factor: float) -> set[str]:
-        judged = (
-            judge_times(CASE, now, then, (now["median_us"], then["median_us"]), 0.03)
-            for now, then in ((times(factor), times()) for _ in range(60))
-        )
-        return {each.verdict for each in judged}
+    def verdicts(factor: float, rounds: int) -> Counter[str]:
+        """Of 100 gates, after the second process."""
+        found: Counter[str] = Counter()
+        for _ in range(100):
+            then = times(1.0, rounds) | {"code": "then"}
+            first, second = (
+                judge_times(CASE, now, then, (now["median_us"], then["median_us"]), 0.03)
+                for now in (times(factor, rounds), times(factor, rounds))
+            )
+            found[recurring([first], [second])[0].verdict] += 1
+        return found
 
-    assert verdicts(1.0) <= {"SAME", "AMBIGUOUS"}
-    assert verdicts(1.3) == {"SLOWER"}
+    for rounds in (10, 20, 50):
+        clean = verdicts(1.0, rounds)
+        assert clean["SLOWER"] + clean["FASTER"] <= 2
+        assert verdicts(1.5, rounds)["SLOWER"] >= 95

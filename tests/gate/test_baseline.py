@@ -146,7 +146,7 @@ def test_a_record_whose_roofline_no_part_measured_is_refused(folder: Folder):
 def test_a_case_that_no_suite_times_any_more_is_dropped_and_not_missed(folder: Folder):
     folder.holds(record(), record(OTHER))
     folder.gate("--save")
-    folder.holds(record(noise=0.0021))
+    folder.holds(record(seed=1))
     assert folder.gate() == (Exit.CLEAN, "1 SAME: exit 0 (clean)\n")
     folder.gate("--save")
     assert [each["case_id"] for each in read_bench(folder.baseline)[1]] == [CASE]
