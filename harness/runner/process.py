@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import signal
+from contextlib import nullcontext
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -127,7 +128,13 @@ class Process:
         except isolation.GaveUp as last:
             self._give_up(last.record)
         finally:
-            if self.config.option.subject:
+            self._continue_supervisor()
+
+    def _continue_supervisor(self) -> None:
+        """Continue a supervisor that the subject has stopped, and say so where pytest does not keep it to itself."""
+        if self.config.option.subject:
+            capture = self.config.pluginmanager.getplugin("capturemanager")
+            with capture.global_and_fixture_disabled() if capture else nullcontext():
                 continue_supervisor()
 
     def _result_of(self, item: pytest.Item) -> Result:
@@ -178,8 +185,7 @@ class Process:
         """End the subject's process; a sentence if it then shows that a case was judged too early, or else nothing."""
         device = self.config.stash[UNDER_TEST].device if UNDER_TEST in self.config.stash else None
         late = device.end() if isinstance(device, SubjectDevice) else ""
-        if self.config.option.subject:
-            continue_supervisor()
+        self._continue_supervisor()
         return late
 
     def _give_up(self, record: Record) -> NoReturn:

@@ -325,3 +325,28 @@ def test_a_subject_that_stops_a_process_of_its_run(folder: Path):
         assert because in warned if because else not warned, f"{name}: {done.stderr}"
     if Path("pid").exists() and lives(int(Path("pid").read_text())):
         raise StillGreenError("a daemon outlives the run")
+
+
+STOPS_ITS_SUPERVISOR = """
+    pid = os.getppid()
+    while "verify" not in (words := open(f"/proc/{pid}/cmdline").read().split("\\0")) or "-m" not in words:
+        pid = int(open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[1])
+    os.kill(pid, signal.SIGSTOP)
+"""
+
+
+def test_a_whole_run_whose_supervisor_is_stopped(folder: Path):
+    """Only the judge can continue it, and it is heard although pytest keeps what a case prints."""
+    Path("mine.py").write_text(f"{HEAD}\ndef act(output):\n{STOPS_ITS_SUPERVISOR}")
+    words = ["verify", "swizzle", "--case", CASE, "--subject", "mine:quantize", "--run-dir", "run"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "harness", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        start_new_session=True,
+    ) as process:  # fmt: skip
+        try:
+            printed = process.communicate(timeout=60)[0]
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise StillGreenError("the run does not end") from None
+    assert process.returncode == 0 and printed.splitlines()[-1].startswith("1 selected, 1 compared"), printed
+    assert f"process {process.pid}, the supervisor of this run, was stopped" in printed
