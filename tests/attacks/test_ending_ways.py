@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -32,9 +33,13 @@ def test_a_parent_that_ignores_its_children(tmp_path: Path):
     """The supervisor waits for a signal that the kernel never sends."""
     (tmp_path / "late.py").write_text("import time\ntime.sleep(5)\n")  # when the supervisor waits already
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
-    words = f"trap '' CHLD; exec {sys.executable} -m harness verify casts --case nonsense -p late"
+    words = [sys.executable, "-m", "harness", "verify", "casts", "--case", "nonsense", "-p", "late"]
+
+    def ignore() -> None:
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # `trap '' CHLD` does not in every shell
+
     try:
-        done = subprocess.run(["sh", "-c", words], env=environment, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(words, env=environment, preexec_fn=ignore, capture_output=True, text=True, timeout=60)
     except subprocess.TimeoutExpired:
         raise StillGreenError("the run does not end") from None
     must_be_red(done, "'nonsense' is not a recipe of this run", code=64)
