@@ -1,70 +1,111 @@
-"""Run every attack on the harness of an earlier commit, where it may have worked, and on this one; write the table.
+"""Run attacks on the harness of an earlier commit, where they may have worked, and on this one; write the table.
 
-    python tests/attacks/before.py COMMIT [--into results/ways_to_green.md]
+    python tests/attacks/before.py COMMIT [FILE ...] [--into results/ways_to_green.md]
 
-The tests are this tree's; `harness` is imported from a checkout of COMMIT.
+The tests are this tree's, of these files or of all; `harness` is imported from a checkout of COMMIT, so a test that
+needs what that harness has not cannot be tried there. An attack that worked on an earlier commit keeps its row, because
+a test that has changed since may run there no more. Tests of what must pass have a docstring that begins with
+"No way to green", and no row.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
+HEAD = """\
+How each attack ended on the harness of an earlier commit (`then`), and how it ends on this one. `green`: it worked.
+`red`: it was refused, as now. `not green`: it did not work, and ended otherwise than now, for example with another
+sentence. `cannot be tried`: its test needs something that the harness of that commit does not have; nothing is known.
+
+| attack | commit | then | now |
+|---|---|---|---|
+"""
+GREEN, RED, NOT_GREEN, UNKNOWN = "green", "red", "not green", "cannot be tried"
 
 
-def outcomes(tree: Path) -> dict[str, str]:
-    """`green`, `red` or `broken` for each attack on the harness of a tree, by `file::test`."""
+def attacks(file: Path) -> set[str]:
+    """The tests of a file that attack, `file::test`."""
+    tests = [each for each in ast.parse(file.read_text()).body if isinstance(each, ast.FunctionDef)]
+    return {
+        f"{file.stem}::{test.name}"
+        for test in tests
+        if test.name.startswith("test_") and not (ast.get_docstring(test) or "").startswith("No way to green")
+    }
+
+
+def outcomes(tree: Path, files: Sequence[Path]) -> dict[str, str]:
+    """How each attack of some files ends on the harness of a tree, by `file::test[parameters]`."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "attacks.xml")
-        command = [sys.executable, "-m", "pytest", str(HERE), "-n", "auto", "-q", "-p", "no:cacheprovider"]
+        command = [sys.executable, "-m", "pytest", *map(str, files), "-n", "auto", "-q", "-p", "no:cacheprovider"]
         environment = {**os.environ, "PYTHONPATH": str(tree)}
         # Not from this tree's root, whose `harness` would come first.
         subprocess.run([*command, f"--junitxml={report}"], cwd=tree, env=environment, check=False)
-        return {_name(case): _outcome(case) for case in ElementTree.parse(report).iter("testcase")}
+        found = {_name(case): _outcome(case) for case in ElementTree.parse(report).iter("testcase")}
+    known = set().union(*map(attacks, files))
+    return {name: outcome for name, outcome in found.items() if name.partition("[")[0] in known}
 
 
 def _name(case: ElementTree.Element) -> str:
-    return f"{case.get('classname', '').rpartition('.')[2]}::{case.get('name')}"
+    # A bar in a name would end its cell.
+    name = f"{case.get('classname', '').rpartition('.')[2]}::{case.get('name')}"
+    return name.replace("|", "&#124;")
 
 
 def _outcome(case: ElementTree.Element) -> str:
-    found = [case.find(kind) for kind in ("failure", "error")]
+    found = [case.find(kind) for kind in ("failure", "error", "skipped")]
     messages = [each.get("message", "") for each in found if each is not None]
+    if not messages:
+        return RED
     if any("StillGreenError" in message for message in messages):
-        return "green"
-    return "broken" if messages else "red"
+        return GREEN
+    checked = all(message.startswith(("AssertionError", "assert ", "Failed: DID NOT")) for message in messages)
+    return NOT_GREEN if checked else UNKNOWN
+
+
+def rows(text: str) -> dict[str, list[str]]:
+    """The cells of each attack of a table: commit, then and now."""
+    cells = [
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| test_")
+    ]
+    return {name: rest for name, *rest in cells}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("commit")
+    parser.add_argument("files", type=Path, nargs="*", metavar="FILE")
     parser.add_argument("--into", type=Path)
     options = parser.parse_args()
-    commit = subprocess.check_output(["git", "rev-parse", "--short", options.commit], cwd=ROOT, text=True).strip()
+    files = sorted(file.resolve() for file in options.files or HERE.glob("test_*.py"))
+    commit = subprocess.check_output(["git", "rev-parse", "--short=7", options.commit], cwd=ROOT, text=True).strip()
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder, "tree")
         subprocess.run(["git", "worktree", "add", "--detach", "-q", str(tree), commit], cwd=ROOT, check=True)
         try:
-            then = outcomes(tree)
+            then = outcomes(tree, files)
         finally:
             subprocess.run(["git", "worktree", "remove", "--force", str(tree)], cwd=ROOT, check=True)
-    now = outcomes(ROOT)
-    # An attack that ended in an error at that commit, or could not be made there, was not green.
-    green = {name: "green" if outcome == "green" else "never" for name, outcome in then.items()}
-    lines = [f"| attack | at {commit} | now |", "|---|---|---|"]
-    # A bar in a name would end its cell.
-    lines += [
-        f"| {name.replace('|', '&#124;')} | {green.get(name, 'never')} | {found} |"
-        for name, found in sorted(now.items())
-    ]
-    text = "\n".join(lines) + "\n"
+    now = outcomes(ROOT, files)
+    earlier = rows(options.into.read_text()) if options.into and options.into.exists() else {}
+    tried = {file.stem for file in files}
+    found = {name: cells for name, cells in earlier.items() if name.partition("::")[0] not in tried}
+    for name, outcome in now.items():
+        row = [commit, then.get(name, UNKNOWN)]
+        if name in earlier and row[1] != GREEN and earlier[name][1] == GREEN:
+            row = earlier[name][:2]
+        found[name] = [*row, outcome]
+    text = HEAD + "".join(f"| {' | '.join([name, *cells])} |\n" for name, cells in sorted(found.items()))
     print(text)
     if options.into:
         options.into.write_text(text)

@@ -281,17 +281,24 @@ ENTRIES = {
 def test_a_broken_entry_is_made_anew(cache: Path):
     """Signed entries that this harness never wrote, and files that are cut, empty or folders."""
     whole = compiled()
+
+    def must_be_made_anew() -> None:
+        try:
+            assert compiled().ptx == whole.ptx
+        except Exception as error:
+            raise StillGreenError(f"no run goes on before the entry is removed: {error!r}") from error
+
     record, ptx = (cache / f"{whole.key}.{kind}" for kind in ("record", "ptx.gz"))
     for content in ENTRIES.values():
         private_files.write(cache, record.name, content)
-        assert compiled().ptx == whole.ptx
+        must_be_made_anew()
     for path in (record, ptx):
         for cut in (0, 40):
             path.write_bytes(path.read_bytes()[:cut])
-            assert compiled().ptx == whole.ptx
+            must_be_made_anew()
         path.unlink()
         path.mkdir()
-        assert compiled().ptx == whole.ptx
+        must_be_made_anew()
 
 
 @pytest.mark.parametrize("way", ["folder", "link", "a link to itself"])
@@ -304,5 +311,8 @@ def test_a_lock_that_is_no_file_is_named(cache: Path, tmp_path: Path, way: str):
         lock.mkdir()
     else:
         lock.symlink_to(tmp_path / "elsewhere" if way == "link" else lock)
-    with pytest.raises(StorageError, match=r"\.lock cannot be opened: .*; remove it, or set HARNESS_CACHE"):
-        compiled()
+    try:
+        with pytest.raises(StorageError, match=r"\.lock cannot be opened: .*; remove it, or set HARNESS_CACHE"):
+            compiled()
+    except OSError as error:
+        raise StillGreenError(f"no sentence says what to do: {error!r}") from error

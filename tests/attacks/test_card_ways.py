@@ -62,7 +62,7 @@ def compiled(folder: Path, text: str, *options: str) -> str:
 
 
 def must_hear_nothing(heard: list[str]) -> None:
-    if any(word in log for log in heard for word in (WORD, '"root"')):
+    if any(word in log for log in heard for word in (WORD, "/etc/passwd(1)")):
         raise StillGreenError(f"NVRTC has opened a foreign file:\n{heard}")
 
 
@@ -118,15 +118,16 @@ def test_an_include_that_looks_like_part_of_something_else(folder: Path, heard: 
 
 @pytest.mark.parametrize(
     "option",
-    ["--time=stolen", "-time=stolen", "--fdevice-time-trace=stolen", "--include-path=..", "-I..", "-include=secret.h",
-     "--pre-include=secret.h"],
+    ["--time=stolen", "-time=stolen", "--fdevice-time-trace=stolen", "--include-path={}", "-I{}", "-I..",
+     "-include=secret.h", "--pre-include=secret.h"],
 )  # fmt: skip
 def test_an_option_of_the_compiler(folder: Path, heard: list[str], option: str):
     """Some write a file, which lies in the current folder here, and some read one."""
-    there = {*folder.parent.iterdir()}
+    option, there = option.format(folder.parent), {*folder.parent.iterdir()}
     try:
         must_be_refused(
-            lambda: compiled(folder, "#include <secret.h>\n", option), "is none that a card may have; it may"
+            lambda: compiled(folder, "" if "time" in option else "#include <secret.h>\n", option),
+            "is none that a card may have; it may",
         )
     finally:
         must_hear_nothing(heard)

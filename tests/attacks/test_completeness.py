@@ -185,7 +185,7 @@ def test_the_environment_says_that_somebody_supervises(run: Runs):
 
 
 def test_what_a_green_run_prints_last(run: Runs):
-    """Not an attack: a run that compared everything says so in its last line, and exits with 0."""
+    """No way to green: a run that compared everything says so in its last line, and exits with 0."""
     run.verdicts(ties="EXCLUDED")
     done = pytest_run("suites", "--run-dir", "out")
     ties = sum("ties" in record["case_id"] for record in run.journal())

