@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import os
+import pwd
+import re
+import socket
 import subprocess
 import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from run_here import command
-from ways import must_be_red
+from ways import must_be_red, must_be_refused
 
+from harness import locks
+from harness.device.gpu_lock import gpu_lock
+from harness.gate.baseline import lock_of
 from harness.records import seal
 from harness.runner import below_supervisor
+from harness.verify import host_room as host_room_module
+from harness.verify.host_room import host_room
 
 
 def test_a_parent_that_ignores_its_children():
@@ -34,6 +47,133 @@ def test_a_supervisor_that_is_process_1(monkeypatch: pytest.MonkeyPatch, above: 
     monkeypatch.setattr(below_supervisor, "_parent", lambda pid: 1 if pid == os.getpid() else 0)
     monkeypatch.setattr(below_supervisor, "_program", lambda pid: "python")
     assert below_supervisor.supervised() is expected
+
+
+PROCESS_1 = "unshare --user --map-root-user --pid --fork --mount-proc"
+
+
+def test_a_supervisor_that_is_the_first_process_of_a_container():
+    if subprocess.run([*PROCESS_1.split(), "true"], capture_output=True).returncode:
+        pytest.skip("this machine lets no process have process ids of its own")
+    words = [*PROCESS_1.split(), sys.executable, "-m", "harness", "verify", "casts", "--device", "cuda"]
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60)
+    must_be_red(done, "error: device 'cuda'", code=4)  # a second supervisor would read its child's code as pytest's
+
+
+# ---- locks ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def open_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Like /tmp, which every user may write to; the folder of locks."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        Path(name).chmod(0o777)
+        monkeypatch.setattr(tempfile, "gettempdir", lambda: name)
+        yield Path(name)
+
+
+@contextmanager
+def a_large_case() -> Iterator[None]:
+    with host_room(SimpleNamespace(elements=host_room_module.LARGE)):
+        yield
+
+
+LOCKS = {
+    "GPU": lambda folder: gpu_lock(b"gpu", folder),
+    "memory": lambda folder: a_large_case(),
+    "baseline": lambda folder: lock_of(Path("bench.jsonl")),
+}
+
+
+@contextmanager
+def in_its_place(path: Path, way: str) -> Iterator[None]:
+    path.unlink(missing_ok=True)
+    user = os.geteuid()
+    if way == "folder":
+        path.mkdir()
+    elif way in ("link", "link to itself"):
+        path.symlink_to(path if way == "link to itself" else path.parent / "elsewhere")
+    elif way == "socket":
+        with socket.socket(socket.AF_UNIX) as each:
+            each.bind(str(path))
+    else:  # another user's, which this one cannot open
+        path.touch()
+        path.chmod(0)
+        if user == 0:
+            os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+        path.rmdir() if way == "folder" else path.unlink()
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_a_lock_that_cannot_be_opened_is_named(open_folder: Path, lock: str):
+    with LOCKS[lock](open_folder):
+        path = min(open_folder.glob("*.lock"))
+    for way in ("folder", "link", "link to itself", "socket", "another user's"):
+        with in_its_place(path, way):
+            must_be_refused(
+                LOCKS[lock](open_folder).__enter__, rf"^{path} cannot be opened: [A-Z][\w ]+; .*ask its owner to remove"
+            )
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_a_lock_of_another_is_not_waited_for_silently(
+    open_folder: Path, lock: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """Held by another thread, until the waiting one has said so three times."""
+    for module, name in ((locks, "_TELL_AFTER"), (locks, "_TELL_EVERY"), (host_room_module, "TELL_EVERY")):
+        monkeypatch.setattr(module, name, 0.02)
+    monkeypatch.setattr(host_room_module, "PAUSE", 0.01)
+    monkeypatch.setattr(host_room_module, "AT_A_TIME", 2)
+    told, enough = [], threading.Event()
+    say = locks.tell_waiting
+
+    def tell(since: float, *paths: Path) -> None:
+        say(since, *paths)
+        told.append(paths)
+        if len(told) == 3:
+            enough.set()
+
+    monkeypatch.setattr(locks, "tell_waiting", tell)
+    monkeypatch.setattr(host_room_module, "tell_waiting", tell)
+
+    def hold() -> None:
+        with ExitStack() as held:
+            for _ in range(2 if lock == "memory" else 1):
+                held.enter_context(LOCKS[lock](open_folder))
+            holding.set()
+            enough.wait(20)
+
+    holding = threading.Event()
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert holding.wait(20)
+    with LOCKS[lock](open_folder):
+        assert enough.is_set()
+    holder.join()
+    path = re.escape(str(min(open_folder.glob("*.lock"))))
+    assert re.search(rf"waiting for {path}.*, for \d+ s by now: held by (another process|process \d+ of )",
+                     capsys.readouterr().err)  # fmt: skip
+
+
+def test_the_kernel_s_table_says_who_holds_a_lock(tmp_path: Path):
+    path, table = tmp_path / "a.lock", tmp_path / "locks"
+    path.touch()
+    row = "1: {} ADVISORY WRITE {} 08:01:{} 0 EOF\n"
+    me, inode = os.getpid(), path.stat().st_ino
+    table.write_text(row.format("FLOCK", 1, inode + 1) + row.format("FLOCK", me, inode))
+    assert locks.holder(path, table) == f"process {me} of {pwd.getpwuid(os.geteuid()).pw_name}"
+    for text in ("", "\n", "1: FLOCK\n", row.format("POSIX", me, inode), row.format("FLOCK", "x", inode)):
+        table.write_text(text)
+        assert locks.holder(path, table) == "another process"
+    assert locks.holder(path, tmp_path / "none") == "another process"
+
+
+# ---- links ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("way", ["suite", "tensors", "counts", "all", "none"])
