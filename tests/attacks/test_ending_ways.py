@@ -34,9 +34,11 @@ def test_a_parent_that_ignores_its_children():
     must_be_red(done, "'nonsense' is not a recipe of this run", code=64)
 
 
-def test_a_folder_that_is_gone(tmp_path: Path):
-    words = f"cd {tmp_path} && rmdir {tmp_path} && exec {sys.executable} -m harness list"
-    done = subprocess.run(["sh", "-c", words], capture_output=True, text=True, timeout=60)
+@pytest.mark.parametrize("command", ["harness list", "evidence size"])
+def test_a_folder_that_is_gone(tmp_path: Path, command: str):
+    words = f"cd {tmp_path} && rmdir {tmp_path} && exec {sys.executable} -m {command}"
+    environment = {**os.environ, "PYTHONPATH": str(seal.ROOT)}
+    done = subprocess.run(["sh", "-c", words], env=environment, capture_output=True, text=True, timeout=60)
     must_be_red(done, "error: the current folder: No such file or directory", code=64)
 
 
