@@ -73,11 +73,22 @@ def links() -> list[str]:
         for folder, below, names in os.walk(top):
             decide = (name for name in names if Path(name).suffix in suffixes)
             found += [path for path in (Path(folder, name) for name in (*below, *decide)) if path.is_symlink()]
-    return [
-        f"{_named(path)} is a link to {path.readlink()}; what verdicts depend on lies in the tree itself, so put a "
-        "copy in its place"
-        for path in sorted(set(found))
-    ]
+    return [_is_a_link(path) for path in sorted(set(found))]
+
+
+def require_no_link(path: Path) -> None:
+    """Raise UsageError for a suite that is named by a link of the checkout. Elsewhere links are followed.
+
+    There a suite is the user's own, of which the file that is read is sealed.
+    """
+    for each in (*reversed(path.absolute().parents), path.absolute()):
+        if not INSTALLED and each.is_symlink() and resolved_path(each.parent).is_relative_to(ROOT):
+            raise UsageError(_is_a_link(each))
+
+
+def _is_a_link(path: Path) -> str:
+    leads = f"{_named(path)} is a link to {path.readlink()}"
+    return f"{leads}; what verdicts depend on lies in the tree itself, so put a copy in its place"
 
 
 def tensors(cases: Iterable[Case]) -> Seal:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -17,13 +18,15 @@ from types import SimpleNamespace
 
 import pytest
 from run_here import command
-from ways import must_be_red, must_be_refused
+from ways import StillGreenError, must_be_red, must_be_refused
 
 from harness import locks
+from harness.commands import _suites
 from harness.device.gpu_lock import gpu_lock
 from harness.gate.baseline import lock_of
 from harness.records import seal
-from harness.runner import below_supervisor
+from harness.runner import below_supervisor, supervisor
+from harness.runner.request import Request
 from harness.verify import host_room as host_room_module
 from harness.verify.host_room import host_room
 
@@ -194,11 +197,82 @@ def test_a_suite_that_lies_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert len(seal.links()) == (way != "none")
 
 
-@pytest.mark.parametrize("words", [[], ["--base", "HEAD"], ["--save"]], ids=["stored", "revision", "saved"])
-def test_a_gate_of_suites_that_lie_elsewhere(
+@pytest.mark.parametrize(
+    "words",
+    [["verify"], ["verify", "casts"], ["bench"], ["bench", "casts"], ["gate"], ["gate", "--base", "HEAD"],
+     ["gate", "--save"]],
+    ids=" ".join,
+)  # fmt: skip
+def test_a_command_on_suites_that_lie_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str]
 ):
     suites = tmp_path / "suites"
     suites.symlink_to(seal.SUITES)
     monkeypatch.setattr(seal, "SUITES", suites)
-    must_be_red(command(capsys, "gate", *words), "is a link to", code=64)
+    monkeypatch.setattr(_suites, "leave", sys.exit)  # and not this process at once
+    must_be_red(command(capsys, *words), "is a link to", code=64)
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Path:
+    """A folder with suites that nobody named, beside another with the same."""
+    for name in ("elsewhere", "another"):
+        (tmp_path / name / "suites").mkdir(parents=True)
+        shutil.copy(seal.SUITES / "casts.yaml", tmp_path / name / "suites")
+    return tmp_path / "elsewhere"
+
+
+def linked(into: Path, elsewhere: Path) -> dict[Path, str]:
+    """Links to the suites: of the file, of its folder, and of the folder above; and a word for the suite in each."""
+    (into / "suites").mkdir(parents=True)
+    (into / "one").mkdir()
+    links = {into / "suites" / "casts.yaml": "suites/casts.yaml", into / "one" / "suites": "one/suites",
+             into / "two": "two/suites/casts.yaml::casts/default/32x64/midpoints/eager"}  # fmt: skip
+    for link, target in zip(links, ("suites/casts.yaml", "suites", "."), strict=True):
+        link.symlink_to(elsewhere / target)
+    return {link: str(into / word) for link, word in links.items()}
+
+
+def asked(word: str) -> Request:
+    return Request.of([word], Path("/"), Path("/"))
+
+
+def test_a_suite_that_is_named_by_a_link_of_the_tree(tmp_path: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch):
+    words = linked(tmp_path / "tree", elsewhere)
+    more = (str(tmp_path / "tree"), str(tmp_path / "tree" / "two" / ".." / "another" / "suites"))
+    monkeypatch.setattr(seal, "ROOT", tmp_path / "tree")
+    for word in (*words.values(), *more):
+        must_be_refused(
+            lambda word=word: asked(word).suites, "is a link to .*; what verdicts depend on lies in the tree"
+        )
+    (tmp_path / "tree" / "three").mkdir()
+    shutil.copytree(elsewhere / "suites", tmp_path / "tree" / "three" / "suites")
+    assert len(asked(str(tmp_path / "tree" / "three")).suites) == 1
+    (tmp_path / "outside").symlink_to(tmp_path / "tree" / "three")  # where a checkout lies is not its own choice
+    assert len(asked(str(tmp_path / "outside")).suites) == 1
+
+
+def test_a_suite_of_a_user_s_own_is_followed_and_sealed(tmp_path: Path, elsewhere: Path):
+    """What a link leads to is changed, and a link is turned, during a run or before --resume."""
+    for link, word in linked(tmp_path / "own", elsewhere).items():
+        begun = asked(word).selected()
+        sealed = supervisor._sealed(begun)
+        text = (elsewhere / "suites" / "casts.yaml").read_text()
+        assert str(elsewhere / "suites" / "casts.yaml") in sealed and not begun.leads_elsewhere()
+        (elsewhere / "suites" / "casts.yaml").write_text(f"{text}\n# later\n")
+        if not seal.changed(sealed, supervisor._sealed(begun)):
+            raise StillGreenError("the content is another")
+        (elsewhere / "suites" / "casts.yaml").write_text(text)
+        assert not seal.changed(sealed, supervisor._sealed(asked(word).selected()))
+        turned = link.readlink()
+        for target in (tmp_path / "another" / turned.relative_to(elsewhere), link, None):
+            link.unlink(missing_ok=True)
+            if target:
+                link.symlink_to(target)
+            if not begun.leads_elsewhere():
+                raise StillGreenError(f"the link leads to {target}")
+        link.symlink_to(tmp_path / "another" / turned.relative_to(elsewhere))
+        if not seal.changed(sealed, supervisor._sealed(asked(word).selected())):
+            raise StillGreenError("resumed with another suite")
+        link.unlink()
+        link.symlink_to(turned)
