@@ -24,7 +24,7 @@ def cache_folder() -> Path:
     try:
         return private_files.private(root)
     except OSError as error:
-        cannot = f"{error.filename or root} cannot be written: {refusal(error)}"
+        cannot = f"{root} cannot be written: {refusal(error)}"
         raise StorageError(f"{cannot}; set HARNESS_CACHE to a folder of yours, for compiled kernels") from None
 
 

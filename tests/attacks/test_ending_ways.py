@@ -199,8 +199,7 @@ def test_a_suite_that_lies_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize(
     "words",
-    [["verify"], ["verify", "casts"], ["bench"], ["bench", "casts"], ["gate"], ["gate", "--base", "HEAD"],
-     ["gate", "--save"]],
+    [["verify", "casts"], ["bench", "casts"], ["gate"], ["gate", "--base", "HEAD"], ["gate", "--save"]],
     ids=" ".join,
 )  # fmt: skip
 def test_a_command_on_suites_that_lie_elsewhere(
