@@ -9,6 +9,7 @@ import click
 
 from evidence import commands
 from harness import cli as harness
+from harness.__main__ import main as run  # refuses a Python, or a current folder, in which nothing can run
 
 
 @click.group(cls=harness.Commands, package=commands, rest="Evidence")
@@ -18,7 +19,7 @@ def cli() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run one verb, as the harness runs a command."""
-    harness.main(arguments, cli, "python -m evidence")
+    run(arguments, cli, "python -m evidence")
 
 
 if __name__ == "__main__":

@@ -45,9 +45,13 @@ def refused_storage(error: OSError) -> bool:
     return error.errno in _REFUSALS
 
 
+def refusal(error: OSError) -> str:
+    """Why a disk or folder refuses; making a folder where a file exists is reported as "not a directory"."""
+    return os.strerror(errno.ENOTDIR) if error.errno == errno.EEXIST else str(error.strerror or error)
+
+
 def storage_error(path: Path | str, error: OSError) -> StorageError:
-    # Making a folder where a file exists is reported as "not a directory".
-    why = os.strerror(errno.ENOTDIR) if error.errno == errno.EEXIST else error.strerror or error
+    why = refusal(error)
     return StorageError(
         f"{path} cannot be written: {why}; make room and give the right to write there, or name another folder"
     )

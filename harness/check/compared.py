@@ -85,7 +85,10 @@ def read(folder: Path | None = None) -> dict[tuple[str, str, str], Count]:
     path = _path(folder)
     if not is_file(path):
         return {}
-    rows = list(csv.reader(io.StringIO(path.read_text(encoding="utf-8", errors="replace"), newline="")))
+    try:
+        rows = list(csv.reader(io.StringIO(path.read_text(encoding="utf-8", errors="replace"), newline="")))
+    except (OSError, csv.Error) as error:
+        raise UsageError(f"{short(path)} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     found: dict[tuple[str, str, str], Count] = {}
     for number, row in enumerate(rows, 1):
         if number == 1 and row == _HEAD:
@@ -112,7 +115,7 @@ def errors(now: Counts, committed: Counts, recipes: Iterable[str] = ()) -> list[
     A recipe or a set without any line is an error, too: one that lost its lines looks like a new one.
     """
     if not committed:
-        return [f"{short(_path())}: there is no count of what is compared; run `{COMMAND}`"]
+        return [_none()]
     only = set(recipes)
     keys = [key for key in dict.fromkeys((*committed, *now)) if key[0] in (only or {key[0]})]
     return [sentence for key in keys for sentence in _difference(now.get(key), committed.get(key))]
@@ -136,29 +139,35 @@ def shortfalls(
     """Where a finished run of whole sets compared fewer cases than `compared.csv` beside its suites says.
 
     records: of all cases; suites: every suite file that the command line names, also one that has lost the set
-    Subjects, GPUs with less memory than the file lists, and sets without any line are not checked.
+    Subjects, GPUs with less memory than the file lists, and sets of a user's suites without any line are not checked.
     """
     name = counted_as(device)
-    got = Counter(
-        record["case_id"].partition("/")[0]
-        for record in {record["case_id"]: record for record in records}.values()
-        if record["verdict"] != Verdict.EXCLUDED
-    )
+    verdicts = {record["case_id"]: record["verdict"] for record in records}
+    ran = {case_id.partition("/")[0] for case_id in verdicts}
+    got = Counter(case_id.partition("/")[0] for case_id, each in verdicts.items() if each != Verdict.EXCLUDED)
     found = []
     for path in suites:
-        lines = read(path.parent)
+        try:
+            lines = read(path.parent)
+        except UsageError as error:
+            found.append(str(error))
+            continue
         line = lines.get((path.stem, set_name, name))
-        if name and not line and any(key[:2] == (path.stem, set_name) for key in lines):
+        others = any(key[:2] == (path.stem, set_name) for key in lines)
+        ours = path.parent == files.SUITES and path.stem in ran
+        if name and ours and not lines:
+            found.append(_none())
+        elif name and not line and (others or ours):
             found.append(
-                f"{path.stem}: {short(_path(path.parent))} has no line for set {set_name} on {name}, and has others of "
-                f"it; `{COMMAND}` writes it"
+                f"{path.stem}: {short(_path(path.parent))} has no line for set {set_name} on {name}"
+                f"{', and has others of it' if others else ''}; `{COMMAND}` writes it"
             )
         if line and got[path.stem] < line.compared:
             found.append(
                 f"{path.stem}: {got[path.stem]} cases of set {set_name} were compared and must be {line.compared}, as "
                 f"{short(_path(path.parent))} has it for {name}"
             )
-    return found
+    return list(dict.fromkeys(found))
 
 
 def counted_as(device: Device) -> str:
@@ -168,6 +177,10 @@ def counted_as(device: Device) -> str:
     if isinstance(device, CudaDevice):
         return next((_gpu(gib) for gib in reversed(GIB) if gib << 30 <= device.memory), "")
     return device.name
+
+
+def _none() -> str:
+    return f"{short(_path())}: there is no count of what is compared; run `{COMMAND}`"
 
 
 def _path(folder: Path | None = None) -> Path:

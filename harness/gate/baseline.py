@@ -12,12 +12,11 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from filelock import FileLock
-
 from harness.bench.statistics import FEWEST_SAMPLES
 from harness.errors import UsageError
 from harness.files import RECIPE_DIRS, RESULTS, SUITES, write_text
 from harness.gate.comparable import differing, measured_by
+from harness.locks import NamedLock
 from harness.records.lines import times_lines
 from harness.records.parts import of_the_user, part_of, run_of
 from harness.records.records import Record
@@ -88,10 +87,11 @@ def waiting() -> Iterator[str]:
             yield f"{shown(path)}: {len(gone):,} cases are timed no longer, {gone[0]} for one; a saved run drops them"
 
 
-def lock_of(path: Path) -> FileLock:
+def lock_of(path: Path) -> NamedLock:
     """A lock to hold while a baseline is read and saved: of two processes, each keeps what the other saved."""
     key = hashlib.sha256(str(path.absolute()).encode()).hexdigest()[:16]
-    return FileLock(Path(tempfile.gettempdir(), f"nvfp4-harness-baseline-{key}.lock"), mode=0o666)
+    place = Path(tempfile.gettempdir(), f"nvfp4-harness-baseline-{key}.lock")
+    return NamedLock.of(place, 0o666, "ask its owner to remove it, or set TMPDIR to another folder")
 
 
 def save(run: RunFiles, path: Path, header: Header, stored: Sequence[Record]) -> list[Path]:

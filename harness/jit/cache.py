@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
-
 from harness.errors import StorageError
-from harness.files import storage
+from harness.files import refusal, storage
+from harness.locks import NamedLock
 from ptx_emulator import private_files
 
 
@@ -26,7 +24,7 @@ def cache_folder() -> Path:
     try:
         return private_files.private(root)
     except OSError as error:
-        cannot = f"{error.filename or root} cannot be written: {error.strerror or error}"
+        cannot = f"{root} cannot be written: {refusal(error)}"
         raise StorageError(f"{cannot}; set HARNESS_CACHE to a folder of yours, for compiled kernels") from None
 
 
@@ -65,19 +63,10 @@ def store(key: str, record: Mapping[str, Any], files: Mapping[str, bytes]) -> No
         private_files.write(folder, _record_name(key), json.dumps([record, digests]).encode())
 
 
-@contextmanager
-def lock(key: str) -> Iterator[None]:
-    """Held while a process makes an entry, so that others wait; some keys share one. Raises StorageError."""
-    held = FileLock(cache_folder() / f"{key[:2]}.lock", mode=0o600)
-    try:
-        held.acquire()
-    except OSError as error:
-        cannot = f"{held.lock_file} cannot be opened: {error.strerror or error}"
-        raise StorageError(f"{cannot}; remove it, or set HARNESS_CACHE to a folder that can be written") from None
-    try:
-        yield
-    finally:
-        held.release()
+def lock(key: str) -> NamedLock:
+    """Held while a process makes an entry, so that others wait; some keys share one."""
+    remedy = "remove it, or set HARNESS_CACHE to a folder that can be written"
+    return NamedLock.of(cache_folder() / f"{key[:2]}.lock", 0o600, remedy)
 
 
 def _record_name(key: str) -> str:

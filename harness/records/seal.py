@@ -34,8 +34,6 @@ _PACKAGES = (
     "cuda-bindings", "cupy-cuda13x", "llvmlite", "ml_dtypes", "numba", "numpy", "nvidia-cuda-nvrtc", "pydantic",
     "PyYAML", "pytest", "pytest-benchmark", "pytest-xdist", "safetensors", "torch",
 )  # fmt: skip
-# What decides verdicts: a name for each tree, its folder, and the files in it that count.
-_TREES = (("harness", PACKAGE, _HARNESS), ("ptx_emulator", EMULATOR, _HARNESS), ("suites", SUITES, _SUITES))
 _MOST_NAMED = 3
 
 
@@ -70,16 +68,27 @@ def links() -> list[str]:
     """
     if INSTALLED:
         return []
-    found = [folder for _, folder, _ in _TREES if folder.is_symlink()]
-    for _, top, suffixes in _TREES:
+    found = [folder for _, folder, _ in _trees() if folder.is_symlink()]
+    for _, top, suffixes in _trees():
         for folder, below, names in os.walk(top):
             decide = (name for name in names if Path(name).suffix in suffixes)
             found += [path for path in (Path(folder, name) for name in (*below, *decide)) if path.is_symlink()]
-    return [
-        f"{_named(path)} is a link to {path.readlink()}; what verdicts depend on lies in the tree itself, so put a "
-        "copy in its place"
-        for path in sorted(set(found))
-    ]
+    return [_is_a_link(path) for path in sorted(set(found))]
+
+
+def require_no_link(path: Path) -> None:
+    """Raise UsageError for a suite that is named by a link of the checkout. Elsewhere links are followed.
+
+    There a suite is the user's own, of which the file that is read is sealed.
+    """
+    for each in (*reversed(path.absolute().parents), path.absolute()):
+        if not INSTALLED and each.is_symlink() and resolved_path(each.parent).is_relative_to(ROOT):
+            raise UsageError(_is_a_link(each))
+
+
+def _is_a_link(path: Path) -> str:
+    leads = f"{_named(path)} is a link to {path.readlink()}"
+    return f"{leads}; what verdicts depend on lies in the tree itself, so put a copy in its place"
 
 
 def tensors(cases: Iterable[Case]) -> Seal:
@@ -117,8 +126,13 @@ def _ours(path: Path) -> bool:
     return path.is_relative_to(PACKAGE) or path.is_relative_to(EMULATOR)
 
 
+def _trees() -> tuple[tuple[str, Path, set[str]], ...]:
+    """What decides verdicts: a name for each tree, its folder, and the endings of the files in it that count."""
+    return ("harness", PACKAGE, _HARNESS), ("ptx_emulator", EMULATOR, _HARNESS), ("suites", SUITES, _SUITES)
+
+
 def _sources() -> Iterator[tuple[str, Path]]:
-    for name, folder, suffixes in _TREES:
+    for name, folder, suffixes in _trees():
         for path in sorted(folder.rglob("*")):
             if path.suffix in suffixes and path.is_file():
                 yield f"{name}/{path.relative_to(folder)}", path

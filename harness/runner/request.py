@@ -9,6 +9,7 @@ from pathlib import Path
 
 from harness.errors import UsageError
 from harness.files import is_own, resolved_path, use_include_dir
+from harness.records.seal import require_no_link
 from harness.runner.selection import Meant, Narrowing, Selection, select
 from harness.subjects.card.card import is_card, read_card
 from harness.subjects.declared_flags import declared_flags
@@ -24,7 +25,8 @@ CASE_TIMEOUT = 600  # seconds, without --case-timeout; inputs and oracles of the
 class Request:
     """The parts of a command line that choose cases, what runs them, or the folder of a run.
 
-    suites: in the order named; options: those that the verdict of every case may depend on, as words
+    suites: in the order named; named: the words for them, as absolute paths
+    options: those that the verdict of every case may depend on, as words
     """
 
     suites: tuple[Path, ...]
@@ -39,6 +41,7 @@ class Request:
     bench: bool = False
     options: tuple[str, ...] = ()
     selection: Selection | None = None
+    named: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, words: Sequence[str], folder: Path, rootdir: Path) -> Request:
@@ -68,16 +71,28 @@ class Request:
                 raise UsageError("--include names headers for the .cu of a card; name the card with --subject")
             use_include_dir(Path(folder, each))
         suites, nodes = named_suites(named, folder)
+        whole = [str(Path(folder, word)) for word in named if named_suites([word], folder)[0]]
+        for word in whole:
+            for path in (Path(word.partition("::")[0]), *named_suites([word], folder)[0]):
+                require_no_link(path)
         return cls(
             suites, option.set or ("bench" if option.bench else "smoke"), tuple(option.case), option.shard,
             Narrowing(option.keyword, nodes, tuple(option.deselect or ()), rootdir), option.run_dir, option.resume,
             option.subject or "", option.device, bool(option.bench), tuple(_of_every_case(option)),
+            named=tuple(whole),
         )  # fmt: skip
 
     def selected(self) -> Request:
         """The request with its selection of cases. Raises UsageError."""
         chosen = select(self.suites, self.set_name, self.ids, self.shard, self.narrowing, self._meant())
         return replace(self, selection=chosen)
+
+    def leads_elsewhere(self) -> bool:
+        """Whether the words name other suites by now, as where a link was turned."""
+        try:
+            return named_suites(self.named, Path())[0] != self.suites
+        except UsageError:
+            return True
 
     def asked(self) -> Asked:
         """What a command that repeats one of the cases has beside the case."""

@@ -248,6 +248,8 @@ def _results(request: Request, run_dir: Path, sealed: seal.Seal) -> tuple[list[R
     changed = seal.changed(sealed, run.about["sealed"]) or seal.changed(sealed, _sealed(request))
     if changed:
         return [], f"what the verdicts depend on changed during the run: {seal.listed(changed)}; start anew"
+    if request.leads_elsewhere():
+        return [], f"{' and '.join(request.named)} came to name other suites during the run; start anew"
     return [Result.from_record(record) for record in run.records], ""
 
 

@@ -9,15 +9,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
-from filelock import FileLock, Timeout
+from filelock import Timeout
 
 from harness.contract.case import Case
 from harness.errors import InputError
+from harness.locks import NamedLock, tell_waiting
 from harness.seconds import WAITS
 
 LARGE = 1 << 28  # elements
 AT_A_TIME = 4
-PAUSE = 0.2  # seconds
+PAUSE, TELL_EVERY = 0.2, 300.0  # seconds
 LEAST = 8  # bytes per element: at least the tensor and a float32 copy are in memory
 
 
@@ -35,16 +36,21 @@ def host_room(case: Case) -> Iterator[None]:
     if case.elements < LARGE:
         yield
         return
-    places = [FileLock(Path(tempfile.gettempdir(), f"nvfp4-harness-room{i}.lock")) for i in range(AT_A_TIME)]
+    folder, remedy = Path(tempfile.gettempdir()), "it is for all users of this machine, so ask its owner to remove it"
+    places = [NamedLock.of(folder / f"nvfp4-harness-room{i}.lock", 0o666, remedy) for i in range(AT_A_TIME)]
     with WAITS.waiting():
         taken = _taken(places)
     with taken:
         yield
 
 
-def _taken(places: Sequence[FileLock]) -> AbstractContextManager[object]:
+def _taken(places: Sequence[NamedLock]) -> AbstractContextManager[object]:
+    since = told = time.monotonic()
     while True:
         for place in places:
             with suppress(Timeout):
                 return place.acquire(blocking=False)
+        if time.monotonic() - told >= TELL_EVERY:
+            told = time.monotonic()
+            tell_waiting(since, *(Path(place.lock_file) for place in places))
         time.sleep(PAUSE)

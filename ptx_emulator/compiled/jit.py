@@ -46,7 +46,10 @@ class MachineCode(_Cache):
             return None
         if content is None or not self._on:
             return None
-        return CompileResult._rebuild(target_context, *pickle.loads(content))
+        try:
+            return CompileResult._rebuild(target_context, *pickle.loads(content))
+        except Exception:  # a pickle may raise anything; what cannot be rebuilt is compiled anew
+            return None
 
     def save_overload(self, sig: object, data: CompileResult) -> None:
         with contextlib.suppress(OSError):

@@ -48,7 +48,9 @@ def outcomes(tree: Path, files: Sequence[Path]) -> dict[str, str]:
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "attacks.xml")
         command = [sys.executable, "-m", "pytest", *map(str, files), "-n", "auto", "-q", "-p", "no:cacheprovider"]
-        environment = {**os.environ, "PYTHONPATH": str(tree)}
+        if not (tree / "ptx_emulator").exists():
+            command += ["-p", "old_names"]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tree), str(HERE)])}
         # Not from this tree's root, whose `harness` would come first.
         subprocess.run([*command, f"--junitxml={report}"], cwd=tree, env=environment, check=False)
         found = {_name(case): _outcome(case) for case in ElementTree.parse(report).iter("testcase")}

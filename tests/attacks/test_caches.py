@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import hashlib
 import json
 import os
 import pickle
 import shutil
+import tempfile
 import types
 import zlib
 from collections.abc import Callable, Iterator
@@ -18,7 +20,7 @@ import pytest
 from ways import StillGreenError, must_be_refused
 
 from harness.contract.case import Flags
-from harness.errors import StorageError
+from harness.errors import Exit, StorageError
 from harness.jit.compile import Compiled, compile_kernel
 from harness.jit.signature import read_signatures
 from ptx_emulator import private_files
@@ -299,6 +301,50 @@ def test_a_broken_entry_is_made_anew(cache: Path):
         path.unlink()
         path.mkdir()
         must_be_made_anew()
+
+
+UNBUILT = {
+    "no pickle": b"no pickle",
+    "cut": pickle.dumps(list(range(99)))[:-9],
+    "a module that is gone": b"cgone\nname\n.",
+    "one value": pickle.dumps(5),
+    "too few": pickle.dumps((1, 2)),
+    "other values": pickle.dumps((None,) * 12),
+}
+
+
+def test_machine_code_that_cannot_be_rebuilt_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Signed bytes of the same user that are no machine code of this emulator."""
+    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path))
+    assert added(3) == 3
+    (path,) = tmp_path.rglob("*.machine_code")
+    for content in UNBUILT.values():
+        private_files.write(path.parent, path.name, content)
+        broken = path.read_bytes()
+        assert added(3) == 3
+        assert path.read_bytes() != broken, "it was not kept anew"
+
+
+@pytest.mark.parametrize("way", ["a file in its place", "below a file", "another user's", "read-only"])
+def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str):
+    folder = tmp_path / "cache"
+    if way in ("a file in its place", "below a file"):
+        folder.write_text("")
+        folder = folder / "below" if way == "below a file" else folder
+    elif way == "another user's":
+        folder.mkdir()
+        monkeypatch.setattr(os, "geteuid", lambda: folder.stat().st_uid + 1)
+    else:
+        folder.mkdir()
+
+        def refuse(*given, **more):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(folder))
+
+        monkeypatch.setattr(tempfile, "mkstemp", refuse)
+    monkeypatch.setenv("HARNESS_CACHE", str(folder))
+    with pytest.raises(StorageError, match=f"{tmp_path}/cache.* cannot be written: (?!File exists).*; ") as refused:
+        compiled()
+    assert refused.value.exit_code is Exit.USAGE
 
 
 @pytest.mark.parametrize("way", ["folder", "link", "a link to itself"])

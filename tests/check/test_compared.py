@@ -127,6 +127,50 @@ def test_a_line_that_is_gone_among_others_of_its_set(tmp_path: Path):
     assert shortfalls(records(), [tmp_path / "swizzle.yaml"], "smoke", EmulatorDevice()) == []
 
 
+LINES = (SUITES / compared.FILE).read_text().splitlines(keepends=True)
+
+
+@pytest.mark.parametrize(
+    "text, sentence",
+    [
+        (None, "there is no count of what is compared; run `harness compared`"),
+        ("", "there is no count of what is compared; run `harness compared`"),
+        (LINES[0], "there is no count of what is compared; run `harness compared`"),
+        ("".join(LINES[:2]), "swizzle: {} has no line for set smoke on emulator; `harness compared` writes it"),
+        (
+            "".join(line for line in LINES if not line.startswith("swizzle,smoke,")),
+            "swizzle: {} has no line for set smoke on emulator; `harness compared` writes it",
+        ),
+        ("".join(LINES), ""),
+    ],
+    ids=["missing", "empty", "head", "cut", "shortened", "whole"],
+)
+def test_our_suites_have_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None, sentence: str):
+    """The counts of our suites are in their file, whose lines a later fall would otherwise take along."""
+    ran = records()
+    monkeypatch.setattr(compared.files, "SUITES", tmp_path)
+    if text is not None:
+        (tmp_path / compared.FILE).write_text(text)
+    two = [tmp_path / "swizzle.yaml", tmp_path / "another.yaml"]  # the second has no such set
+    found = shortfalls(ran, two, "smoke", EmulatorDevice())
+    assert len(found) == bool(sentence)
+    assert not found or sentence.format(tmp_path / compared.FILE) in found[0]
+
+
+@pytest.mark.parametrize("more", [LINES[1], LINES[-1], "".join(LINES), LINES[0]], ids=["first", "last", "all", "head"])
+def test_a_line_comes_once(tmp_path: Path, more: str):
+    (tmp_path / compared.FILE).write_text("".join(LINES) + more)
+    suites = [tmp_path / "swizzle.yaml", tmp_path / "casts.yaml"]
+    (sentence,) = shortfalls(records(), suites, "smoke", EmulatorDevice())
+    assert f"compared.csv:{len(LINES) + 1}: this is no line that `harness compared` writes" in sentence
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path):
+    (tmp_path / compared.FILE).write_text("a" * 200_000)
+    (sentence,) = shortfalls(records(), [tmp_path / "swizzle.yaml"], "smoke", EmulatorDevice())
+    assert "compared.csv cannot be read: field larger than" in sentence
+
+
 def test_what_no_line_is_about_is_not_short(tmp_path: Path):
     assert short([], set_name="mine") == []
     assert short([], with_subject(EmulatorDevice(), load("torchao"))) == []

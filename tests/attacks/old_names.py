@@ -1,0 +1,47 @@
+"""Lets the tests import an earlier harness by the names of today: the emulator and the studies were folders of it.
+
+A plugin of pytest, for `before.py`; a name that such a harness has is its own.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module, util
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+# The longest beginning counts.
+BEFORE = {
+    "ptx_emulator": "harness.emulator",
+    "ptx_emulator.launches": "harness.emulator.launch",
+    "ptx_emulator.private_files": "harness.private_files",
+    "ptx_emulator.triton_driver": "harness.triton_driver",
+    "evidence": "harness.studies",
+    "evidence.commands": "harness.commands",
+    "evidence.__main__": "harness.cli",
+}
+
+
+class _Renamed(MetaPathFinder, Loader):
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        beginning = max((each for each in BEFORE if f"{name}.".startswith(f"{each}.")), key=len, default="")
+        return util.spec_from_loader(name, self) if beginning else None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        beginning = max((each for each in BEFORE if f"{spec.name}.".startswith(f"{each}.")), key=len)
+        module = import_module(BEFORE[beginning] + spec.name.removeprefix(beginning))
+        for name, before in BEFORE.items():  # `from ptx_emulator import private_files` asks the module first
+            above, _, child = name.rpartition(".")
+            if above == spec.name and not hasattr(module, child):
+                setattr(module, child, import_module(before))
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Do nothing: it has run under its own name."""
+
+
+sys.meta_path.insert(0, _Renamed())
