@@ -13,10 +13,10 @@ from harness.errors import CompileError, NoDevice, NotEmulated, UsageError
 from harness.files import is_file, resolved_path
 from harness.jit import cuda_headers
 from harness.jit.compile import FLAGS, LINES
+from harness.jit.foreign_options import words_and_folders
+from harness.jit.foreign_sources import refusal, sources_of, trusted_folders
 from harness.jit.nvrtc import UNNAMED, build
 from harness.jit.signature import ATTRIBUTES
-from harness.subjects.card.options import words_and_folders
-from harness.subjects.card.sources import refusal, sources_of, trusted_folders
 from harness.suite.schema import nearest
 from ptx_emulator.errors import NotEmulated as LacksConstruct
 from ptx_emulator.ptx.declarations import variable

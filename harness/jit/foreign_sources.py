@@ -18,8 +18,8 @@ from pathlib import Path
 from harness.errors import UsageError
 from harness.files import INCLUDE_DIRS, KERNELS, is_file
 from harness.jit import cuda_headers
+from harness.jit.foreign_options import refused_option, words_and_folders
 from harness.jit.plain_text import plain
-from harness.subjects.card.options import refused_option, words_and_folders
 
 _FOREIGN = "this include leads out of the folder of the card, of CUDA and of those named by --include"
 _NO_MACRO = "an include of a card names its file by quotes or angle brackets, and by no macro"
