@@ -19,6 +19,9 @@ from evidence.docs.measured import (
 )
 from harness.bench.targets import load, reached
 from harness.errors import UsageError
+from harness.gate.against_baseline import EFFECT
+from harness.gate.second_process import APART
+from harness.gate.times import EFFECT_US
 
 _LARGEST = "32768x8192/normal"
 # label → recipe and flags
@@ -197,7 +200,11 @@ def power(root: str) -> str:
             rows.append([against, f"{float(us_):,.0f}", *shown, *tails])
     head = f"Of {gates} gates so many say SLOWER if all rounds take 1 to 5 % longer, and SAME if some take "
     columns = ["against", "us", "SLOWER: 1 %", "2 %", "3 %", "5 %", "SAME: 5 % of the rounds", "15 %"]
-    return f"{head}1.3 times as long ([power.md]({root}results/gate/power.md)).\n\n{table(columns, rows)}"
+    told = (
+        f"Two processes are taken to differ by {APART:.0%} (standard deviation), so a second one says SLOWER from "
+        f"{EFFECT + APART:.0%} on, and never below {EFFECT_US} us."
+    )
+    return f"{told} {head}1.3 times as long ([power.md]({root}results/gate/power.md)).\n\n{table(columns, rows)}"
 
 
 def vendors(root: str) -> str:

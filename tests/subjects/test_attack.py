@@ -8,8 +8,8 @@ from click.testing import CliRunner
 from in_process import in_process
 from stand_in_gpu import StandInGpu
 
+from evidence.__main__ import cli
 from harness.bench.rounds import Baseline
-from harness.cli import cli
 from harness.device.emulator import EmulatorDevice
 from harness.errors import Exit
 from harness.subjects.audit import cheats, self_test
