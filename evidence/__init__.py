@@ -6,6 +6,6 @@ suites under compute-sanitizer, `fuzz` mutates texts, `products` bounds the erro
 `agreement` asks who agrees with the oracles, `opcodes`, `coverage`, `thresholds` and `conversions` count what is
 tested, `docs` renders what README and docs/ show, and `committed` makes all tables of one state.
 
-It may import the harness and the emulator; neither imports it, and a wheel leaves it out. A study imports no other
-study but `docs`, and only `commands` imports a study.
+It may import the harness and the emulator; neither imports it, and a wheel leaves it out. Few studies import another,
+and only `commands` imports them all.
 """

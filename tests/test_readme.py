@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from evidence.docs import figures, measured, pages
+from evidence import measured
+from evidence.docs import figures, pages
 from evidence.mutants.catalogue import find
 from harness.commands import recipes
 from harness.device.emulator import EmulatorDevice

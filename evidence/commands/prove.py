@@ -5,9 +5,9 @@ from pathlib import Path
 
 import click
 
+from evidence.gate import power, self_test
 from harness.commands import _shared
 from harness.errors import Exit, UsageError
-from harness.gate import power, self_test
 from harness.records.run_folder import shown
 from harness.report.tables import markdown, write_table
 

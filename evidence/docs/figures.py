@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 
 from evidence.docs import training
-from evidence.docs.measured import (
+from evidence.measured import (
     GPU,
     RESULTS,
     conditions,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
-from evidence.docs.measured import GPU, RESULTS, table, us
+from evidence.measured import GPU, RESULTS, table, us
 from evidence.steps.recipes import RECIPES, Recipe, layer, shapes
 from evidence.steps.tables import PIPELINES, UNMEASURED
 from harness.contract.case import FlagValue, spell

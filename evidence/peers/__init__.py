@@ -2,6 +2,6 @@
 
 A contest (`contests`) is one of our cases and the peers that can run it. `prepared` makes its inputs, `implementations`
 launches both sides, `peer_bench` checks and times them, and `tables` prints the results. Only a peer's own call is
-timed: its results are converted to our layout outside the timed region. May import everything below `studies/`; only
-`commands/peers` imports this folder.
+timed: its results are converted to our layout outside the timed region. Only `commands/peers` and
+`agreement` import this folder.
 """

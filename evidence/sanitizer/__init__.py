@@ -4,5 +4,5 @@ Each tool runs the cases in one process per shard (`run`), because it prints its
 kernels are patched, not those of torch, CuPy or a library, so initcheck takes poisoned outputs for uninitialized. Two
 tools skip the cases that call a library (`left_out`). The pytest plugin (`plugin`) allocates every array at its exact
 size, without guard bands or a pool, so that memcheck sees the first byte beyond. Before the cases, each tool must find
-a planted error (`planted`). May import everything below `studies/`; only `commands/sanitize` imports this folder.
+a planted error (`planted`). Only `commands/sanitize` imports this folder.
 """

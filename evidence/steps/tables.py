@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from evidence.docs.measured import conditions, table, us
+from evidence.measured import conditions, table, us
 from evidence.steps.recipes import FUSED, MODES, PRODUCTION, RECIPES, UNFUSED, Recipe, layer, shapes
 from evidence.steps.runs import Found, Runs, Times, launches
 

@@ -7,9 +7,9 @@ import re
 import pandas as pd
 import pytest
 
+from evidence.gate import power
+from evidence.gate.power import BASELINE, REVISION, Slowed
 from harness.files import RESULTS
-from harness.gate import power
-from harness.gate.power import BASELINE, REVISION, Slowed
 
 COMMITTED = RESULTS / "gate" / "power.csv"
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from evidence.gate import self_test
+from evidence.gate.self_test import PLANTED, GateRuns
 from harness.errors import Exit, HarnessError, UsageError
 from harness.files import ROOT
-from harness.gate import self_test
-from harness.gate.self_test import PLANTED, GateRuns
 from harness.suite.launch_plan import plan
 from harness.suite.suite import find_case
 
