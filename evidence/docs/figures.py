@@ -187,7 +187,7 @@ def agreement(root: str) -> str:
 
 
 def power(root: str) -> str:
-    """Of how many gates each found a slowdown, by the time of the kernel, from the simulation."""
+    """How many simulated gates found each slowdown, by the time of the kernel."""
     with (RESULTS / "gate" / "power.csv").open(encoding="utf-8", newline="") as file:
         lines = list(csv.DictReader(file))
     found = {(line["against"], line["us"], line["slowdown"]): line for line in lines}

@@ -155,7 +155,7 @@ def same_origin(now: Sequence[float], base: Sequence[float]) -> bool:
         return False
     a, b = np.sort(now), np.sort(base)
     third = len(a) // 3
-    # Of all ranges that hold a third of the samples the shortest has no tail in it, and no second speed of a clock.
+    # The shortest range that holds a third of the samples has no tail in it, and no second speed of a clock.
     least = LIKE * np.min(a[third:] - a[:-third])
     if least < ROUNDED_US:  # rounding makes two measurements so narrow alike, so nothing may be scaled
         return bool(np.ptp(np.round(a - b, 4)) == 0)

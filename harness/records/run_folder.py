@@ -16,12 +16,11 @@ from harness.records import journal
 from harness.records.claims import unmeasured
 from harness.records.lines import is_gate, journal_lines, one, times_lines
 from harness.records.records import Record, TimesHeader
-from harness.records.seal import sources_digest
+from harness.records.seal import sources_digest, trees
 from harness.text import one_line, printable
 
 RUNS = RESULTS / "runs"
 BENCH_HEADER = "bench_header.json"
-_TREES = ("harness", "ptx_emulator", "suites")  # of a checkout, whose changes a run is told by
 BENCH = "bench.jsonl"
 EVENTS = "events"  # key of floors_us: the time between two events with nothing between them, a part of every eager time
 
@@ -155,7 +154,7 @@ def same_sources(then: str) -> bool:
     """Whether no file that times depend on differs between a commit and this tree's commit."""
     if then == commit():
         return True
-    return _quiet("diff", "--quiet", then, "HEAD", "--", *_TREES)
+    return _quiet("diff", "--quiet", then, "HEAD", "--", *_trees())
 
 
 def now_here(header: Header) -> Header:
@@ -171,12 +170,17 @@ def now_here(header: Header) -> Header:
 
 def edited() -> bool:
     """Whether the tree's sources differ from its commit."""
-    return bool(_git("status", "--porcelain", "--", *_TREES))
+    return bool(_git("status", "--porcelain", "--", *_trees()))
 
 
 def now() -> str:
     """The time in UTC, to the second."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _trees() -> list[str]:
+    """The folders of a checkout that decide verdicts."""
+    return [name for name, *_ in trees()]
 
 
 def _git(*words: str) -> str:

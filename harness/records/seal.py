@@ -68,8 +68,8 @@ def links() -> list[str]:
     """
     if INSTALLED:
         return []
-    found = [folder for _, folder, _ in _trees() if folder.is_symlink()]
-    for _, top, suffixes in _trees():
+    found = [folder for _, folder, _ in trees() if folder.is_symlink()]
+    for _, top, suffixes in trees():
         for folder, below, names in os.walk(top):
             decide = (name for name in names if Path(name).suffix in suffixes)
             found += [path for path in (Path(folder, name) for name in (*below, *decide)) if path.is_symlink()]
@@ -126,13 +126,13 @@ def _ours(path: Path) -> bool:
     return path.is_relative_to(PACKAGE) or path.is_relative_to(EMULATOR)
 
 
-def _trees() -> tuple[tuple[str, Path, set[str]], ...]:
+def trees() -> tuple[tuple[str, Path, set[str]], ...]:
     """What decides verdicts: a name for each tree, its folder, and the endings of the files in it that count."""
     return ("harness", PACKAGE, _HARNESS), ("ptx_emulator", EMULATOR, _HARNESS), ("suites", SUITES, _SUITES)
 
 
 def _sources() -> Iterator[tuple[str, Path]]:
-    for name, folder, suffixes in _trees():
+    for name, folder, suffixes in trees():
         for path in sorted(folder.rglob("*")):
             if path.suffix in suffixes and path.is_file():
                 yield f"{name}/{path.relative_to(folder)}", path

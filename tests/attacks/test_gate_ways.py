@@ -421,7 +421,7 @@ def test_a_clock_of_two_speeds_that_nobody_recorded_accuses_no_kernel(share):
         } | unread
 
     def verdicts(factor: float, rounds: int) -> Counter[str]:
-        """Of 100 gates, after the second process."""
+        """The verdicts of 100 gates after the second process."""
         found: Counter[str] = Counter()
         for _ in range(100):
             then = times(1.0, rounds) | {"code": "then"}

@@ -112,7 +112,7 @@ def test_every_file_that_is_committed_is_a_source_or_decides_nothing():
 def test_other_values_of_an_instruction_are_other_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The digest once left out the chips' files, and a run on the emulator was continued with changed values."""
     (tmp_path / "chips").mkdir()
-    monkeypatch.setattr(seal, "_trees", lambda: (("ptx_emulator", tmp_path, seal._HARNESS),))
+    monkeypatch.setattr(seal, "trees", lambda: (("ptx_emulator", tmp_path, seal._HARNESS),))
     found = set()
     for content in (b"1", b"2"):
         (tmp_path / "chips" / "sm_90.npz").write_bytes(content)
