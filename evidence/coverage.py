@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from harness.contract.case import Case, FlagValue, spell
+from harness.contract.case import Case, FlagValue
 from harness.report.tables import markdown, write_table
 from harness.suite import cover
 from harness.suite.suite import Suite
+from harness.text import spell
 
 SHAPE, INPUT, GROUP = "shape", "input", "group"
 TILE = 128

@@ -16,7 +16,7 @@ import numpy as np
 
 from harness.contract.case import Case
 from harness.contract.problem import Dense
-from harness.suite.side_by_side import process_pool
+from harness.ground.side_by_side import process_pool
 from harness.suite.suite import suite_of
 from harness.verify.expected import oracle_of
 

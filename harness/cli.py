@@ -27,9 +27,8 @@ import click
 from harness import commands
 from harness.errors import Exit, HarnessError
 from harness.files import ROOT
-from harness.suite.ending import interrupt_by_signals
-from harness.suite.schema import nearest
-from harness.text import one_line, printable
+from harness.ground.ending import interrupt_by_signals
+from harness.text import nearest, one_line, printable
 
 EVERYDAY = (
     "verify", "bench", "run", "new", "card", "handshake", "vectors", "trace", "shrink", "list", "gate", "report",

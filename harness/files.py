@@ -29,7 +29,7 @@ def in_workdir(path: Path) -> Path:
     return whole.relative_to(WORKDIR) if whole.is_relative_to(WORKDIR) else whole
 
 
-# A user's recipe → its folder; `harness.suite.own_recipes` fills it in.
+# A user's recipe → its folder; `harness.suite.suite_file` fills it in.
 RECIPE_DIRS: dict[str, Path] = {}
 # Folders whose headers a card may include, which only a command line names; `use_include_dir` fills it in.
 INCLUDE_DIRS: list[Path] = []
@@ -58,7 +58,7 @@ def storage_error(path: Path | str, error: OSError) -> StorageError:
 
 
 def recipe_dir(recipe: str) -> Path | None:
-    """The folder of a user's recipe, see `harness.suite.own_recipes`; None for our recipes."""
+    """The folder of a user's recipe, see `harness.suite.suite_file`; None for our recipes."""
     return RECIPE_DIRS.get(recipe)
 
 

@@ -18,8 +18,8 @@ from harness.errors import Exit, HarnessError
 from harness.runner.below_supervisor import supervised
 from harness.runner.request import CASE_TIMEOUT, named_path, named_suites
 from harness.runner.supervisor import leave, supervise
-from harness.suite.own_recipes import use_recipe_dir
-from harness.suite.schema import nearest
+from harness.suite.suite_file import use_recipe_dir
+from harness.text import nearest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

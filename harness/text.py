@@ -1,8 +1,10 @@
-"""Text for a terminal: names that others chose are shown as they are written, and never act."""
+"""Text for a terminal: names that others chose are shown as they are written and never act; near ones are offered."""
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -28,6 +30,22 @@ def printable(text: str) -> str:
 def one_line(text: str) -> str:
     """The printable text on one line."""
     return printable(" ".join(text.split()) if "\n" in text or "\t" in text else text)
+
+
+def spell(value: object) -> str:
+    """A flag's value as it is written in YAML and in a case id."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def nearest(word: object, choices: Iterable[object]) -> str:
+    """`; did you mean X?` if a choice is close to the word, else `; choose a, b or c`; empty without choices."""
+    spelled = [spell(choice) for choice in choices]
+    close = difflib.get_close_matches(spell(word), spelled, n=1, cutoff=0.6)
+    if close:
+        return f"; did you mean '{close[0]}'?"
+    if not spelled:
+        return ""
+    return "; choose " + (" or ".join([", ".join(spelled[:-1]), spelled[-1]]) if len(spelled) > 1 else spelled[0])
 
 
 def console(**options: Any) -> Console:

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from harness import files
 from harness.commands import new
 from harness.oracles import by_recipe
-from harness.suite.own_recipes import use_recipe_dir
+from harness.plugin import use_recipe_dir
 
 NAME = "toy"
 

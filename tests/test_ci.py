@@ -23,8 +23,8 @@ from harness.errors import Exit
 from harness.files import ROOT
 from harness.gate.against_baseline import judge
 from harness.gate.report import from_run, write_gate
+from harness.ground.yaml_lines import read
 from harness.report import tables
-from harness.suite.yaml_lines import read
 
 FILES = (".gitlab-ci.yml", ".github/workflows/ci.yml")
 ACTION = ".github/actions/environment/action.yml"

@@ -20,7 +20,7 @@ MOST_AT_THE_ROOT = 8
 HOUSES = ("harness", "ptx_emulator", "evidence")
 # Each folder of the harness may import itself, what stands before it, and the emulator if it is named below.
 ORDER = (
-    "text", "errors", "files", "locks", "seconds", "contract", "inputs", "oracles", "jit", "suite", "device", "verdict",
+    "text", "errors", "files", "ground", "contract", "inputs", "oracles", "jit", "suite", "device", "verdict",
     "verify", "api", "check", "records", "bench", "report", "gate", "subjects", "vectors", "shrink", "quality",
     "random_bits", "runner", "plugin", "commands", "cli", "__main__",
 )  # fmt: skip

@@ -17,7 +17,7 @@ from harness.commands import recipes
 from harness.device.emulator import EmulatorDevice
 from harness.errors import UsageError
 from harness.files import ROOT
-from harness.suite.command_lines import Asked, this_harness
+from harness.ground.command_lines import Asked, this_harness
 from harness.suite.suite import find_case, load_suites
 from harness.verify.repeat import screen
 from harness.verify.verify import verify

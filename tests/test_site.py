@@ -11,7 +11,7 @@ import pytest
 from copied_tree import Tree
 
 from harness.files import ROOT
-from harness.suite.yaml_lines import read
+from harness.ground.yaml_lines import read
 
 
 def named(nav: list) -> list[str]:

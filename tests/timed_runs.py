@@ -12,8 +12,8 @@ import numpy as np
 
 from harness.bench.statistics import relative_error
 from harness.gate.decision import Decision, Samples, decide
+from harness.ground.command_lines import Asked
 from harness.records.run_folder import RunFiles
-from harness.suite.command_lines import Asked
 from harness.verdict import Result, Verdict
 
 HEADER = {

@@ -9,9 +9,9 @@ import pandas as pd
 
 from evidence.agreement.answers import Answer, Kind
 from evidence.agreement.committed import OnGpu
-from harness.contract.case import spell
 from harness.report.tables import markdown
 from harness.subjects.card.card import is_card
+from harness.text import spell
 
 NONE = "-"
 

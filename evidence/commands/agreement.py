@@ -15,8 +15,8 @@ from harness.records.run_folder import shown
 from harness.report.console import show
 from harness.subjects.card.card import is_card, read_card
 from harness.subjects.subject import load
-from harness.suite.schema import nearest
 from harness.suite.suite import load_suites, suite_of
+from harness.text import nearest
 
 
 @click.command()

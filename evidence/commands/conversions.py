@@ -10,11 +10,11 @@ from evidence import conversions
 from harness.commands import _shared
 from harness.errors import Exit
 from harness.files import write_text
+from harness.ground.side_by_side import side_by_side
 from harness.jit.nvrtc import nvrtc_version
 from harness.records.run_folder import shown
 from harness.report.console import show
 from harness.suite.instantiations import Job, instantiations
-from harness.suite.side_by_side import side_by_side
 
 
 @click.command()

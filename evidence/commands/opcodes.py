@@ -9,10 +9,10 @@ from evidence.opcodes import instructions
 from harness.commands import _shared
 from harness.errors import Exit
 from harness.files import write_text
+from harness.ground.side_by_side import side_by_side
 from harness.jit.compile import compile_kernel, ptx_of
 from harness.records.run_folder import shown
 from harness.suite.instantiations import Job, instantiations
-from harness.suite.side_by_side import side_by_side
 from ptx_emulator.catalogue import mnemonics
 
 

@@ -12,7 +12,7 @@ from harness.errors import Exit, HarnessError, UsageError
 from harness.files import write_text
 from harness.records.run_folder import commit, now, shown
 from harness.report.console import show
-from harness.suite.schema import nearest
+from harness.text import nearest
 
 
 @click.command()

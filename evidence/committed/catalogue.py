@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from harness.suite.yaml_lines import read
+from harness.ground.yaml_lines import read
 
 PATH = Path(__file__).with_name("catalogue.yaml")
 BY_HAND = "by hand"

@@ -21,9 +21,9 @@ from evidence.committed.parts import Making, digest, held, problem
 from evidence.committed.state import state
 from harness.errors import Exit, UsageError, exit_of
 from harness.files import PACKAGE, ROOT, in_workdir
+from harness.ground.ending import end_with_parent
 from harness.records.run_folder import BENCH, now, read_bench
 from harness.report.tables import write_jsonl, write_times
-from harness.suite.ending import end_with_parent
 
 LEAST = 20.0  # seconds; with less time nothing is started
 LAST = 30.0  # seconds that an interrupted command has to end

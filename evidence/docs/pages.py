@@ -13,7 +13,7 @@ from pathlib import Path
 from evidence.docs.figures import RENDERERS
 from harness.errors import UsageError
 from harness.files import ROOT
-from harness.suite.schema import nearest
+from harness.text import nearest
 
 _PART = re.compile(r"(?P<head><!-- rendered (?P<name>\w+) -->\n)(?P<body>.*?)(?P<tail><!-- end -->)", re.DOTALL)
 

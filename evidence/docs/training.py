@@ -10,10 +10,11 @@ from pathlib import Path
 from evidence.measured import GPU, RESULTS, table, us
 from evidence.steps.recipes import RECIPES, Recipe, layer, shapes
 from evidence.steps.tables import PIPELINES, UNMEASURED
-from harness.contract.case import FlagValue, spell
+from harness.contract.case import FlagValue
 from harness.errors import UsageError
 from harness.files import ROOT
 from harness.suite.suite import suite_of
+from harness.text import spell
 
 STEPS = RESULTS / "tables" / GPU / "steps.csv"
 VERIFIED = RESULTS / "tables" / GPU / "verify.md"

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from harness.errors import HarnessError
 from harness.files import ROOT
-from harness.suite.command_lines import this_harness
+from harness.ground.command_lines import this_harness
 
 BLOCK = re.compile(
     r"^```(?P<kind>sh|sh fails \d+|sh make|sh gpu|python|text|text whole|text brief)\n(?P<text>.*?)^```",

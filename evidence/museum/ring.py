@@ -16,8 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from evidence.museum.exhibit import Kernels, read_kernels
 from evidence.museum.run import Finding, compiled, find
 from harness.errors import UsageError
+from harness.ground.yaml_lines import read
 from harness.report.tables import markdown, write_table
-from harness.suite.yaml_lines import read
 from ptx_emulator.races.borne import ALL, NO_INVAL
 
 FOLDER = Path(__file__).parent / "rings"

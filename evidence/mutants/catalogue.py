@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from harness.errors import SuiteError
 from harness.files import PACKAGE
-from harness.suite.yaml_lines import first_mistake, read
+from harness.ground.yaml_lines import first_mistake, read
 
 FOLDER = Path(__file__).parent
 KERNELS, ORACLES = "kernels", "oracles"

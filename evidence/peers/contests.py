@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from harness.contract.case import Case
 from harness.errors import UsageError
-from harness.suite.schema import nearest
 from harness.suite.suite import find_case, suite_of
+from harness.text import nearest
 
 LARGEST = "32768x8192"  # the shape of the published figures
 COMPILED_ON = (LARGEST, "8192x8192")  # only these shapes, because torch.compile takes half a minute per shape

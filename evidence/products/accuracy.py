@@ -16,12 +16,12 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from evidence.products import products
 from harness.contract.case import Case
+from harness.ground.yaml_lines import read
 from harness.inputs import draw
 from harness.quality import variants
 from harness.quality.measure import decoded
 from harness.report.tables import markdown, write_table
 from harness.suite.suite import suite_of
-from harness.suite.yaml_lines import read
 
 FILE = Path(__file__).with_suffix(".yaml")
 

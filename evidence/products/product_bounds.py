@@ -16,9 +16,9 @@ from evidence.products import error_model, layers
 from evidence.products.layers import Layer
 from harness.contract.case import Case
 from harness.errors import SuiteError
+from harness.ground.yaml_lines import read
 from harness.suite.stages import stages
 from harness.suite.suite import load_suites, suite_of
-from harness.suite.yaml_lines import read
 
 FILE = Path(__file__).with_name("products.yaml")
 PRODUCTION = "per_tensor"  # with the pipelines' defaults, rht and sr

@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, RootModel
 from evidence.thresholds.outcomes import Missing
 from harness.contract.case import Case
 from harness.errors import SuiteError
+from harness.ground.yaml_lines import read
 from harness.suite.suite import find_case, suite_of
-from harness.suite.yaml_lines import read
 
 REASONS = Path(__file__).parent / "one_sided.yaml"
 

@@ -15,8 +15,8 @@ from harness.contract.case import Case
 from harness.device.capability import incapable
 from harness.device.emulator import EmulatorDevice
 from harness.errors import LaunchError, UsageError
+from harness.ground.ending import serve_parent
 from harness.report.tables import frame
-from harness.suite.ending import serve_parent
 from harness.suite.suite import Suite
 from harness.verify.expected import expect
 

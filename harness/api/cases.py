@@ -9,11 +9,12 @@ from typing import Any
 
 from harness import files
 from harness.api.given import require_text
-from harness.contract.case import Case, FlagValue, spell
+from harness.contract.case import Case, FlagValue
 from harness.errors import UsageError
 from harness.inputs import tensor_file
-from harness.suite import own_recipes
 from harness.suite import suite as suites
+from harness.suite import suite_file
+from harness.text import spell
 
 
 def use_recipe_dir(folder: str | Path) -> tuple[str, ...]:
@@ -23,7 +24,7 @@ def use_recipe_dir(folder: str | Path) -> tuple[str, ...]:
     """
     if not isinstance(folder, str | os.PathLike):
         raise UsageError(f"folder is a {type(folder).__name__}; it must be a path")
-    return own_recipes.use_recipe_dir(Path(folder))
+    return suite_file.use_recipe_dir(Path(folder))
 
 
 def list_recipes() -> tuple[str, ...]:

@@ -16,8 +16,8 @@ from harness.contract.interval import Interval
 from harness.device.capability import incapable
 from harness.device.select import select
 from harness.errors import DeviceUnavailable, LaunchError, UsageError
-from harness.suite.command_lines import Asked, trace_command
-from harness.suite.schema import nearest
+from harness.ground.command_lines import Asked, trace_command
+from harness.text import nearest
 from harness.verdict import Result
 from harness.verify import expected, torch_calls, verify
 from harness.verify.diagnosis.mismatch import render

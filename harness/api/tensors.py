@@ -16,8 +16,8 @@ from harness.api.given import require_text
 from harness.contract.case import Case, FlagValue
 from harness.contract.field import Field, granularity_of
 from harness.errors import UsageError
-from harness.suite.schema import nearest
 from harness.suite.suite import suite_of
+from harness.text import nearest
 from harness.verify.expected import oracle_of
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from harness.bench.roofline import TWO_KERNELS
 from harness.errors import SuiteError, UsageError
+from harness.ground.yaml_lines import read
 from harness.records.records import Record
 from harness.records.run_folder import EVENTS, Header
 from harness.records.steady import unsteady, waited
 from harness.suite.suite import find_case
-from harness.suite.yaml_lines import read
 
 PATH = Path(__file__).parent / "targets.yaml"
 INPUT_AND_MODE = "normal/graph"

@@ -13,12 +13,13 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from harness import files
-from harness.contract.case import Case, FlagValue, spell
+from harness.contract.case import Case, FlagValue
 from harness.errors import SuiteError, UsageError
 from harness.files import is_file, write_text
+from harness.ground.yaml_lines import read
 from harness.suite.check import REQUIRED_SETS
 from harness.suite.suite import Suite, suite_of
-from harness.suite.yaml_lines import read
+from harness.text import spell
 
 FILE = Path(__file__).with_suffix(".yaml")
 PAGE = Path("docs/capabilities.md")

@@ -9,16 +9,17 @@ from typing import Any
 import ml_dtypes  # noqa: F401 - has NumPy know bfloat16 by name
 import numpy as np
 
-from harness.contract.case import Case, FlagValue, spell
+from harness.contract.case import Case, FlagValue
 from harness.errors import CompileError, ContractError, OracleError, RecipeError
 from harness.files import KERNELS, ROOT, recipe_dir
 from harness.jit.compile import include_closure, instantiation
 from harness.jit.signature import Signature, TemplateParameter, read_signatures
 from harness.suite.flag_values import launch_axes, position
 from harness.suite.launch_plan import Step, bind, own_memory, plan
-from harness.suite.schema import Launch, nearest
+from harness.suite.schema import Launch
 from harness.suite.suite import Suite
 from harness.suite.suite_file import short
+from harness.text import nearest, spell
 from harness.verify.expected import expect, fields_of, make_inputs
 
 _ENUM = re.compile(r"enum class (\w+)[^{;]*\{([^}]*)\}")

@@ -17,10 +17,10 @@ from harness.errors import HarnessError, SuiteError, UsageError
 from harness.files import KERNELS, PACKAGE, RECIPE_DIRS, SUITES, recipe_dir
 from harness.inputs.dtypes import DTYPES
 from harness.oracles.own import not_python
-from harness.suite.schema import nearest
 from harness.suite.shapes import is_grouped
 from harness.suite.suite import Suite, suite_of
 from harness.suite.suite_file import short
+from harness.text import nearest
 from harness.verify import torch_calls
 
 ORACLES = PACKAGE / "oracles"

@@ -16,8 +16,8 @@ from click.core import ParameterSource
 from harness.device.select import NAMES
 from harness.errors import UsageError
 from harness.files import INSTALLED, RECIPE_DIRS, require_place, use_include_dir
-from harness.suite.command_lines import include_options, recipe_dir_option
-from harness.suite.own_recipes import use_recipe_dir
+from harness.ground.command_lines import include_options, recipe_dir_option
+from harness.suite.suite_file import use_recipe_dir
 
 
 class Number(click.FloatRange):

@@ -16,12 +16,12 @@ from harness.check import recipe_files
 from harness.commands._shared import made_by
 from harness.errors import Exit, UsageError
 from harness.files import RECIPE_DIRS, RESULTS, SUITES, WORKDIR
+from harness.ground.command_lines import include_options, recipe_dir_options, this_harness
+from harness.ground.strictness import strict_option
 from harness.records.run_folder import shown
 from harness.runner.below_supervisor import settings
 from harness.runner.request import configuring
 from harness.runner.supervisor import leave, supervise
-from harness.suite.command_lines import include_options, recipe_dir_options, this_harness
-from harness.suite.strictness import strict_option
 from harness.suite.suite_file import suite_path
 
 _TAKE_NOTHING = ("-x", "-v", "-vv", "-q", "-s", "-l", "--lf", "--ff", "--resume", "--bench", "--exitfirst")

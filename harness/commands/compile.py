@@ -8,10 +8,10 @@ import pandas as pd
 from harness.commands import _shared
 from harness.errors import Exit
 from harness.files import write_text
+from harness.ground.side_by_side import side_by_side
 from harness.jit.compile import ARCHES, ON_REQUEST, Examined
 from harness.report.console import show
 from harness.suite.instantiations import Job, examine_or_say, instantiations
-from harness.suite.side_by_side import side_by_side
 from ptx_emulator.machine.fast_path import compile_ahead
 
 _EMULATOR = None  # in the list of work, stands for the emulator's interpreter

@@ -31,7 +31,7 @@ from harness.records.run_folder import (
     shown,
 )
 from harness.runner.process import gpu_count
-from harness.suite.schema import nearest
+from harness.text import nearest
 from harness.verdict import failures_of
 
 

@@ -8,12 +8,12 @@ import pandas as pd
 from harness.commands import _shared
 from harness.device.select import select
 from harness.errors import DeviceUnavailable, UsageError
+from harness.ground.command_lines import handshake_command
 from harness.report.console import show
 from harness.runner.outcome import worst
 from harness.subjects.handshake.pair import read_pair
 from harness.subjects.handshake.verify import Handshake, Handshaker, require_agreement
-from harness.suite.command_lines import handshake_command
-from harness.suite.schema import nearest
+from harness.text import nearest
 from harness.verdict import Verdict, exit_words
 from harness.verify.repeat import chosen
 

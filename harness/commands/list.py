@@ -12,9 +12,9 @@ import click
 from harness.commands import _shared
 from harness.contract.case import Case
 from harness.errors import UsageError
-from harness.suite.schema import nearest
 from harness.suite.shapes import canonical
 from harness.suite.suite import Suite, load_suite, load_suites, suite_of
+from harness.text import nearest
 
 
 @click.command()

@@ -8,12 +8,12 @@ import click
 
 from harness.commands import _shared
 from harness.files import write_text
+from harness.ground.command_lines import Asked
 from harness.records import shards
 from harness.records.journal import Journal, refuse_begun
 from harness.records.run_folder import BENCH_HEADER, read_run
 from harness.report import tables
 from harness.runner.outcome import last_line, meaning, outcome
-from harness.suite.command_lines import Asked
 from harness.verdict import Result
 from harness.verify import not_run
 

@@ -11,8 +11,8 @@ import click
 from harness.commands import _shared
 from harness.errors import UsageError
 from harness.files import PACKAGE, write_text
-from harness.suite.command_lines import this_harness
-from harness.suite.own_recipes import is_ours
+from harness.ground.command_lines import this_harness
+from harness.suite.suite_file import is_ours
 
 _TEMPLATES = PACKAGE / "commands" / "templates"
 _SUFFIXES = (".cu", ".py", ".yaml")

@@ -7,11 +7,11 @@ import click
 from harness.commands import _shared
 from harness.gate.against_baseline import exit_code
 from harness.gate.report import from_lines, write_pages
+from harness.ground.command_lines import Asked
 from harness.records.lines import is_gate
 from harness.records.possible import require_possible_here
 from harness.records.run_folder import read_bench_or_gate, read_run
 from harness.report import tables
-from harness.suite.command_lines import Asked
 
 
 @click.command()

@@ -16,8 +16,8 @@ from harness.contract.case import Case
 from harness.contract.interval import Interval
 from harness.errors import ContractError, DeviceUnavailable, UsageError
 from harness.files import require_place
+from harness.ground.command_lines import verify_command
 from harness.inputs import tensor_file
-from harness.suite.command_lines import verify_command
 from harness.suite.gemm_operands import shape_of_tensors
 from harness.suite.suite import Suite, find_case, suite_of
 

@@ -15,8 +15,8 @@ from harness.device.device import Device
 from harness.device.emulator import EmulatorDevice
 from harness.device.select import select
 from harness.errors import CaseError, DeviceUnavailable, Exit, UsageError
-from harness.suite.schema import nearest
 from harness.suite.suite import find_case
+from harness.text import nearest
 from harness.verify.diagnosis import trace
 from harness.verify.expected import make_inputs, oracle_of
 

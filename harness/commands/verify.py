@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import click
 
 from harness.commands import _shared, _suites
-from harness.suite.strictness import use_strict
+from harness.ground.strictness import use_strict
 
 
 @click.command(cls=_suites.ForPytest, context_settings={"ignore_unknown_options": True})

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from harness.contract.problem import Problem
+from harness.text import spell
 
 TERMS = 2048  # this many products cost a NumPy oracle about as much as quantizing one element
 
@@ -15,11 +16,6 @@ LARGEST_OWN_TENSOR = 1 << 20  # elements; a larger case shares its drawn tensors
 OWN = "own"  # the value of a group's flag that stands for each dense recipe's own default
 
 FlagValue = str | bool | int | float
-
-
-def spell(value: object) -> str:
-    """A flag's value as it is written in YAML and in a case id."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 class Flags(Mapping[str, FlagValue]):

@@ -17,11 +17,11 @@ from harness.contract.interval import Demand, Interval, inside
 from harness.device.device import Outcome
 from harness.errors import AccessError, CompileError, LaunchError, NotCapable, NotEmulated
 from harness.files import KERNELS
+from harness.ground.strictness import strict
 from harness.jit.cache import cache_folder
 from harness.jit.compile import Compiled, compile_kernel, ptx_of
 from harness.jit.nvrtc import nvrtc_version
 from harness.suite.launch_plan import Step, bind, own_memory, plan
-from harness.suite.strictness import strict
 from ptx_emulator.counters import Counters
 from ptx_emulator.errors import Fault, NotOnTarget
 from ptx_emulator.errors import LaunchError as LaunchRefused

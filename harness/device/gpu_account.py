@@ -23,7 +23,7 @@ from harness.device.capability import CONTEXT
 from harness.device.gpu_lock import gpu_lock
 from harness.errors import NoDevice
 from harness.files import storage_error
-from harness.seconds import WAITS
+from harness.ground.seconds import WAITS
 
 _FOLDER = Path("/tmp")  # noqa: S108 - shared by all users of the GPU, as its lock is
 FIRST_PAUSE, PAUSE = 0.02, 0.5  # seconds between looks at the account; they grow from one to the other

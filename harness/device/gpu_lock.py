@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.locks import NamedLock
+from harness.ground.locks import NamedLock
 
 _FOLDER = Path("/tmp")  # noqa: S108 - not $TMPDIR, which users may have each their own of
 

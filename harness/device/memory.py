@@ -12,7 +12,7 @@ import numpy as np
 from harness.contract.field import Field
 from harness.device.equal_bytes import equal_bytes
 from harness.device.kept_copies import KEPT
-from harness.seconds import SECONDS, UPLOAD
+from harness.ground.seconds import SECONDS, UPLOAD
 
 GUARD = 4096  # bytes before and after every output
 ALIGNMENT = 256

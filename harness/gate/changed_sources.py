@@ -11,10 +11,10 @@ from typing import Protocol
 
 from harness.contract.case import Case
 from harness.errors import HarnessError
+from harness.ground.side_by_side import process_pool
 from harness.jit.compile import key_of
 from harness.suite.instantiations import Job
 from harness.suite.launch_plan import Step, plan
-from harness.suite.side_by_side import process_pool
 
 
 class Side(Protocol):

@@ -8,7 +8,7 @@ import sys
 from functools import partial
 from typing import Any
 
-from harness.suite.ending import end_with_parent
+from harness.ground.ending import end_with_parent
 
 
 def harness(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:

@@ -17,6 +17,7 @@ from harness.files import write_text
 from harness.gate.decided_anew import require_its_verdict
 from harness.gate.decision import CHANGED
 from harness.gate.finished import flaw
+from harness.ground.command_lines import UNNAMED, Asked, quoted, recipe_dir_option, this_harness, verify_command
 from harness.records.records import Record
 from harness.records.run_folder import Header, RunFiles
 from harness.report.code_quality import write_code_quality
@@ -26,7 +27,6 @@ from harness.report.pages import rows
 from harness.report.plots.heat import heat_maps
 from harness.report.plots.samples import Distribution, distribution
 from harness.report.tables import markdown, pictures_of, write_files
-from harness.suite.command_lines import UNNAMED, Asked, quoted, recipe_dir_option, this_harness, verify_command
 from harness.verdict import Change, Judgement, Performance, Result, Verdict, exit_words, failures_of
 
 _COLUMNS = (

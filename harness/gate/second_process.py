@@ -20,11 +20,11 @@ from harness.gate.against_baseline import EFFECT, stale
 from harness.gate.decision import CHANGED, Decision
 from harness.gate.revision_bench import Comparison
 from harness.gate.revision_run import FILE
+from harness.ground.command_lines import Asked, include_options, recipe_dir_options, subject_of
 from harness.records import journal
 from harness.records.possible import require_possible
 from harness.records.records import Record
 from harness.records.run_folder import RunFiles, read_bench_or_gate, read_run
-from harness.suite.command_lines import Asked, include_options, recipe_dir_options, subject_of
 from harness.verdict import Judgement, Performance, Result, Verdict
 
 FOLDER = "second_process"

@@ -14,7 +14,7 @@ from typing import Any
 
 from harness.errors import StorageError
 from harness.files import refusal, storage
-from harness.locks import NamedLock
+from harness.ground.locks import NamedLock
 from ptx_emulator import private_files
 
 

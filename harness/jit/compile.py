@@ -17,13 +17,13 @@ from typing import Any, TypeVar
 
 from harness.errors import CompileError, NoDevice, RecipeError
 from harness.files import KERNELS, is_own
+from harness.ground.seconds import COMPILE, SECONDS
 from harness.jit import cache, cuda_headers, plain_text
 from harness.jit.dynamic_shared import require_static
 from harness.jit.geometry import Launch, read_launch
 from harness.jit.machine_code import code_digest
 from harness.jit.nvrtc import UNNAMED, Built, build, nvrtc_build
 from harness.jit.signature import Signature, source_text
-from harness.seconds import COMPILE, SECONDS
 
 FLAGS = (
     "-std=c++17", "-ftz=false", "-fmad=false", "-prec-div=true", "-prec-sqrt=true", "-minimal", "--ptxas-options=-v",

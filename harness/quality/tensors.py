@@ -16,7 +16,7 @@ from harness.files import SUITES, files_beside, is_file
 from harness.inputs import draw
 from harness.inputs.dtypes import rounded
 from harness.inputs.tensor_file import open_npy, shortened
-from harness.suite.schema import nearest
+from harness.text import nearest
 
 SAMPLE = SUITES / "data" / "minilm_sample.safetensors"
 DISTRIBUTIONS = ("normal", "heavy_tail", "outliers_cols", "outliers_rows", "row_scales", "spike_1e6")

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from harness.contract.case import Case, spell
+from harness.contract.case import Case
 from harness.contract.problem import Dense
 from harness.errors import UsageError
 from harness.suite.shapes import extents_error, is_grouped
 from harness.suite.suite import find_case, load_suites, suite_of
+from harness.text import spell
 
 
 def defaults() -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from harness.contract.case import Case, spell
+from harness.contract.case import Case
 from harness.device.capability import incapable
 from harness.device.device import Device
 from harness.errors import DeviceUnavailable, UsageError
@@ -16,6 +16,7 @@ from harness.subjects.device import with_subject
 from harness.subjects.process import Child
 from harness.subjects.subject import start
 from harness.suite.suite import find_case, suite_of
+from harness.text import spell
 
 
 def require() -> None:

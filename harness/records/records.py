@@ -233,7 +233,7 @@ class GateHeader(TimesHeader):
 
 
 class AskedFor(_Line):
-    """`harness.suite.command_lines.Asked` as JSON."""
+    """`harness.ground.command_lines.Asked` as JSON."""
 
     folder: str
     subject: str = ""

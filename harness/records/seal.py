@@ -17,10 +17,10 @@ from pathlib import Path
 from harness.contract.case import Case
 from harness.errors import UsageError
 from harness.files import EMULATOR, INSTALLED, PACKAGE, RECIPE_DIRS, ROOT, SUITES, is_file, resolved_path
+from harness.ground.yaml_lines import read
 from harness.inputs import tensor_file
 from harness.jit.foreign_sources import sources_of
 from harness.records.imported_files import imported_files
-from harness.suite.yaml_lines import read
 
 Seal = dict[str, str]
 

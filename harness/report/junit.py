@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from harness.errors import Exit
+from harness.ground.command_lines import Asked
 from harness.records.records import Record
-from harness.suite.command_lines import Asked
 from harness.verdict import Judgement, Verdict, failures_of
 from harness.verify.repeat import screen
 

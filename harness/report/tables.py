@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.files import write_text
+from harness.ground.command_lines import Asked
 from harness.records.records import Record
 from harness.records.run_folder import BENCH, Header
 from harness.report.code_quality import write_code_quality
@@ -17,7 +18,6 @@ from harness.report.pages import LAUNCHES, number, page, rows
 from harness.report.plots.bars import bar_groups
 from harness.report.plots.heat import heat_maps
 from harness.report.plots.roofline import roofline_plot
-from harness.suite.command_lines import Asked
 from harness.text import one_line
 from harness.verdict import Result, Verdict, failures_of
 from harness.verify.not_run import counted

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness import files
+from harness.ground.command_lines import recipe_dir_option, this_harness, this_python
 from harness.records.run_folder import shown
 from harness.runner.below_supervisor import supervised
 from harness.runner.request import named_suites
 from harness.runner.selection import Selection
-from harness.suite.command_lines import recipe_dir_option, this_harness, this_python
 
 TYPED = "HARNESS_TYPED"  # environment variable: the command that was typed, for the process below the supervisor
 

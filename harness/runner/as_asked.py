@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from harness.ground.command_lines import subject_of
 from harness.runner.request import Request
-from harness.suite.command_lines import subject_of
 
 _MAY_CHANGE = {"--case-timeout", "--cluster"}  # when a run goes on
 _CALLED = {"emulator": ("emulator", "host"), "cuda": ("cuda",)}  # a function on the CPU runs on the host

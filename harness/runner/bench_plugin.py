@@ -23,11 +23,11 @@ from harness.contract.case import Case
 from harness.device.device import Device
 from harness.errors import DeviceUnavailable, LaunchError, StorageError, UsageError
 from harness.files import write_text
+from harness.ground.seconds import SECONDS
 from harness.records.run_folder import BENCH_HEADER, EVENTS, Header, RunFiles, new_header, now, read_run
 from harness.records.steady import ONE_HOST_US
 from harness.report import bench_screen, tables
 from harness.runner.below_supervisor import without_settings
-from harness.seconds import SECONDS
 from harness.verdict import Result
 
 _OLDEST_RECORDER = (5, 3)  # the first pytest-benchmark that writes its JSON to a path, as pyproject.toml says, too

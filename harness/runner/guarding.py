@@ -11,8 +11,8 @@ import signal
 import sys
 from contextlib import suppress
 
+from harness.ground.ending import STOPPED, adopt_orphans, below, end_all, has_variable, process, processes
 from harness.runner.below_supervisor import SUPERVISOR
-from harness.suite.strays import STOPPED, adopt_orphans, below, end_all, has_variable, process, processes
 
 LOOK = 2.0  # seconds between two looks; a process that is stopped in both is continued
 MOST_STOPS = 3  # that a run is helped out of; then it is ended

@@ -27,7 +27,7 @@ from harness.runner.case_item import CaseItem, SuiteFile
 from harness.runner.cluster.loop import loop
 from harness.runner.order import Stealing, spread
 from harness.runner.process import PROCESS, Process, chosen, gpu_count, is_worker, suite_files
-from harness.suite.schema import nearest
+from harness.text import nearest
 
 _SETTLED = pytest.StashKey[bool]()
 _ALLOCATIONS = 10_000  # between two garbage collections; with Python's 700 they take a tenth of a run

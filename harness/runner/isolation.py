@@ -24,9 +24,9 @@ from harness.contract.case import Case
 from harness.device.device import Device
 from harness.errors import HarnessError, StorageError, UsageError
 from harness.files import EMULATOR, PACKAGE, refused_storage, storage_error, write_text
+from harness.ground.seconds import WAITS
 from harness.records.lines import one
 from harness.records.records import Finished, Record
-from harness.seconds import WAITS
 from harness.verdict import Result, Verdict
 from harness.verify.verify import blank, failed
 

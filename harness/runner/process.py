@@ -22,6 +22,8 @@ from harness.device.device import Device
 from harness.device.kept_copies import KEPT
 from harness.device.select import select as select_device
 from harness.errors import UsageError
+from harness.ground.ending import interrupt_by_signals
+from harness.ground.seconds import SECONDS, VERIFY
 from harness.records.records import Record
 from harness.runner import isolation
 from harness.runner.below_supervisor import supervised
@@ -31,7 +33,6 @@ from harness.runner.guarding import continue_supervisor
 from harness.runner.request import Request, named_suites
 from harness.runner.run import Run
 from harness.runner.selection import Selection
-from harness.seconds import SECONDS, VERIFY
 from harness.subjects.audit.bench import SubjectBench
 from harness.subjects.audit.verify import audit
 from harness.subjects.card.bench import CardBench
@@ -42,7 +43,6 @@ from harness.subjects.declared_flags import declared_flags
 from harness.subjects.device import SubjectDevice, with_subject
 from harness.subjects.process import Child
 from harness.subjects.subject import start
-from harness.suite.ending import interrupt_by_signals
 from harness.verdict import Result
 from harness.verify.expected import NUMPY_LARGEST, NUMPY_LARGEST_TIMED
 from harness.verify.prepared import SOURCE

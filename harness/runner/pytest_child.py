@@ -18,7 +18,11 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # of harness.suite.ending; pytest rewrites only what it imports
+ENDING = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+)  # as in ground.ending; pytest rewrites only what it imports
 
 _USAGE = 64  # of harness.errors
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from harness.errors import UsageError
 from harness.files import is_own, resolved_path, use_include_dir
+from harness.ground.command_lines import Asked
+from harness.ground.strictness import use_strict
 from harness.records.seal import require_no_link
 from harness.runner.selection import Meant, Narrowing, Selection, select
 from harness.subjects.card.card import is_card, read_card
 from harness.subjects.declared_flags import declared_flags
-from harness.suite.command_lines import Asked
-from harness.suite.own_recipes import use_recipe_dir
-from harness.suite.strictness import use_strict
+from harness.suite.suite_file import use_recipe_dir
 
 _CONFIGURE = ("--config-file", "--override-ini", "--rootdir", "--confcutdir")
 CASE_TIMEOUT = 600  # seconds, without --case-timeout; inputs and oracles of the largest cases take a minute or two

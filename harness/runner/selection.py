@@ -11,8 +11,8 @@ from pathlib import Path
 from harness.contract.case import Case, FlagValue
 from harness.errors import UsageError
 from harness.records.seal import selection_digest
-from harness.suite.schema import nearest
 from harness.suite.suite import Suite, load_suites
+from harness.text import nearest
 
 FIXED_COST = 1 << 16  # in elements: the time for the fixed work of a case
 PROCESS_COST = 16 * FIXED_COST  # and for starting a process: loading torch and Numba takes seconds

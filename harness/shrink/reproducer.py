@@ -15,12 +15,12 @@ from harness.contract.case import Case
 from harness.device.select import select
 from harness.errors import InputError, SuiteError
 from harness.files import KERNELS, recipe_dir, storage, write_text
+from harness.ground.yaml_lines import read
 from harness.shrink.failure import describe
 from harness.shrink.shrinker import Shrunk
-from harness.suite.own_recipes import use_recipe_dir
 from harness.suite.schema import Block
 from harness.suite.suite import suite_of
-from harness.suite.yaml_lines import read
+from harness.suite.suite_file import use_recipe_dir
 from harness.verdict import Result
 from harness.verify.expected import high_precision, oracle_of
 from harness.verify.verify import verify

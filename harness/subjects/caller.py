@@ -15,10 +15,10 @@ from harness.api.triton import triton_on
 from harness.bench.gpu_timer import GpuClock
 from harness.contract.case import Case
 from harness.errors import CompileError, LaunchError, NotEmulated
+from harness.ground.strictness import strict
 from harness.subjects import shared, streams
 from harness.subjects.shared import Place
 from harness.subjects.subject import Subject
-from harness.suite.strictness import strict
 from ptx_emulator.process_order import given_order
 from ptx_emulator.schedule import Schedule
 

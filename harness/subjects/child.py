@@ -20,13 +20,12 @@ from typing import Any
 
 import harness
 from harness.errors import AccessError, CompileError, LaunchError, NotEmulated, UsageError
+from harness.ground.ending import adopt_orphans, end_with_parent
+from harness.ground.strictness import use_strict
 from harness.subjects import messages, subject
 from harness.subjects.caller import Caller, CudaCaller, SubjectRaised
 from harness.subjects.messages import ACCESS
 from harness.subjects.raised import declines, describe
-from harness.suite.ending import end_with_parent
-from harness.suite.strays import adopt_orphans
-from harness.suite.strictness import use_strict
 
 _REFUSED = ("harness.oracles", "harness.verify")
 

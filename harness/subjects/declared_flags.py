@@ -10,12 +10,12 @@ import ast
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from harness.contract.case import FlagValue, spell
+from harness.contract.case import FlagValue
 from harness.errors import SuiteError
 from harness.files import SUITES
 from harness.subjects.subject import source_of
-from harness.suite.schema import nearest
 from harness.suite.suite_file import read_suite
+from harness.text import nearest, spell
 
 NAME = "HARNESS_FLAGS"
 _FORM = f"{NAME} is read without running the module, so write it out once at its top level: {NAME} = " + (

@@ -16,10 +16,10 @@ from typing import Any
 
 from harness.contract.case import Case
 from harness.errors import AccessError, CaseError, CompileError, LaunchError, NotEmulated, UsageError
+from harness.ground.ending import Seen, below, end_all, has_variable
+from harness.ground.strictness import strict
 from harness.subjects import messages
 from harness.subjects.audit.violations import Violation, ViolationError
-from harness.suite.strays import Seen, below, end_all, has_variable
-from harness.suite.strictness import strict
 
 PATIENCE = 240.0  # seconds for one request; the first call of a subject may compile
 LONGEST_TEXT = 600  # characters of a sentence from a subject

@@ -20,10 +20,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from harness.contract.case import Case, FlagValue, spell
+from harness.contract.case import Case, FlagValue
 from harness.errors import UsageError
 from harness.subjects.convention import Convention
-from harness.suite.schema import nearest
+from harness.text import nearest, spell
 
 Arrays = Mapping[str, Any]
 DECLARED = "the function is for "  # reasons of cases that are outside of the declared flags begin so, and no others

@@ -9,16 +9,17 @@ import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.contract.case import FlagValue, spell
+from harness.contract.case import FlagValue
 from harness.errors import ContractError, SuiteError
 from harness.files import files_beside, is_file
+from harness.ground.yaml_lines import Document, Route
 from harness.inputs import draw, tensor_file
 from harness.jit.library_calls import SIGNATURES
 from harness.suite import corners, flag_values, shapes, stage_checks
 from harness.suite.flag_values import Errors
-from harness.suite.schema import Block, Launch, Shape, SuiteFile, nearest
+from harness.suite.schema import Block, Launch, Shape, SuiteFile
 from harness.suite.sizes import GEMM_NAMES, NAMES, size_error
-from harness.suite.yaml_lines import Document, Route
+from harness.text import nearest, spell
 
 REQUIRED_SETS = ("smoke", "full", "bench")
 OTHERS = "others"

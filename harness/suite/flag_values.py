@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from harness.contract.case import Case, Flags, FlagValue, spell
-from harness.suite.schema import Launch, SuiteFile, nearest
-from harness.suite.yaml_lines import Route
+from harness.contract.case import Case, Flags, FlagValue
+from harness.ground.yaml_lines import Route
+from harness.suite.schema import Launch, SuiteFile
+from harness.text import nearest, spell
 
 EDGES = "edges"
 Errors = Iterator[tuple[Route, str | None]]  # places in a file, each with a sentence about what is wrong, or None

@@ -10,9 +10,9 @@ from harness.errors import CompileError, UsageError
 from harness.jit.compile import Compiled, Examined, compile_kernel, examine, instantiation
 from harness.jit.signature import Signature
 from harness.suite.launch_plan import plan
-from harness.suite.schema import nearest
 from harness.suite.suite import load_suites
 from harness.suite.suite_file import suite_path
+from harness.text import nearest
 
 
 @dataclass(frozen=True)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import json
 import re
-from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema, model_validator
 from pydantic_core import ErrorDetails
 
-from harness.contract.case import FlagValue, spell
+from harness.contract.case import FlagValue
 from harness.contract.largest import LARGEST_EXTENT
 from harness.errors import SuiteError
-from harness.suite.yaml_lines import Document, Route
+from harness.ground.yaml_lines import Document, Route
+from harness.text import nearest, spell
 
 Cover = Literal["pairwise", "product", "each"]
 Mode = Literal["eager", "graph"]
@@ -267,17 +266,6 @@ _PARTS: dict[str, type[BaseModel]] = {
     "pipeline": Stage,
     "sets": Block,
 }
-
-
-def nearest(word: object, choices: Iterable[object]) -> str:
-    """`; did you mean X?` if a choice is close to the word, else `; choose a, b or c`; empty without choices."""
-    spelled = [spell(choice) for choice in choices]
-    close = difflib.get_close_matches(spell(word), spelled, n=1, cutoff=0.6)
-    if close:
-        return f"; did you mean '{close[0]}'?"
-    if not spelled:
-        return ""
-    return "; choose " + (" or ".join([", ".join(spelled[:-1]), spelled[-1]]) if len(spelled) > 1 else spelled[0])
 
 
 def parse(document: Document) -> SuiteFile:

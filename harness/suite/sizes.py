@@ -6,7 +6,7 @@ import ast
 import operator
 from collections.abc import Mapping, Sequence
 
-from harness.suite.schema import nearest
+from harness.text import nearest
 
 NAMES = ("rows", "cols", "elements", "num_tensors")
 GEMM_NAMES = ("M", "K", "N", "elements", "num_tensors")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from harness.contract.case import Case, spell
+from harness.contract.case import Case
 from harness.contract.field import Field, QuantizedTensor, granularity_of
 from harness.errors import ContractError
 from harness.files import KERNELS
@@ -12,10 +12,11 @@ from harness.oracles import gemm_operands, gemm_packed
 from harness.oracles.by_recipe import oracle_of
 from harness.suite import flag_values, schema
 from harness.suite.flag_values import Errors
-from harness.suite.schema import SuiteFile, nearest
+from harness.suite.schema import SuiteFile
 from harness.suite.shapes import REPRESENTATION, is_grouped, shape_error
 from harness.suite.stages import DECODE, SWIZZLE, Stage, written
 from harness.suite.suite_file import file_of
+from harness.text import nearest, spell
 
 
 def entry_errors(file: SuiteFile) -> Errors:

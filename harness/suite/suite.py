@@ -11,16 +11,17 @@ from pathlib import Path
 from typing import get_args
 
 from harness import files
-from harness.contract.case import Case, Flags, FlagValue, spell
+from harness.contract.case import Case, Flags, FlagValue
 from harness.contract.problem import Extents, Problem
 from harness.errors import ContractError, SuiteError, UsageError
+from harness.ground.yaml_lines import Document
 from harness.suite import check as suite_check
 from harness.suite import corners, cover, flag_values, gemm_operands, shapes
-from harness.suite.schema import Block, Launch, Mode, Shape, SuiteFile, nearest
+from harness.suite.schema import Block, Launch, Mode, Shape, SuiteFile
 from harness.suite.stage_checks import refuse_stages
 from harness.suite.stages import stages_of
 from harness.suite.suite_file import content_of, defaults_of, file_of, read_suite, settled_state, suite_path
-from harness.suite.yaml_lines import Document
+from harness.text import nearest, spell
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""The files of suites, read and parsed, but not checked against other suites."""
+"""The files of suites, ours and a user's: found by name, read and parsed, but not checked against other suites."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from functools import lru_cache
 from pathlib import Path
 
 from harness import files
-from harness.contract.case import Flags
+from harness.contract.case import Case, Flags
 from harness.errors import UsageError
-from harness.suite.schema import SuiteFile, nearest, parse
-from harness.suite.yaml_lines import Document, read
+from harness.ground.yaml_lines import Document, read
+from harness.oracles import by_recipe
+from harness.suite.flag_values import holds
+from harness.suite.schema import Degenerate, SuiteFile, parse
+from harness.text import nearest
 
 _SETTLED = 2_000_000_000  # nanoseconds; a second write after this time changes the file's mtime
 
@@ -90,3 +93,49 @@ def defaults_of(file: SuiteFile) -> Flags:
 def short(path: Path) -> str:
     """The path relative to the repository if it lies there, for messages."""
     return str(path.relative_to(files.ROOT)) if path.is_relative_to(files.ROOT) else str(path)
+
+
+def use_recipe_dir(folder: Path) -> tuple[str, ...]:
+    """Make the recipes of a folder known by name, and return their names.
+
+    Raises UsageError for a folder without a suite, and for a recipe whose name is taken.
+    """
+    folder = files.resolved_path(folder)
+    if not folder.is_dir():
+        raise UsageError(f"there is no folder {folder} with recipes; `harness new NAME` makes one")
+    names = tuple(sorted(path.stem for path in folder.glob("*.yaml")))
+    if not names:
+        raise UsageError(f"{folder} has no suite S.yaml beside S.cu and S.py; `harness new NAME` writes the three")
+    for name in names:
+        if is_ours(name) or files.recipe_dir(name) not in (None, folder):
+            where = "the harness" if is_ours(name) else str(files.recipe_dir(name))
+            raise UsageError(f"{folder / name}.yaml: the name '{name}' is taken by a file of {where}; choose another")
+    for name in names:
+        files.RECIPE_DIRS[name] = folder
+        if (folder / f"{name}.cu").is_file() or (folder / f"{name}.py").is_file():  # a pipeline has neither file
+            by_recipe.use(name, folder / f"{name}.py")
+    return names
+
+
+def is_ours(name: str) -> bool:
+    """Whether a suite, an oracle or a kernel of the harness has this name."""
+    ours = files.SUITES / f"{name}.yaml", files.PACKAGE / "oracles" / f"{name}.py", files.KERNELS / f"{name}.cu"
+    return any(path.is_file() for path in ours)
+
+
+def declared_degenerate(case: Case, field: str) -> bool:
+    """Whether the case's suite declares that this field has few different values."""
+    try:
+        entries = file_of(case.recipe).degenerate
+    except UsageError:  # the case has no suite
+        return False
+    return any(covers(entry, case, field) for entry in entries)
+
+
+def covers(entry: Degenerate, case: Case, field: str) -> bool:
+    return (
+        (not entry.inputs or case.input in entry.inputs)
+        and (not entry.shapes or case.shape in entry.shapes)
+        and (not entry.fields or field in entry.fields)
+        and holds(entry.when, case.flags)
+    )

@@ -20,8 +20,7 @@ from harness.contract.case import Case
 from harness.contract.interval import Interval
 from harness.errors import UsageError
 from harness.files import PACKAGE, storage, write_bytes
-from harness.suite.degenerate import covers
-from harness.suite.suite_file import file_of
+from harness.suite.suite_file import covers, file_of
 from harness.vectors import acceptance, description
 from harness.verify.expected import Expected, expect
 from harness.verify.witness import variety

@@ -15,11 +15,11 @@ from harness.contract.group_shape import MOST_TENSORS
 from harness.contract.interval import Demand, Interval
 from harness.errors import ContractError
 from harness.files import recipe_dir
+from harness.ground.seconds import INPUTS, ORACLES, SECONDS
 from harness.inputs.draw import make
 from harness.inputs.drawn_once import DRAWN, tensor
 from harness.inputs.dtypes import DTYPES
 from harness.oracles import by_recipe
-from harness.seconds import INPUTS, ORACLES, SECONDS
 from harness.suite import gemm_operands
 from harness.suite.stages import is_pipeline, stages
 from harness.suite.suite_file import file_of

@@ -13,8 +13,8 @@ from filelock import Timeout
 
 from harness.contract.case import Case
 from harness.errors import InputError
-from harness.locks import NamedLock, tell_waiting
-from harness.seconds import WAITS
+from harness.ground.locks import NamedLock, tell_waiting
+from harness.ground.seconds import WAITS
 
 LARGE = 1 << 28  # elements
 AT_A_TIME = 4

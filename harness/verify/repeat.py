@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.device.select import gpu_is_there
-from harness.suite.command_lines import Asked, trace_command, verify_command
+from harness.ground.command_lines import Asked, trace_command, verify_command
 from harness.verdict import Result
 
 # The options of a record's trace; a record of somebody else's may have others, which a shell would be given.

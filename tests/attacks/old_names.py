@@ -1,6 +1,7 @@
-"""Lets the tests import an earlier harness by the names of today: the emulator and the studies were folders of it.
+"""Lets the tests import an earlier harness by the names of today.
 
-A plugin of pytest, for `before.py`; a name that such a harness has is its own.
+The emulator and the studies were folders of it, and most of the ground floor was the suite's. `before.py` has pytest
+load this; a name that such a harness has is its own.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ BEFORE = {
     "ptx_emulator.launches": "harness.emulator.launch",
     "ptx_emulator.private_files": "harness.private_files",
     "ptx_emulator.triton_driver": "harness.triton_driver",
+    "harness.ground": "harness.suite",
+    "harness.ground.locks": "harness.locks",
+    "harness.ground.seconds": "harness.seconds",
     "evidence": "harness.studies",
     "evidence.commands": "harness.commands",
     "evidence.__main__": "harness.cli",

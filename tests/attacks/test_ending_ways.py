@@ -21,10 +21,10 @@ import pytest
 from run_here import command
 from ways import StillGreenError, must_be_red, must_be_refused
 
-from harness import locks
 from harness.commands import _suites
 from harness.device.gpu_lock import gpu_lock
 from harness.gate.baseline import lock_of
+from harness.ground import locks
 from harness.records import seal
 from harness.runner import supervisor
 from harness.runner.request import Request

@@ -23,9 +23,9 @@ from harness.commands import _suites
 from harness.errors import Exit
 from harness.gate import second_process
 from harness.gate.report import from_lines
+from harness.ground import strictness
 from harness.records.run_folder import commit
 from harness.runner import again, request, supervisor
-from harness.suite import strictness
 
 try:
     from harness.runner.below_supervisor import supervised

@@ -15,13 +15,13 @@ from harness.errors import Exit
 
 # Each piece of work takes longer than a test waits. More of them than a pool hands out at once: some have not begun.
 POOLS = {
-    "side by side": "from harness.suite.side_by_side import side_by_side\n"
+    "side by side": "from harness.ground.side_by_side import side_by_side\n"
     "side_by_side(time.sleep, [5, 5, *[300] * 18], 2)",
-    "spawned processes": "from harness.suite.side_by_side import process_pool\n"
+    "spawned processes": "from harness.ground.side_by_side import process_pool\n"
     "with process_pool(2, 'spawn') as pool:\n"
     "    tasks = [pool.submit(time.sleep, 300) for _ in range(20)]\n"
     "    [task.result() for task in tasks]",
-    "a pool": "import multiprocessing; from harness.suite.ending import serve_parent\n"
+    "a pool": "import multiprocessing; from harness.ground.ending import serve_parent\n"
     "with multiprocessing.get_context('fork').Pool(2, serve_parent) as pool: pool.map(time.sleep, [300, 300])",
 }  # fmt: skip
 
@@ -77,7 +77,7 @@ def test_a_process_whose_command_ended_while_it_began_ends_too(tmp_path: Path):
     code = f"""
 import multiprocessing, os, time
 from pathlib import Path
-from harness.suite.ending import serve_parent
+from harness.ground.ending import serve_parent
 def work():
     Path({str(pid)!r}).write_text(str(os.getpid()))
     while os.getppid() == multiprocessing.parent_process().pid:
@@ -120,7 +120,7 @@ class Slow:
 slow = Slow()
 del slow
 time.sleep(60)"""
-    code = "import time; from harness.suite.ending import interrupt_by_signals; interrupt_by_signals()" + work
+    code = "import time; from harness.ground.ending import interrupt_by_signals; interrupt_by_signals()" + work
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     process.stdout.readline()
     process.send_signal(signal.SIGINT)

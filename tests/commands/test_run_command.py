@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 import harness
 from harness import cli
 from harness.errors import Exit
-from harness.suite.command_lines import this_harness
+from harness.ground.command_lines import this_harness
 
 ID = "swizzle/direction=columnwise/48x80/normal/eager"
 RNG = np.random.default_rng(0)

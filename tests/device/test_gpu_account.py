@@ -24,7 +24,7 @@ from contextlib import ExitStack
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from harness.device import gpu_account as module
-from harness.seconds import WAITS
+from harness.ground.seconds import WAITS
 module.PATIENCE, module.FIRST_PAUSE, module.PAUSE = 0.2, 0.01, 0.02
 
 class Memory:

@@ -22,9 +22,9 @@ from evidence.committed import catalogue, install, make, parts
 from evidence.committed.state import sources, state
 from harness.errors import Exit, StorageError, UsageError
 from harness.files import RESULTS, ROOT
+from harness.ground.ending import end_with_parent
 from harness.records.run_folder import RUNS
 from harness.report.tables import write_jsonl, write_times
-from harness.suite.ending import end_with_parent
 
 GPU = "nvidia-h200"
 TABLES, BY_HAND = catalogue.load()
@@ -311,7 +311,7 @@ def test_a_command_is_ended_when_its_caller_is(tmp_path: Path, monkeypatch):
     code = f"""
 from pathlib import Path
 from evidence.committed import make
-from harness.suite.ending import interrupt_by_signals
+from harness.ground.ending import interrupt_by_signals
 import subprocess
 real = subprocess.Popen
 make.subprocess.Popen = lambda command, **rest: real(["sh", "-c", "echo $$ > {began}; exec sleep 60"], **rest)

@@ -13,9 +13,9 @@ from toy_suite import SUITE
 
 from harness.errors import SuiteError, UsageError
 from harness.files import SUITES
+from harness.ground.yaml_lines import read
 from harness.suite.cover import TooManyError, pairwise
 from harness.suite.suite import find_case, load_suite
-from harness.suite.yaml_lines import read
 
 SMALL = ("casts", "dequantize", "forward", "grouped", "swizzle")
 ORIGINALS = [(SUITES / f"{name}.yaml").read_bytes() for name in SMALL]

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import SuiteError
-from harness.suite import yaml_lines
-from harness.suite.yaml_lines import read
+from harness.ground import yaml_lines
+from harness.ground.yaml_lines import read
 
 TOKENS = st.sampled_from(
     ("a", "b", "key", "1", "012", "0x1F", "1e3", "-.5", ".inf", "on", "true", "~", "12:30", "1_000", "<<", "=", "'q'",

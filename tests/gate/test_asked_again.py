@@ -8,7 +8,7 @@ import pytest
 from gate_runs import CASE, OTHER, Folder, changed, record, without_time
 
 from harness.errors import Exit
-from harness.suite.command_lines import Asked
+from harness.ground.command_lines import Asked
 
 LATER = "2026-01-01T00:30:00Z"  # when the first process began
 

@@ -15,9 +15,9 @@ from own_recipe import NAME, in_use, written
 from harness.commands import verify
 from harness.commands.list import command as list_command
 from harness.files import ROOT, SUITES
+from harness.ground.command_lines import this_harness
 from harness.runner import again
 from harness.runner.selection import select
-from harness.suite.command_lines import this_harness
 
 INTERRUPTS = """
 import pytest

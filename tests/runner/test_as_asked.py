@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from harness.files import ROOT
+from harness.ground import strictness
 from harness.runner import again
 from harness.runner.as_asked import otherwise
 from harness.runner.below_supervisor import settings, without_settings
 from harness.runner.request import Request
-from harness.suite import strictness
 
 CASE = "swizzle/default/16x16/normal/eager"
 SWIZZLE = str(ROOT / "suites" / "swizzle.yaml")

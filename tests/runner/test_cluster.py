@@ -21,11 +21,11 @@ from own_recipe import NAME, written
 from harness.device.emulator import EmulatorDevice
 from harness.errors import DeviceUnavailable, Exit, InputError, SuiteError, UsageError
 from harness.files import ROOT
+from harness.ground.command_lines import Asked
 from harness.runner import isolation
 from harness.runner.cluster import connection, worker
 from harness.runner.cluster.connection import Cluster, closed
 from harness.runner.cluster.work import Answer, Died, Ready, Work, sealed_here, state_of
-from harness.suite.command_lines import Asked
 from harness.suite.suite import load_suite
 from harness.verify.repeat import screen
 

@@ -13,6 +13,7 @@ from own_recipe import NAME, change, in_use, written
 
 from harness.commands import handshake
 from harness.device.emulator import EmulatorDevice
+from harness.ground.command_lines import Asked
 from harness.records.run_folder import read_run
 from harness.subjects.audit.verify import audit
 from harness.subjects.card.card import read_card
@@ -21,7 +22,6 @@ from harness.subjects.card.verify import verify_card
 from harness.subjects.device import with_subject
 from harness.subjects.process import Child
 from harness.subjects.subject import start
-from harness.suite.command_lines import Asked
 from harness.suite.suite import find_case
 from harness.verdict import Result, Verdict
 from harness.verify.repeat import screen

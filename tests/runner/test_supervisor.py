@@ -14,8 +14,8 @@ from toy_runs import Runs, toy_runs
 
 from harness.errors import Exit
 from harness.files import ROOT
+from harness.ground import ending
 from harness.runner import pytest_child
-from harness.suite import ending
 
 CTRL_C = b"\x03"
 SUPERVISE = """

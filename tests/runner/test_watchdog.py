@@ -7,8 +7,8 @@ from contextlib import nullcontext
 
 import pytest
 
+from harness.ground.seconds import WAITS
 from harness.runner.isolation import Watchdog
-from harness.seconds import WAITS
 from harness.suite.suite import find_case
 
 CASE = find_case("swizzle/default/16x16/normal/eager")

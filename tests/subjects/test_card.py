@@ -13,13 +13,13 @@ import pytest
 from harness.cli import main
 from harness.device.emulator import EmulatorDevice
 from harness.errors import Exit, UsageError
+from harness.ground.command_lines import Asked
 from harness.jit.compile import compile_kernel
 from harness.jit.signature import read_signatures
 from harness.records.run_folder import read_run
 from harness.subjects.card.card import read_card
 from harness.subjects.card.device import with_card
 from harness.subjects.card.verify import verify_card
-from harness.suite.command_lines import Asked
 from harness.suite.suite import find_case, suite_of
 from harness.verdict import Result, Verdict
 from harness.verify.repeat import screen

@@ -12,6 +12,7 @@ import pytest
 
 from harness import files
 from harness.errors import CompileError, UsageError
+from harness.ground.command_lines import Asked, verify_command
 from harness.jit.compile import include_closure
 from harness.jit.foreign_options import refused_option, words_and_folders
 from harness.jit.foreign_sources import sources_of
@@ -19,7 +20,6 @@ from harness.records import seal
 from harness.records.run_folder import read_run
 from harness.runner.as_asked import otherwise
 from harness.runner.request import Request
-from harness.suite.command_lines import Asked, verify_command
 from tests.attacks.test_card_ways import HIDDEN, compiled, folder_in
 from tests.attacks.ways import must_be_red
 

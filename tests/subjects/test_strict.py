@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from harness.device.emulator import EmulatorDevice
+from harness.ground import strictness
+from harness.ground.command_lines import Asked, verify_command
 from harness.runner.request import Request
 from harness.subjects import child, subject
 from harness.subjects.card.card import read_card
 from harness.subjects.card.device import with_card
 from harness.subjects.card.verify import verify_card
-from harness.suite import strictness
-from harness.suite.command_lines import Asked, verify_command
 from harness.suite.suite import find_case
 from harness.verdict import Verdict
 from harness.verify.repeat import screen

@@ -11,8 +11,8 @@ import pytest
 
 from harness import files
 from harness.device import select
-from harness.suite import command_lines
-from harness.suite.command_lines import (
+from harness.ground import command_lines
+from harness.ground.command_lines import (
     Asked,
     handshake_command,
     quoted,

@@ -11,9 +11,8 @@ import yaml
 
 from harness.errors import SuiteError
 from harness.files import ROOT, SUITES
-from harness.suite import yaml_lines
-from harness.suite.core_schema import MOST_DIGITS
-from harness.suite.yaml_lines import Document, read
+from harness.ground import yaml_lines
+from harness.ground.yaml_lines import MOST_DIGITS, Document, read
 
 PARSERS = [yaml.BaseLoader, *([yaml.CBaseLoader] if yaml.__with_libyaml__ else [])]
 

@@ -13,7 +13,7 @@ from harness.contract.field import Field
 from harness.contract.splits import other_splits
 from harness.device.device import Outcome
 from harness.device.emulator import EmulatorDevice
-from harness.suite.command_lines import Asked
+from harness.ground.command_lines import Asked
 from harness.suite.suite import find_case
 from harness.verdict import Verdict
 from harness.verify.expected import Expected, expect_split

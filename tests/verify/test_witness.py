@@ -10,8 +10,8 @@ import pytest
 
 from harness.contract.case import Case
 from harness.inputs import drawn_once
-from harness.suite.degenerate import covers
 from harness.suite.suite import find_case, load_suites
+from harness.suite.suite_file import covers
 from harness.verify import expected
 from harness.verify.witness import amaxes, objection, operands, packed, variety
 from harness.verify.witness.magnitudes import e2m1, e4m3, to_bf16

@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field
 
 from evidence.mutants.catalogue import Mutant
-from harness.suite.yaml_lines import read
+from harness.ground.yaml_lines import read
 
 PROOFS = Path(__file__).parent / "equivalent.yaml"
 

@@ -19,11 +19,11 @@ from harness.contract.case import Case
 from harness.device.device import Device
 from harness.device.select import select
 from harness.errors import HarnessError, InputError
+from harness.ground.strictness import use_strict
 from harness.records import seal
 from harness.runner import isolation
 from harness.runner.cluster.work import Answer, Ready, Work, sealed_here
-from harness.suite.own_recipes import use_recipe_dir
-from harness.suite.strictness import use_strict
+from harness.suite.suite_file import use_recipe_dir
 from harness.verify.expected import NUMPY_LARGEST
 from harness.verify.verify import verify
 

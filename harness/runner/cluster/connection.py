@@ -21,13 +21,13 @@ from harness.device.device import Device
 from harness.device.emulator import EmulatorDevice
 from harness.errors import DeviceUnavailable, UsageError
 from harness.files import RECIPE_DIRS
+from harness.ground.strictness import strict
 from harness.records import seal
 from harness.records.seal import Seal, changed, listed
 from harness.runner import isolation
 from harness.runner.cluster.work import Answer, Died, Ready, Work, error_of, sealed_here, state_of
 from harness.runner.cluster.worker import look, run_case
 from harness.runner.selection import Selection, cost
-from harness.suite.strictness import strict
 from harness.verdict import Result
 
 if TYPE_CHECKING:

@@ -11,9 +11,10 @@ import numpy as np
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from harness.contract.case import Case, spell
+from harness.contract.case import Case
 from harness.errors import CompileError, SuiteError, UsageError
 from harness.files import resolved_path
+from harness.ground.yaml_lines import Document, read
 from harness.subjects.card.arguments import arrays_of, expressions_of, extents_of, misfit, tensors_of
 from harness.subjects.card.code import Code, NoSuchKernel, read_code
 from harness.subjects.card.kept import Keeping
@@ -21,10 +22,10 @@ from harness.subjects.card.schema import Argument, CardFile, Kept, Launch, Map
 from harness.subjects.card.tensor_starts import Starts, tensor_starts
 from harness.subjects.convention import Convention
 from harness.suite.launch_plan import numbers
-from harness.suite.schema import nearest, route_of, sentence_of
+from harness.suite.schema import route_of, sentence_of
 from harness.suite.sizes import size_error
 from harness.suite.suite import suite_of
-from harness.suite.yaml_lines import Document, read
+from harness.text import nearest, spell
 from harness.verify.expected import fields_of, make_inputs
 
 MASKED_M = "masked_m"  # int32 (1,): the tensor's rows in an allocation, for kernels that read it from memory

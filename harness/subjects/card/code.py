@@ -17,7 +17,7 @@ from harness.jit.foreign_options import words_and_folders
 from harness.jit.foreign_sources import refusal, sources_of, trusted_folders
 from harness.jit.nvrtc import UNNAMED, build
 from harness.jit.signature import ATTRIBUTES
-from harness.suite.schema import nearest
+from harness.text import nearest
 from ptx_emulator.errors import NotEmulated as LacksConstruct
 from ptx_emulator.ptx.declarations import variable
 from ptx_emulator.ptx.parser import Program, parse

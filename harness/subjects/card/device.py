@@ -25,6 +25,7 @@ from harness.errors import (
     SuiteError,
     UsageError,
 )
+from harness.ground.strictness import strict
 from harness.jit.cache import cache_folder
 from harness.subjects.card.arguments import bytes_of, extents_of
 from harness.subjects.card.card import Card, with_masked_m
@@ -33,7 +34,6 @@ from harness.subjects.card.gpu import CardOnGpu
 from harness.subjects.card.schema import Launch
 from harness.subjects.card.tensor_starts import Starts
 from harness.suite.sizes import size_of
-from harness.suite.strictness import strict
 from ptx_emulator.counters import Counters
 from ptx_emulator.errors import Fault, NotOnTarget, RefusedLaunch
 from ptx_emulator.errors import LaunchError as Trapped

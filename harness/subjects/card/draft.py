@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from harness.errors import UsageError
 from harness.subjects.card.arguments import MAP_ALIGN, MAP_SIZE, POINTER
 from harness.subjects.card.code import Code, Parameter, block_of
-from harness.suite.schema import nearest
+from harness.text import nearest
 
 UNKNOWN = "FILL_IN"
 _PLAIN = re.compile(r"[\w./+][\w./+-]*")  # text that YAML reads as it stands

@@ -14,7 +14,7 @@ from harness.oracles import nvfp4
 from harness.subjects.card.form import PADDING, Form, is_codes, is_scales
 from harness.subjects.card.input_fields import input_fields
 from harness.subjects.card.schema import Kept
-from harness.suite.schema import nearest
+from harness.text import nearest
 from harness.verify.expected import Expected, fields_of
 
 AS_IT_IS = Kept()

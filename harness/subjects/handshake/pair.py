@@ -9,8 +9,9 @@ from pathlib import Path
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from harness.contract.case import Case, FlagValue, spell
+from harness.contract.case import Case, FlagValue
 from harness.errors import SuiteError, UsageError
+from harness.ground.yaml_lines import Document, read
 from harness.oracles.layout import COLUMNWISE
 from harness.subjects.card.card import Card, read_card
 from harness.subjects.card.input_fields import read_side
@@ -18,9 +19,9 @@ from harness.subjects.card.kept import Keeping
 from harness.subjects.card.schema import Kept
 from harness.subjects.handshake.schema import PairFile, SideFile
 from harness.suite.gemm_operands import input_extents
-from harness.suite.schema import nearest, route_of, sentence_of
+from harness.suite.schema import route_of, sentence_of
 from harness.suite.suite import find_case, suite_of
-from harness.suite.yaml_lines import Document, read
+from harness.text import nearest, spell
 from harness.verify.expected import fields_of, make_inputs
 
 

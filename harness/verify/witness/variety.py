@@ -10,7 +10,7 @@ import numpy as np
 from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.contract.interval import Demand, Interval
-from harness.suite.degenerate import declared
+from harness.suite.suite_file import declared_degenerate
 from harness.verify.witness import magnitudes
 
 # (number of entries, the fewest different values they may have), for codes, scale bytes, amaxes and outputs.
@@ -25,7 +25,7 @@ _FEWEST = 1 << 12  # the least for each tensor of a group
 def objection(case: Case, fields: Mapping[str, Field], values: Mapping[str, Demand]) -> str:
     """A sentence about a field with too few different values; empty if there is none, or the suite gives a reason."""
     for name, entries, found, least in counted(fields, values):
-        if case.elements and found < least and not declared(case, name):
+        if case.elements and found < least and not declared_degenerate(case, name):
             return (
                 f"the expected {name} has {found} different values among {entries}; there must be {least}, or a reason "
                 "in the suite, under `degenerate`"

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from harness.errors import AccessError, LaunchError, NotEmulated
+from harness.ground import strictness
 from harness.subjects import caller, child, subject
 from harness.subjects.process import checked
-from harness.suite import strictness
 from harness.suite.suite import find_case
 from ptx_emulator.schedule import Schedule
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from rich.progress import track
 
-from harness.suite.ending import serve_parent
+from harness.ground.ending import serve_parent
 from harness.text import console
 
 Found = TypeVar("Found")

@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from harness import files
-from harness.inputs import tensor_file
-from harness.suite.strictness import strict_option
+from harness.ground.strictness import strict_option
 from harness.text import one_line
 
 _CHOOSE = ("VENV", "PYTHON")  # variables of the Makefile that choose the environment
 _MADE = {"VENV": ".venv", "PYTHON": "python3"}  # their values in the Makefile
 UNNAMED = "?"  # stands in commands for what a file names and the command line does not
 _EXECUTES_NOTHING = re.compile(r"(?<!\S)(?:--strict(?:-ptx)?|--case-timeout \d+(?:\.\d+)?)(?!\S)", re.ASCII)
+_TENSOR_FILE = "/file:/"  # in a case id: the absolute path of a user's tensor
 _PLAIN = re.compile(r"[\w/=,+*.:#@-]*", re.ASCII)  # text that make passes to a shell unchanged
 
 
@@ -175,7 +175,7 @@ def verify_command(case_id: str, verb: str = "verify", asked: Asked | None = Non
     asked = asked or Asked.here()
     own, subject = asked.recipe_dir_words(case_id), asked.subject
     card = _is_card(subject)  # a card is a user's file
-    theirs = own or card or f"/{tensor_file.PREFIX}/" in case_id
+    theirs = own or card or _TENSOR_FILE in case_id
     plain = _PLAIN.fullmatch(case_id + subject + "".join(asked.options))
     if plain and not theirs and asked.folder == str(Path.cwd()) and _asked_by_make():
         more = [*(["--subject", subject] if subject else []), *asked.options]

@@ -1,6 +1,7 @@
 """YAML with line numbers: plain data, and the line of every key and item.
 
-PyYAML takes the text apart. What a word means is `core_schema`'s, because PyYAML's own types are those of YAML 1.1.
+PyYAML takes the text apart. What a word without quotes is (null, a truth value, a number, else text) `value_of` says by
+the core schema of YAML 1.2, because PyYAML's own types are those of YAML 1.1.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from harness.errors import SuiteError
-from harness.suite.core_schema import value_of
 
 Route = tuple[str | int, ...]
 Model = TypeVar("Model", bound=BaseModel)
@@ -23,6 +23,7 @@ Model = TypeVar("Model", bound=BaseModel)
 LARGEST = 1 << 19  # bytes; the largest suite has a fiftieth of that
 DEEPEST = 24  # a suite is six deep
 MOST_NODES = 20_000  # a limit, because aliases of aliases grow exponentially
+MOST_DIGITS = 1000  # characters of a number; Python refuses to print an integer of more than 4300 digits
 
 # libyaml takes a tenth of the time; PyYAML's wheels have it, and a PyYAML built elsewhere may not.
 _PARSER = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
@@ -236,3 +237,32 @@ class _Reader:
         if key in mapping.made:
             first = self.lines[(*mapping.route, key)]
             raise self._error(line, f"key '{key}' appears twice; the first is on line {first}")
+
+
+_WORDS = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+    **{f"{sign}.{inf}": float(f"{sign}inf") for sign in ("", "+", "-") for inf in ("inf", "Inf", "INF")},
+    **dict.fromkeys((".nan", ".NaN", ".NAN"), float("nan")),
+}
+_NUMBER = re.compile(
+    r"(?P<decimal>[-+]?[0-9]+)|0o(?P<octal>[0-7]+)|0x(?P<hex>[0-9a-fA-F]+)"
+    r"|(?P<float>[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?)"
+)
+
+
+def value_of(word: str) -> None | bool | int | float | str:
+    """The value of a word without quotes: `on`, `12:30`, `1_000` and `2026-01-01` are text, `012` is 12, `1e-3` 0.001.
+
+    Raises ValueError for a number of more than MOST_DIGITS characters.
+    """
+    if word in _WORDS:
+        return _WORDS[word]
+    number = _NUMBER.fullmatch(word)
+    if number is None:
+        return word
+    if len(word) > MOST_DIGITS:
+        raise ValueError(f"this number has {len(word)} characters, and one may have {MOST_DIGITS}")
+    digits, kind = number[number.lastgroup], number.lastgroup
+    return float(digits) if kind == "float" else int(digits, {"decimal": 10, "octal": 8, "hex": 16}[kind])
