@@ -61,7 +61,7 @@ class TensorMemory:
     def __init__(self, lanes: Lanes, order: AsyncOrder | None, shadow: AsyncShadow | None):
         self.lanes, self.order = lanes, order
         self.memories: dict[int, Memory] = {}
-        self.shadow = TensorShadow(lanes, order, shadow) if order and shadow else None
+        self.shadow = TensorShadow(order, shadow) if order and shadow else None
         self.loads: list[Load] = []
 
     def of(self, block: int) -> Memory:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ptx_emulator.machine.lanes import Lanes
 from ptx_emulator.ptx.syntax import Instruction
 from ptx_emulator.races.async_order import AsyncOrder, larger
 from ptx_emulator.races.async_shadow import AsyncShadow
@@ -56,8 +55,8 @@ class TensorShadow:
     released: by thread, the clock of what it knew and did before its last use of the unit
     """
 
-    def __init__(self, lanes: Lanes, order: AsyncOrder, shadow: AsyncShadow):
-        self.lanes, self.order, self.shadow = lanes, order, shadow
+    def __init__(self, order: AsyncOrder, shadow: AsyncShadow):
+        self.order, self.shadow = order, shadow
         self.writer: dict[int, np.ndarray] = {}
         self.reader: dict[int, np.ndarray] = {}
         self.uses: list[Use | None] = [None]
@@ -73,7 +72,7 @@ class TensorShadow:
     def issue(self, instruction: Instruction, lane: int, how: str, lanes: np.ndarray) -> Use:
         """Make a new use. lanes: (n,) lanes of the batch that issue it"""
         queue = self._queue(how, lane if how == UNIT else lane // WARP)
-        cluster, rows = self.order.row(*np.divmod(lanes, self.lanes.threads))
+        cluster, rows = self.order.row(*np.divmod(lanes, self.order.threads))
         use = Use(instruction, lane, how, int(cluster[0]), rows, queue[0], queue[1])
         queue[1] += 1
         if how == UNIT:
@@ -121,18 +120,18 @@ class TensorShadow:
     def _race(self, instruction: Instruction, lane: int, does: str, other: int, replaced_by: int) -> None:
         earlier = self.uses[other]
         verb = "read" if other != replaced_by else {LOADS: "read", STORES: "write", UNIT: "use"}[earlier.how]
-        block, thread = divmod(earlier.lane, self.lanes.threads)
+        block, thread = divmod(earlier.lane, self.order.threads)
         who = self.shadow.name(*(int(each) for each in self.order.row(block, thread)))
         if earlier.how != UNIT:
             who = f"the warp of {who}"
         name = ".".join(earlier.instruction.mnemonic.split(".")[:2])
         sentence = f"{does} tensor memory that the {name} of {who} at {earlier.instruction.location.in_full()} may "
-        self.lanes.fault("race", instruction, lane, f"{sentence}still {verb}: {_WAITS[earlier.how]}")
+        self.shadow.fault("race", instruction, lane, f"{sentence}still {verb}: {_WAITS[earlier.how]}")
 
     def free(self, instruction: Instruction, lane: int, block: int, columns: np.ndarray) -> None:
         """Check a warp's `tcgen05.dealloc` like a write to all lanes of its columns."""
         every = np.arange(lane // WARP * WARP, lane // WARP * WARP + WARP)
-        cluster, rows = self.order.row(*np.divmod(every, self.lanes.threads))
+        cluster, rows = self.order.row(*np.divmod(every, self.order.threads))
         use = Use(instruction, lane, "frees", int(cluster[0]), rows, 0, 0)
         region = np.arange(_SHAPE[0])[:, None], columns[None, :]
         for cells in (self.writer.get(block), self.reader.get(block)):
@@ -147,7 +146,7 @@ class TensorShadow:
         counter, count = self._queue(how, warp)
         if count:
             lanes = np.arange(warp * WARP, (warp + 1) * WARP)
-            cluster, rows = self.order.row(*np.divmod(lanes, self.lanes.threads))
+            cluster, rows = self.order.row(*np.divmod(lanes, self.order.threads))
             self.order.reach(int(cluster[0]), rows, counter, count)
 
     def commit(self, lane: int) -> Bits:
@@ -155,7 +154,7 @@ class TensorShadow:
 
         The thread's later stores are not included, because the matrix unit arrives, not the thread.
         """
-        cluster, row = self.order.row(*divmod(lane, self.lanes.threads))
+        cluster, row = self.order.row(*divmod(lane, self.order.threads))
         counter, count = self._queue(UNIT, lane)
         clock = self.order.clock[cluster, row].copy()
         before = self.released.get(lane)
