@@ -16,7 +16,7 @@ from harness.check.processes import each_alone
 from harness.errors import HarnessError, SuiteError, UsageError
 from harness.files import KERNELS, PACKAGE, RECIPE_DIRS, SUITES, recipe_dir
 from harness.inputs.dtypes import DTYPES
-from harness.oracles.own import not_python
+from harness.oracles.by_recipe import not_python
 from harness.suite.shapes import is_grouped
 from harness.suite.suite import Suite, suite_of
 from harness.suite.suite_file import short

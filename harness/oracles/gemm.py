@@ -8,7 +8,7 @@ For each element (i, j) of the output:
      epilogue windows: terms are multiplied by RN(a_iw * b_jw) of their window of 64, and acc is within
      (K + 64) * 2^-23 * sum(|terms|) + K/64 * 2^-149 of their sum: the sum of a window is off by 64 last bits, its
      product by one, and K/64 of them are added; a product may be subnormal
-  3. D lies between the epilogues of the smallest and the largest such acc, see `gemm_epilogues`
+  3. D lies between the epilogues of the smallest and the largest such acc, see `gemm_ordered.epilogue`
      Every step of an epilogue is monotonic in acc, its roundings too. A negative factor swaps the ends.
 On the input `exact_sum` no sum rounds in any order, and the output has bytes instead of an interval.
 Where cuBLAS multiplies by alpha' itself, a zero may have either sign: some of its kernels add a +0, and some do not.
@@ -31,16 +31,8 @@ from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.contract.interval import Interval, may_be_ordered, order
 from harness.errors import ContractError
-from harness.oracles import (
-    gemm_epilogues,
-    gemm_flags,
-    gemm_hopper,
-    gemm_operands,
-    gemm_ordered,
-    layout,
-    nvfp4,
-    quantizer,
-)
+from harness.oracles import gemm_flags, gemm_hopper, gemm_operands, gemm_ordered, layout, nvfp4, quantizer
+from harness.oracles.gemm_ordered import epilogue
 
 if TYPE_CHECKING:
     import torch
@@ -110,7 +102,7 @@ def numpy_answer(case: Case, tensors: dict[str, np.ndarray], splits: int) -> dic
         output = np.empty(shape, dtype)
         for rows in layout.slabs(*shape):
             sums = _sums(case, tensors, rows, a[rows], b)
-            output[rows] = gemm_epilogues.output(case, tensors, rows, sums.astype(np.float32))
+            output[rows] = epilogue(case, tensors, rows, sums.astype(np.float32))
         return {"output": output}
     interval = Interval(np.empty(shape, dtype), np.empty(shape, dtype), np.empty(shape), np.empty(shape))
     for rows in layout.slabs(*shape):
@@ -137,7 +129,7 @@ def _ordered(case: Case, tensors: dict[str, np.ndarray], a: np.ndarray, b: np.nd
         acc = gemm_hopper.sums(a, b, splits)
     output = np.empty(acc.shape, nvfp4.DTYPES[case.flags.dtype])
     for rows in layout.slabs(*output.shape):
-        output[rows] = gemm_epilogues.output(case, tensors, rows, acc[rows])
+        output[rows] = epilogue(case, tensors, rows, acc[rows])
     return output
 
 
@@ -179,7 +171,7 @@ def _outputs(
     # The accumulator nearest to 0 shows a NaN that both ends hide: 0 * inf between two infinities, or a finite value
     # between two that overflow and then meet a 0.
     nearest_zero = np.clip(np.float32(0), low, high)
-    made = [gemm_epilogues.output(case, tensors, rows, acc) for acc in (low, nearest_zero, high)]
+    made = [epilogue(case, tensors, rows, acc) for acc in (low, nearest_zero, high)]
     is_nan = [np.isnan(output) for output in made]
     undecided = np.logical_or.reduce(is_nan) & ~np.logical_and.reduce(is_nan)
     if undecided.any():
@@ -193,9 +185,9 @@ def _outputs(
 
 
 def torch_oracle(case: Case, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor | Interval]:
-    from harness.oracles import torch_gemm_hopper
+    from harness.oracles import torch_gemm_bounds
 
-    return torch_answer(case, tensors, torch_gemm_hopper.parts_of_k(case) if has_order(case) else 0)
+    return torch_answer(case, tensors, torch_gemm_bounds.parts_of_k(case) if has_order(case) else 0)
 
 
 def torch_answer(case: Case, tensors: dict[str, torch.Tensor], splits: int) -> dict[str, torch.Tensor | Interval]:

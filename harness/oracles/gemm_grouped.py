@@ -27,7 +27,8 @@ from harness.contract.group_arrays import from_arrays
 from harness.contract.group_shape import ShapeRepresentation
 from harness.contract.interval import Interval, may_be_ordered
 from harness.errors import ContractError
-from harness.oracles import gemm, gemm_epilogues, gemm_flags, gemm_operands, layout, nvfp4
+from harness.oracles import gemm, gemm_flags, gemm_operands, layout, nvfp4
+from harness.oracles.gemm_ordered import epilogue
 from harness.oracles.layout import COLUMNWISE
 
 if TYPE_CHECKING:
@@ -126,11 +127,11 @@ def numpy_oracle(case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.nda
 
 
 def torch_oracle(case: Case, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor | Interval]:
-    from harness.oracles import torch_gemm_grouped
+    from harness.oracles import torch_grouped
 
     _require_arrays(case, tensors)
     dense = partial(gemm.torch_answer, splits=int(has_order(case)))
-    return {"output": torch_gemm_grouped.grouped(case, tensors, dense)}
+    return {"output": torch_grouped.grouped_product(case, tensors, dense)}
 
 
 def has_order(case: Case) -> bool:
@@ -141,7 +142,7 @@ def has_order(case: Case) -> bool:
 def _without_terms(dense: Case, tensors: Mapping[str, np.ndarray], _: int) -> dict[str, np.ndarray | Interval]:
     """The output of a group with K = 0, where every sum is +0."""
     shape = (dense.rows, dense.problem.n)
-    output = gemm_epilogues.output(dense, tensors, slice(None), np.zeros(shape, np.float32))
+    output = epilogue(dense, tensors, slice(None), np.zeros(shape, np.float32))
     if dense.input == "exact_sum":
         return {"output": output}
     return {"output": Interval(output, output.copy(), np.zeros(shape), np.zeros(shape), output.copy())}

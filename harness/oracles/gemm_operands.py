@@ -19,7 +19,6 @@ from harness.errors import ContractError
 from harness.oracles import (
     four_over_six,
     gemm_flags,
-    gemm_packed,
     layout,
     local_1x64,
     nvfp4,
@@ -38,6 +37,13 @@ QUANTIZERS = {
     "per_token": per_token,
     "local_1x64": local_1x64,
 }
+DRAWN_AS_BYTES = ("exact_sum", "wide_sum")
+
+_ONE_TO_TWO = np.array([0x38, 0x40], np.uint8)  # e4m3 bytes of 1 and 2
+_SIGN = np.uint8(8)  # bit of a code
+# Ranges of the binary exponents of amaxes: usual ones, and extreme ones, where factors in another order than the
+# contract's lose bits to subnormals and even bf16 shows it.
+_EXPONENTS = {"a": ((-2, 12), (-126, -123)), "b": ((-2, 12), (60, 76))}
 
 
 def inputs(
@@ -48,10 +54,11 @@ def inputs(
     a, b: high precision, of the flags `a_dtype` and `b_dtype`, (M, K) and (N, K), or (K, M) and (K, N) if their
         columnwise copies are read
     c, bias: (M, N) and (N,) in the output's dtype
-    The inputs `exact_sum` and `wide_sum` ignore a and b: `gemm_packed` draws the bytes.
+    The inputs `exact_sum` and `wide_sum`, which test sums, ignore a and b: their bytes are drawn by the case's seed
+    alone, so that both oracles and every kernel of the case read the same.
     """
     gemm_flags.refuse(case)
-    make = packed if case.input in gemm_packed.INPUTS else quantize
+    make = packed if case.input in DRAWN_AS_BYTES else quantize
     tensors = bind(case, make(case, "a", a), make(case, "b", b), c, bias)
     require_finite_factors(case, tensors)
     return tensors
@@ -89,8 +96,48 @@ def _first_lines(case: Case, name: str, key: str, field: np.ndarray) -> np.ndarr
 def packed(case: Case, name: str, x: np.ndarray) -> QuantizedTensor:
     """Draw an operand as bytes; `x` is not read."""
     side = gemm_flags.direction(case, name).name
-    fields = {f"{side}_{part}": array for part, array in gemm_packed.fields(case, name).items()}
+    fields = {f"{side}_{part}": array for part, array in _fields(case, name).items()}
     return _tensor(case, name, gemm_flags.recipes(case, name)[0], fields)
+
+
+def _fields(case: Case, name: str) -> dict[str, np.ndarray]:
+    """`data` (lines, K/2), `scale_inv` whole allocation, `amax` float32 of the operand `a` or `b`.
+
+    exact_sum: any codes under scales of 1 and 2, so that no sum of up to 16,384 products rounds
+    wide_sum: any codes under any scales but NaN, so that sums round at every step; in even rows of A the second half of
+        the blocks cancels the first half, so that only roundings are left
+    """
+    rng = np.random.default_rng([case.seed, "ab".index(name)])
+    lines, blocks = gemm_flags.lines(case, name), case.cols // nvfp4.BLOCK
+    codes = rng.integers(0, 16, (lines, blocks, nvfp4.BLOCK), np.uint8)
+    if case.input == "exact_sum":
+        scale_inv = rng.choice(_ONE_TO_TWO, (lines, blocks))
+    else:
+        scale_inv = rng.integers(0, nvfp4.E4M3_NAN, (lines, blocks), np.uint8)
+        _cancel(name, codes, scale_inv)
+    return {
+        "data": nvfp4.pack(codes.reshape(lines, case.cols)),
+        "scale_inv": layout.arrange(scale_inv, case.flags[f"{name}_scale_layout"]),
+        "amax": _amax(case, name, rng),
+    }
+
+
+def _cancel(name: str, codes: np.ndarray, scale_inv: np.ndarray) -> None:
+    step = 2 if name == "a" else 1
+    half = codes.shape[1] // 2
+    codes[::step, half : 2 * half] = codes[::step, :half] ^ (_SIGN if name == "a" else 0)
+    scale_inv[::step, half : 2 * half] = scale_inv[::step, :half]
+
+
+def _amax(case: Case, name: str, rng: np.random.Generator) -> np.ndarray:
+    """Amaxes (1,), (lines,) or (lines, K/64), float32 with full mantissas; for windows with exact sums, 1 and 2."""
+    lines, granularity = gemm_flags.lines(case, name), gemm_flags.granularity(case, name)
+    count = {"tensor": (1,), "row": (lines,), "window": (lines, case.cols // nvfp4.WINDOW)}[granularity]
+    if granularity == "window" and case.input == "exact_sum":
+        return rng.integers(1, 3, count).astype(np.float32)
+    usual, far = (rng.integers(*ends, count) for ends in _EXPONENTS[name])
+    exponents = np.where(rng.integers(0, 2, count) == 0, usual, far)
+    return np.ldexp(rng.uniform(1, 2, count).astype(np.float32), exponents)
 
 
 def _tensor(case: Case, name: str, recipe: str, fields: dict[str, np.ndarray]) -> QuantizedTensor:

@@ -80,10 +80,10 @@ def numpy_oracle(case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.nda
 
 
 def torch_oracle(case: Case, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    from harness.oracles import torch_per_token
+    from harness.oracles import torch_oracle as blocks
 
     refuse(case)
-    return torch_per_token.per_token(case, tensors["input"], _given_amaxes(case, tensors))
+    return blocks.per_token(case, tensors["input"], _given_amaxes(case, tensors))
 
 
 def _given_amaxes(case: Case, tensors: Mapping[str, Any]) -> dict[str, Any]:

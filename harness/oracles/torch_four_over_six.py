@@ -14,7 +14,7 @@ import torch
 from harness.contract.case import Case
 from harness.oracles import torch_numerics as numerics
 from harness.oracles import torch_source as frame
-from harness.oracles.torch_source import BLOCK, SLAB_ELEMENTS, Slab, Source
+from harness.oracles.torch_source import BLOCK, Slab, Source
 
 _STRETCH = 1.5  # 6/4: the scale that takes the block amax to 4 instead of 6
 
@@ -33,25 +33,20 @@ class Candidate(NamedTuple):
 
 
 def four_over_six(
-    case: Case,
-    x: torch.Tensor,
-    amax: Mapping[str, torch.Tensor] | None = None,
-    *,
-    slab_elements: int = SLAB_ELEMENTS,
+    case: Case, x: torch.Tensor, amax: Mapping[str, torch.Tensor] | None = None
 ) -> dict[str, torch.Tensor]:
     """Quantize a matrix under the flags of the case; fields in the order of NUMERICS section 1.
 
     x: (rows, cols) of the case's dtype, any device
     amax: holds the amax fields that stage=encode reads
-    slab_elements: elements that are in float32 at one time
     """
-    return frame.fields(case, _sources(case, x, slab_elements), amax, _encode)
+    return frame.fields(case, _sources(case, x), amax, _encode)
 
 
-def map4(case: Case, x: torch.Tensor, *, slab_elements: int = SLAB_ELEMENTS) -> dict[str, torch.Tensor]:
+def map4(case: Case, x: torch.Tensor) -> dict[str, torch.Tensor]:
     """True for each block that takes the candidate reaching 4: `rowwise` and `columnwise`, (lines, blocks) bool."""
     chosen = {}
-    for side, source in _sources(case, x, slab_elements).items():
+    for side, source in _sources(case, x).items():
         lines, length = source.matrix.shape
         chosen[side] = torch.empty((lines, length // BLOCK), dtype=torch.bool, device=x.device)
         for slab, blocks, granule in source.blocks(source.amax()):
@@ -72,8 +67,8 @@ def choose(source: Source, blocks: torch.Tensor, amax: torch.Tensor) -> tuple[Ca
     return four, six, four.error < six.error
 
 
-def _sources(case: Case, x: torch.Tensor, slab_elements: int) -> dict[str, Source]:
-    return frame.sources(case, x, "row" if case.flags.row_scaled else "tensor", slab_elements)
+def _sources(case: Case, x: torch.Tensor) -> dict[str, Source]:
+    return frame.sources(case, x, "row" if case.flags.row_scaled else "tensor")
 
 
 def _encode(source: Source, slab: Slab, blocks: torch.Tensor, amax: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,6 +1,6 @@
-"""Groups in torch: d-activations, bias gradients, and the cutting into tensors for the recipe's own torch oracle.
+"""Groups in torch: every array is cut into its tensors, and the recipe's own torch oracle is asked for each.
 
-Derived from NUMERICS section 8 alone.
+d-activations, bias gradients and quantizers are derived from NUMERICS section 8 alone, products from 10.4.
 """
 
 from __future__ import annotations
@@ -11,7 +11,11 @@ import torch
 from torch.nn.functional import pad
 
 from harness.contract.case import Case
+from harness.contract.interval import Interval
+from harness.oracles.torch_gemm import finished
+from harness.oracles.torch_layout import padded_shape
 from harness.oracles.torch_oracle import stored
+from harness.oracles.torch_source import BLOCK, DTYPES
 
 _CHUNK = 128
 _GELU_SLOPE = 0.79788456
@@ -20,7 +24,7 @@ _GELU_CUBE_SLOPE = 0.1070322243
 _QUICK_GELU = 1.702
 
 Tensors = Mapping[str, torch.Tensor]
-DenseOracle = Callable[[Case, Tensors], dict[str, torch.Tensor]]
+DenseOracle = Callable[[Case, Tensors], dict[str, torch.Tensor | Interval]]
 
 
 def grouped(case: Case, tensors: Tensors, dense: DenseOracle, granularity: str) -> dict[str, torch.Tensor]:
@@ -127,3 +131,53 @@ def _empty(case: Case, entries: Mapping[str, int], device: torch.device) -> dict
         if case.flags.stage != "encode":
             parts[f"{side}_amax"] = torch.zeros(count, device=device)
     return parts
+
+
+def grouped_product(case: Case, tensors: Tensors, dense: DenseOracle) -> torch.Tensor | Interval:
+    """The outputs of all groups, (M, N), one below the other.
+
+    tensors: the arrays of the dense oracle, all groups back to back, and the extents of the groups
+    """
+    found = []
+    cuts = {name: _parts(case, name, tensor) for name, tensor in tensors.items() if name[:2] in ("a_", "b_", "c", "bi")}
+    for g, (lines, length) in enumerate(case.problem.tensors):
+        if not lines:
+            continue
+        own = {name: cut[g] for name, cut in cuts.items()}
+        if length:
+            found.append(dense(case.part(g), own)["output"])
+            continue
+        zeros = torch.zeros((lines, case.problem.n), device=tensors["a_data"].device)
+        only = finished(case.part(g), own, (slice(None), slice(None)), zeros)
+        exact = Interval(only, only.clone(), *[zeros.double()] * 2, only.clone())
+        found.append(only if case.input == "exact_sum" else exact)
+    if not found:
+        return torch.empty((0, case.problem.n), dtype=DTYPES[case.flags.dtype], device=tensors["a_data"].device)
+    if isinstance(found[0], Interval):
+        return Interval.joined(found, torch.cat)
+    return torch.cat(found)
+
+
+def _parts(case: Case, name: str, tensor: torch.Tensor) -> list[torch.Tensor]:
+    """Each group's part of an array, in its own shape."""
+    groups, n = case.problem.tensors, case.problem.n
+    if name == "bias" or (name.endswith("amax") and tensor.numel() == len(groups) and _has_one(case, name)):
+        return list(tensor.tensor_split(len(groups)))
+    shapes = []
+    for m, k in groups:
+        lines = n if name.startswith("b_") else m
+        if name.endswith("data"):
+            shapes.append((lines, k // 2))
+        elif name.endswith("scale_inv"):
+            shapes.append(padded_shape(lines, k // BLOCK))
+        else:
+            shapes.append((lines, n) if name == "c" else (lines,))
+    sizes = [torch.Size(shape).numel() for shape in shapes]
+    parts = tensor.flatten()[: sum(sizes)].split(sizes)
+    return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
+
+
+def _has_one(case: Case, name: str) -> bool:
+    """Whether an operand has one amax instead of one for each line."""
+    by_tensor = case.flags.epilogue == "row_scaled" and case.flags.b_granularity == "tensor"
+    return case.flags.epilogue == "per_tensor" or (name == "b_amax" and by_tensor)

@@ -1,8 +1,9 @@
-"""The torch oracle: one quantizer for every amax granularity, the way back, and the plain casts.
+"""The torch oracle: one quantizer for every amax granularity, per_token's, the way back, and the plain casts.
 
 It is derived apart from the NumPy oracle: codes come from bisection of exact limits, maxima from integer bit patterns,
 stochastic rounding from truncation to the e2m1 values. A recipe's own module refuses what its contract leaves out
-before it calls these functions.
+before it calls these functions. The rotation of per_token stays in float32 and is four times too long, so its amaxes
+and the multiplier that meets it each carry a factor of 1/4.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from harness.contract.case import Case
 from harness.oracles import torch_layout as layout
 from harness.oracles import torch_numerics as numerics
 from harness.oracles import torch_source as frame
-from harness.oracles.torch_source import BLOCK, DTYPES, SLAB_ELEMENTS, Slab, Source, divided
+from harness.oracles.torch_source import BLOCK, DTYPES, Slab, Source, divided
 
 _NAN_BITS = {"bf16": (torch.int16, 0x7FFF), "fp16": (torch.int16, 0x7FFF), "fp32": (torch.int32, 0x7FFFFFFF)}
 _MULTIPLIERS = {"reciprocal": numerics.reciprocal_multiplier, "direct": numerics.direct_multiplier}
@@ -30,7 +31,6 @@ def quantize(
     multiplier: str = "reciprocal",
     amax_floor: float | None = None,
     clamp_scale: bool = True,
-    slab_elements: int = SLAB_ELEMENTS,
 ) -> dict[str, torch.Tensor]:
     """Quantize a matrix by 2.1 to 2.9 under the flags of the case; fields in the order of NUMERICS section 1.
 
@@ -41,7 +41,6 @@ def quantize(
     multiplier: encode form `reciprocal` (2.6) or `direct` (2.7)
     amax_floor: the least amax that S_enc is computed from; the amax fields stay raw
     clamp_scale: whether 2.4 has its fmin
-    slab_elements: elements that are in float32 at one time
     """
     make = numerics.fast_multiplier if case.flags.get("fast_math", False) else _MULTIPLIERS[multiplier]
 
@@ -50,12 +49,56 @@ def quantize(
         scale = numerics.block_scale_inv(source.block_amax(blocks), encode_scale, clamp_scale)
         return source.cast(slab, blocks.float() * make(scale, encode_scale).unsqueeze(2)), scale
 
-    return frame.fields(case, frame.sources(case, x, granularity, slab_elements), amax, encode)
+    return frame.fields(case, frame.sources(case, x, granularity), amax, encode)
 
 
-def dequantize(
-    case: Case, tensors: Mapping[str, torch.Tensor], *, slab_elements: int = SLAB_ELEMENTS
-) -> dict[str, torch.Tensor]:
+def per_token(case: Case, x: torch.Tensor, amax: Mapping[str, torch.Tensor] | None = None) -> dict[str, torch.Tensor]:
+    """`quantize` by section 7; x: (rows, cols) bf16."""
+    return frame.fields(case, frame.sources(case, x, "row", TokenSource), amax, _encode_tokens)
+
+
+class TokenSource(Source):
+    """A direction of per_token; with weight_2d every row has the amax of the whole matrix."""
+
+    @property
+    def square(self) -> bool:
+        return bool(self.case.flags.weight_2d)
+
+    @property
+    def swizzled(self) -> bool:
+        """Rowwise scales only."""
+        return self.direction == 0 and super().swizzled
+
+    def rotation(self, part: torch.Tensor) -> torch.Tensor:
+        """The RHT in float32, four times too long."""
+        return numerics.hadamard(part, self.case.flags.sign_mask)
+
+    def right_length(self, value: torch.Tensor) -> torch.Tensor:
+        """A quarter of an amax or multiplier of the long rotation; without rotation the value itself."""
+        return value * 0.25 if self.rotated else value
+
+    def amax(self) -> torch.Tensor:
+        """(rows,) float32, raw."""
+        amax = super().amax()
+        return amax.amax().expand_as(amax).contiguous() if self.square and amax.numel() else self.right_length(amax)
+
+    def block_amax(self, blocks: torch.Tensor) -> torch.Tensor:
+        """(rows, blocks) float32."""
+        return self.right_length(super().block_amax(blocks))
+
+
+def _encode_tokens(
+    source: TokenSource, slab: Slab, blocks: torch.Tensor, amax: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Codes and scales of one slab, as `torch_source.Encode` asks: section 7, or section 3 for weight_2d."""
+    weight = source.square
+    encode_scale = numerics.global_encode_scale(amax, None if weight else numerics.AMAX_FLOOR)
+    scale = numerics.block_scale_inv(source.block_amax(blocks), encode_scale, clamp=weight)
+    by = (numerics.reciprocal_multiplier if weight else numerics.direct_multiplier)(scale, encode_scale)
+    return source.cast(slab, blocks.float() * source.right_length(by).unsqueeze(2)), scale
+
+
+def dequantize(case: Case, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Section 9: decode one direction of a quantized tensor.
 
     tensors: `data` (lines, length/2) uint8, `scale_inv` padded (lines, length/16) uint8 in the layout of the case,
@@ -72,7 +115,7 @@ def dequantize(
         scale_inv = layout.unswizzle(scale_inv)
     rescale = 1.0 / (numerics.E2M1_MAX * int(case.flags.e4m3_max))
     output = torch.empty((rows, cols), dtype=DTYPES[dtype], device=data.device)
-    for slab in layout.slabs(rows, cols, slab_elements):
+    for slab in layout.slabs(rows, cols, frame.SLAB_ELEMENTS):
         scale = scale_inv[slab[0], divided(slab[1], BLOCK)].view(torch.float8_e4m3fn).float()
         factor = scale * frame.per_block(amax, granularity, slab) * rescale
         values = numerics.decoded_pairs(data[slab[0], divided(slab[1], 2)]).unflatten(1, (-1, BLOCK))

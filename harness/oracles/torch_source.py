@@ -15,9 +15,8 @@ from harness.contract.case import Case
 from harness.errors import ContractError
 from harness.oracles import torch_layout as layout
 from harness.oracles import torch_numerics as numerics
-from harness.oracles.torch_philox import element_bits
 
-SLAB_ELEMENTS = 1 << 26
+SLAB_ELEMENTS = 1 << 26  # in float32 at one time
 BLOCK = 16
 WINDOW = 64
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
@@ -32,14 +31,12 @@ class Source:
     matrix: (rows, cols) input; for the columnwise output its transposed view, so that blocks run along the last axis
     direction: 0 rowwise, 1 columnwise, as in the Philox counter
     granularity: the extent of one amax: `tensor`, `row` or `window` of 64 elements
-    slab_elements: elements that are in float32 at one time
     """
 
     case: Case
     matrix: torch.Tensor
     direction: int
     granularity: str
-    slab_elements: int
 
     @property
     def rotated(self) -> bool:
@@ -60,7 +57,7 @@ class Source:
 
     def slabs(self) -> Iterator[tuple[Slab, torch.Tensor]]:
         """Pieces of the matrix with the values to quantize: the input, or its rotation."""
-        for slab in layout.slabs(*self.matrix.shape, self.slab_elements):
+        for slab in layout.slabs(*self.matrix.shape, SLAB_ELEMENTS):
             part = self.matrix[slab].contiguous()
             yield slab, self.rotation(part) if self.rotated else part
 
@@ -93,7 +90,7 @@ class Source:
         row = torch.arange(slab[0].start, slab[0].stop, device=value.device)
         block = torch.arange(slab[1].start // BLOCK, slab[1].stop // BLOCK, device=value.device)
         index = row[:, None] * (self.matrix.shape[1] // BLOCK) + block
-        random = element_bits(index, self.direction, self.case.seed, self.case.offset)
+        random = numerics.element_bits(index, self.direction, self.case.seed, self.case.offset)
         return numerics.stochastic_codes(value, random)
 
     def blocks(self, amax: torch.Tensor) -> Iterator[tuple[Slab, torch.Tensor, torch.Tensor]]:
@@ -106,13 +103,11 @@ class Source:
 Encode = Callable[[Source, Slab, torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 
 
-def sources(
-    case: Case, x: torch.Tensor, granularity: str, slab_elements: int, kind: type[Source] = Source
-) -> dict[str, Source]:
+def sources(case: Case, x: torch.Tensor, granularity: str, kind: type[Source] = Source) -> dict[str, Source]:
     """The directions that the case asks for, by the prefix of their fields, rowwise first."""
     matrices = {"rowwise": x, "columnwise": x.t()}
     return {
-        side: kind(case, matrix, direction, granularity, slab_elements)
+        side: kind(case, matrix, direction, granularity)
         for direction, (side, matrix) in enumerate(matrices.items())
         if case.flags.outputs in ("both", side)
     }

@@ -12,7 +12,7 @@ from harness.contract.case import Case
 from harness.errors import ContractError
 from harness.inputs import tensor_file
 from harness.inputs.drawn_once import tensor
-from harness.oracles.gemm_packed import INPUTS
+from harness.oracles.gemm_operands import DRAWN_AS_BYTES
 
 COLUMNWISE = {"tn": "", "nn": "b", "nt": "ab"}  # layout → the operands that are read through their columnwise copy
 _PLAIN = "normal"  # the input for C and the bias if the operands are drawn as bytes or read from a file
@@ -64,7 +64,7 @@ def _draw(case: Case) -> dict[str, np.ndarray]:
         name: (tensor_file.of_operand(case.input, number), *extents, str(flags.get(f"{name}_dtype", "bf16")))
         for number, (name, extents) in enumerate(_operand_extents(case).items())
     }
-    plain = _PLAIN if case.input in INPUTS or case.input.startswith(tensor_file.PREFIX) else case.input
+    plain = _PLAIN if case.input in DRAWN_AS_BYTES or case.input.startswith(tensor_file.PREFIX) else case.input
     if flags.get("beta", 0) or flags.get("accumulate", False):
         wanted["c"] = (plain, case.rows, case.problem.n, str(flags.dtype))
     if flags.get("bias", False):

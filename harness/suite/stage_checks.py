@@ -8,7 +8,7 @@ from harness.contract.case import Case
 from harness.contract.field import Field, QuantizedTensor, granularity_of
 from harness.errors import ContractError
 from harness.files import KERNELS
-from harness.oracles import gemm_operands, gemm_packed
+from harness.oracles import gemm_operands
 from harness.oracles.by_recipe import oracle_of
 from harness.suite import flag_values, schema
 from harness.suite.flag_values import Errors
@@ -103,7 +103,7 @@ def _operand_error(name: str, entry: schema.Stage, pipeline: Sequence[schema.Sta
 
 def refuse_stages(case: Case, stages: Sequence[Stage]) -> None:
     """Raise ContractError, with the stage, unless every stage is legal and every product can read its operands."""
-    if case.input in gemm_packed.INPUTS:
+    if case.input in gemm_operands.DRAWN_AS_BYTES:
         raise ContractError(
             f"{case.recipe}: {case.input} is drawn as the bytes of operands, and a pipeline quantizes its own"
         )

@@ -11,7 +11,7 @@ from products import BOTH, FLAGS, by, drawn, operand, shape_of
 
 from harness.contract.interval import inside, order
 from harness.errors import ContractError
-from harness.oracles import gemm, gemm_epilogues, gemm_ordered, nvfp4
+from harness.oracles import gemm, gemm_ordered, nvfp4
 
 F32 = np.float32
 ONE, TWO, NAN = 0x38, 0x40, 0x7F  # e4m3 bytes: 1, 2, NaN
@@ -220,7 +220,7 @@ def test_any_order_is_inside_rounded_or_cut(make_gemm, rounded, input_name):
         acc = np.zeros((32, 32), F32)
         for k in rng.permutation(case.cols):
             acc = rounded(acc + np.outer(a[:, k], b[:, k]))
-        assert accepts(given, gemm_epilogues.output(case, tensors, slice(None), acc)).all()
+        assert accepts(given, gemm_ordered.epilogue(case, tensors, slice(None), acc)).all()
 
 
 # --- mistakes that must be outside ------------------------------------------------------------------------------------
@@ -229,7 +229,7 @@ def test_any_order_is_inside_rounded_or_cut(make_gemm, rounded, input_name):
 def exactly(case, tensors, a=None, b=None, amaxes=None):
     """The output of the exact sum of these values, with these amaxes."""
     a, b = (values(case, tensors, name) if x is None else x for name, x in (("a", a), ("b", b)))
-    return gemm_epilogues.output(case, {**tensors, **(amaxes or {})}, slice(None), (a @ b.T).astype(F32))
+    return gemm_ordered.epilogue(case, {**tensors, **(amaxes or {})}, slice(None), (a @ b.T).astype(F32))
 
 
 @pytest.mark.parametrize("epilogue", ["per_tensor", "row_scaled", "per_token", "per_token_fused"])

@@ -12,7 +12,7 @@ from evidence.matrix_sums.model import fused_sum
 from harness.contract.interval import LARGEST_ORDERED, Interval, order
 from harness.device.emulator import EmulatorDevice
 from harness.files import KERNELS
-from harness.oracles import gemm, gemm_epilogues, gemm_grouped, gemm_hopper, torch_gemm_hopper
+from harness.oracles import gemm, gemm_grouped, gemm_hopper, gemm_ordered, torch_gemm_bounds
 from harness.suite.suite import find_case
 from harness.verdict import Verdict
 from harness.verify.expected import expect
@@ -60,7 +60,7 @@ def output(case, tensors) -> np.ndarray:
                 for half in range(2) for word in range(2) for parity in range(2)
             ])  # fmt: skip
         acc *= F32(16384)
-    return gemm_epilogues.output(case, tensors, slice(None), acc)
+    return gemm_ordered.epilogue(case, tensors, slice(None), acc)
 
 
 @BOTH
@@ -83,10 +83,10 @@ def test_other_orders_are_others(ask, monkeypatch):
     right = by(ask, case, tensors).ordered
     with monkeypatch.context() as patch:
         patch.setattr(gemm_hopper, "FRACTION", 24)
-        patch.setattr(torch_gemm_hopper, "_KEPT", 24)
+        patch.setattr(torch_gemm_bounds, "_KEPT", 24)
         assert (by(ask, case, tensors).ordered != right).any()
     monkeypatch.setattr(gemm, "SKINNY_SPLITS", 2)
-    monkeypatch.setattr(torch_gemm_hopper, "parts_of_k", lambda case: 2)
+    monkeypatch.setattr(torch_gemm_bounds, "parts_of_k", lambda case: 2)
     assert (by(ask, case, tensors).ordered != right).any()
 
 

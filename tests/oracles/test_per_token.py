@@ -11,7 +11,7 @@ from quantized import assert_refused, assert_same, codes
 
 from harness.errors import ContractError
 from harness.inputs import draw
-from harness.oracles import layout, nvfp4, per_tensor, per_token, torch_per_token
+from harness.oracles import layout, nvfp4, per_tensor, per_token, torch_source
 from harness.verify.torch_calls import to_torch
 
 SHAPES = [(128, 128), (256, 384)]
@@ -159,8 +159,9 @@ class TestSteps:
         case, x = make_case("per_token", 256, 384, **flags), tensor(256, 384)
         whole = run(case, x)
         monkeypatch.setattr(layout, "SLAB_ELEMENTS", 1)
+        monkeypatch.setattr(torch_source, "SLAB_ELEMENTS", 1)
         assert_same(run(case, x), whole)
-        there = torch_per_token.per_token(case, to_torch(x), slab_elements=1)
+        there = per_token.torch_oracle(case, {"input": to_torch(x)})
         assert_same({name: array.numpy() for name, array in there.items()}, whole)
 
     def test_encode_takes_the_amaxes_it_is_given(self, make_case, tensor):
