@@ -17,7 +17,7 @@ from typing import Any
 
 import pandas as pd
 
-from harness.device.emulator import EmulatedProgram, EmulatorDevice
+from harness.device.emulator import EmulatorDevice
 from harness.device.select import select
 from harness.errors import DeviceUnavailable, HarnessError, UsageError
 from harness.files import ROOT
@@ -138,7 +138,7 @@ def run(command: str, cwd: Path, extra: Mapping[str, str] | None = None) -> tupl
 def emulate(case_id: str) -> tuple[float, float]:
     """Lane-instructions of a case per microsecond of one core, on the emulator's first target, and the CPU seconds."""
     case, device = find_case(case_id), EmulatorDevice()
-    program = EmulatedProgram(device, case, device.targets[0], make_inputs(case), fields_of(case))
+    program = device.prepare(case, device.targets[0], make_inputs(case), fields_of(case))
     program.run(0, 0)  # decodes kernels, so it is not timed
     rates, spent = [], 0.0
     while spent < EMULATED:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,6 +23,7 @@ from harness.device import cublas
 from harness.device.device import Outcome
 from harness.device.early_launch import EarlyLaunch
 from harness.device.equal_bytes import equal_bytes
+from harness.device.launches import begins_early
 from harness.device.memory import Guarded, Memory, kept_or_uploaded
 from harness.errors import LaunchError
 from harness.jit.compile import Compiled, compile_kernel
@@ -260,11 +260,6 @@ def cuda_errors(where: str) -> Iterator[None]:
 def native_target(major: int, minor: int) -> str:
     """The most specific target of a compute capability: `sm_90a` for 9.0, `sm_80` for 8.0."""
     return f"sm_{major}{minor}" + ("a" if major >= 9 else "")
-
-
-def begins_early(target: str) -> bool:
-    """Whether a launch may begin before the previous one has ended; never before sm_90."""
-    return int(re.findall(r"\d+", target)[0]) >= 90
 
 
 @lru_cache(maxsize=512)

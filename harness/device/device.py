@@ -98,3 +98,19 @@ class Device(Protocol):
 
     def to_host(self, array: Array, field: Field) -> np.ndarray:
         """An output as a NumPy array of the field's dtype and shape."""
+
+
+class InPlaceOfOurs:
+    """A device with other kernels in place of ours. What it does not say itself, the device `inner` does."""
+
+    def __init__(self, inner: Any, label: str):
+        self.inner, self.subject_label = inner, label
+        self.name, self.targets, self.modes = inner.name, inner.targets, inner.modes
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "inner":  # of an object that is being copied or unpickled
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+    def identity(self) -> dict[str, str]:
+        return self.inner.identity() | {"subject": self.subject_label}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import platform
-from collections.abc import Collection, Mapping
-from contextlib import AbstractContextManager, nullcontext
+import re
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache, partial
 from pathlib import Path
 
@@ -15,26 +15,31 @@ from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.contract.interval import Demand, Interval, inside
 from harness.device.device import Outcome
-from harness.errors import AccessError, CompileError, LaunchError, NotCapable, NotEmulated
+from harness.device.launches import BoundLaunch, Code, Launches, Zeroed, recipe_launches
+from harness.device.memory import flat
+from harness.errors import AccessError, CompileError, LaunchError, NotCapable, NotEmulated, SuiteError
 from harness.files import KERNELS
 from harness.ground.strictness import strict
 from harness.jit.cache import cache_folder
-from harness.jit.compile import Compiled, compile_kernel, ptx_of
+from harness.jit.compile import ptx_of
 from harness.jit.nvrtc import nvrtc_version
-from harness.suite.launch_plan import Step, bind, own_memory, plan
+from harness.suite.launch_plan import plan
 from ptx_emulator.counters import Counters
-from ptx_emulator.errors import Fault, NotOnTarget
-from ptx_emulator.errors import LaunchError as LaunchRefused
+from ptx_emulator.errors import Fault, NotOnTarget, RefusedLaunch
+from ptx_emulator.errors import LaunchError as Trapped
 from ptx_emulator.errors import NotEmulated as LacksInstruction
 from ptx_emulator.launches import Module, launch
 from ptx_emulator.machine.watch import Watch
 from ptx_emulator.memory import Buffer
 from ptx_emulator.schedule import Schedule, order_of_run
 from ptx_emulator.stream import Stream
+from ptx_emulator.tensor_map import TensorMap
 from ptx_emulator.unset import Unset
 
 LARGEST = 1 << 20  # elements; beyond, a case takes minutes
 MOST_TERMS = 1 << 24  # products of a GEMM
+LARGEST_BUFFER = 1 << 30  # bytes of an array
+_PTX_LINE = re.compile(r"\bptx:(\d+)")
 
 
 class EmulatorDevice:
@@ -77,7 +82,14 @@ class EmulatorDevice:
     def prepare(
         self, case: Case, target: str, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]
     ) -> EmulatedProgram:
-        return EmulatedProgram(self, case, target, inputs, fields)
+        launches = self.launches(case, target)
+        seed = case.seed + self.targets.index(target)  # each target has a drawn order of its own
+        return EmulatedProgram(launches, case, inputs, fields, seed, self.also)
+
+    def launches(self, case: Case, target: str) -> Launches:
+        """The launches of our kernels. Raises CompileError."""
+        count = self.multiprocessors
+        return recipe_launches(case, ptx_of(target), self.kernels, count, lambda kernel: kernel.launch.blocks_per_sm)
 
     def accepts(self, actual: np.ndarray, expected: Demand) -> bool:
         if isinstance(expected, Interval):
@@ -90,45 +102,35 @@ class EmulatorDevice:
 
 
 class EmulatedProgram:
-    """One case on one target. Bounds need no guard bands here: the emulator checks every access."""
+    """The launches of one case. Bounds need no guard bands here: the emulator checks every access.
+
+    seed: of the order that is drawn, the case's by default; also: what is reported whatever `--strict` says
+    """
 
     def __init__(
-        self,
-        device: EmulatorDevice,
-        case: Case,
-        target: str,
-        inputs: Mapping[str, np.ndarray],
-        fields: Mapping[str, Field],
-    ):
-        self.device, self.case, self.inputs, self.fields = device, case, inputs, fields
-        self.seed = case.seed + device.targets.index(target)  # seed of a drawn order, different for each target
+        self, launches: Launches, case: Case, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field],
+        seed: int | None = None, also: Collection[str] = (),
+    ):  # fmt: skip
+        self.launches, self.case, self.inputs, self.fields, self.also = launches, case, inputs, fields, also
+        self.kernels = launches.kernels
+        self.seed = case.seed if seed is None else seed
         self.unwritten: Mapping[str, np.ndarray] = {}  # by input: mask of the bytes that must not be read
         self.watch: tuple[int, int] | None = None  # block and thread to follow
-        self.watched: list[tuple[Step, Compiled, Watch]] = []
+        self.watched: list[tuple[BoundLaunch, Watch]] = []
         self.lane_instructions = 0  # in all runs, for measuring the emulator
 
-        def compiled(step: Step) -> Compiled:
-            return compile_kernel(step.signature, step.flags, ptx_of(target))
-
-        def fits(step: Step) -> bool:
-            launch = compiled(step).launch
-            blocks = math.prod(launch.grid(step.case.problem, device.multiprocessors))
-            return blocks <= launch.blocks_per_sm * device.multiprocessors
-
-        self.steps = plan(case, device.kernels, fits)
-        self.kernels = tuple(map(compiled, self.steps))
-
     def resplit(self, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]) -> None:
-        self.inputs, self.fields = inputs, fields
+        self.inputs, self.fields = {**self.inputs, **inputs}, fields
 
     @property
     def unset(self) -> list[Unset]:
         """The variables that the kernels read and nothing sets."""
-        return list(dict.fromkeys(each for one in self.kernels for each in _module(one).unset(one.symbol)))
+        found = ((each, unset) for each in self.launches.of_kernels for unset in module_of(each.code).unset(each.entry))
+        return list(dict.fromkeys(Unset(_of_file(each, unset.where), unset.declared) for each, unset in found))
 
     def renew(self) -> bool:
-        modules = [_module(compiled) for compiled in self.kernels]
-        _module.cache_clear()
+        modules = [module_of(each.code) for each in self.launches.of_kernels]
+        module_of.cache_clear()
         return any(module.keeps for module in modules)
 
     def order(self, repeat: int, nearest: bool = False) -> Schedule:
@@ -140,80 +142,143 @@ class EmulatedProgram:
         Grids that differ between devices of different sizes alternate. Blocks and warps run in ascending order, in
         descending order, and in one drawn from the case's seed.
         """
-        arrays = {
-            name: Buffer(name, np.ascontiguousarray(value).view(np.uint8).reshape(-1).copy(), writable=False)
-            for name, value in self.inputs.items()
-        }
+        memory = EmulatedMemory()
+        for name, value in self.inputs.items():
+            memory.put(name, flat(value).copy(), writable=False)
         for name, mask in self.unwritten.items():
-            arrays[name].written = (~mask).astype(np.uint8)
-        allocations = {name: np.full(field.allocated, poison, np.uint8) for name, field in self.fields.items()}
-        outputs = {name: allocations[name][: field.nbytes] for name, field in self.fields.items()}
-        scratch_sizes, workspace_sizes = own_memory(self.steps)
-        scratch = {name: np.zeros(size, np.uint8) for name, size in scratch_sizes.items()}
-        workspace = {name: np.full(size, poison, np.uint8) for name, size in workspace_sizes.items()}
-        arrays |= {name: Buffer(name, memory, initialised=False) for name, memory in (allocations | workspace).items()}
-        arrays |= {name: Buffer(name, memory) for name, memory in scratch.items()}
-        approximated: dict[str, None] = {}
-        stream = Stream() if any(step.early for step in self.steps) else None
-        for step, compiled in zip(self.steps, self.kernels, strict=True):
-            approximated |= dict.fromkeys(
-                self._launch(step, compiled, arrays, repeat, stream, nearest=nearest).approximated
-            )
-        if stream:
-            try:
-                stream.end()
-            except Fault as error:
-                raise self._access_error(error) from None
-        for name, memory in scratch.items():
-            if memory.any():
-                return Outcome(
-                    outputs, f"scratch {name!r} is not zero after the last launch, so a second run would differ"
-                )
+            memory.arrays[name].written = (~mask).astype(np.uint8)
+        filled = {name: field.allocated for name, field in self.fields.items()} | dict(self.launches.workspace)
+        for name, size in filled.items():
+            memory.put(name, _filled(name, size, poison), initialised=False)
+        for name, size in self.launches.scratch.items():
+            memory.put(name, _filled(name, size, 0))
+        stream = Stream() if any(each.early for each in self.launches.of_kernels) else None
+        approximated = self._launch_all(memory, repeat, stream, nearest)
+        written = {name: memory.arrays[name].data for name in self.fields}
+        outputs = {name: written[name][: field.nbytes] for name, field in self.fields.items()}
+        for name in self.launches.scratch:
+            if memory.arrays[name].data.any():
+                return Outcome(outputs, self.launches.not_zero(name))
         for name, field in self.fields.items():
-            touched = np.count_nonzero(allocations[name][field.nbytes :] != poison)
+            touched = np.count_nonzero(written[name][field.nbytes :] != poison)
             if touched:
                 return Outcome(outputs, f"output {name!r}: {touched} bytes of its slack were written")
-        return Outcome(outputs, approximated=tuple(approximated))
+        return Outcome(outputs, approximated=approximated)
+
+    def _launch_all(
+        self, memory: EmulatedMemory, repeat: int, stream: Stream | None, nearest: bool = False
+    ) -> tuple[str, ...]:
+        """Returns the approximate instructions."""
+        approximated: dict[str, None] = {}
+        for each in self.launches.bound:
+            if isinstance(each, Zeroed):
+                memory.clear(each.array)
+                continue
+            found = self._launch(each, memory, repeat, stream, nearest).approximated
+            approximated |= dict.fromkeys(_of_file(each, place) for place in found)
+        if stream:
+            with self._in_words(self.launches.of_kernels[-1]):
+                stream.end()
+        return tuple(approximated)
 
     def _launch(
-        self, step: Step, compiled: Compiled, arrays: Mapping[str, Buffer], repeat: int, stream: Stream | None = None,
-        only: tuple[int, ...] = (), nearest: bool = False,
-    ) -> Counters:  # fmt: skip
-        """Run one launch. stream: given if some launches are early; only: numbers of the blocks to run, all if empty"""
-        arguments = [0 if value is None else value for _, value in bind(step, arrays)]
-        grids = compiled.launch.grids(step.case.problem, self.device.multiprocessors)
+        self, each: BoundLaunch, memory: EmulatedMemory, repeat: int, stream: Stream | None, nearest: bool
+    ) -> Counters:
+        """Run one launch. stream: given if some launches are early"""
         watch = Watch(*self.watch) if self.watch else None
         if watch:
-            self.watched.append((step, compiled, watch))
-        try:
-            counters = (partial(stream.launch, early=step.early) if stream else launch)(
-                _module(compiled), compiled.symbol, grid=grids[repeat % len(grids)],
-                block=(compiled.launch.threads, 1, 1), args=arguments, schedule=self.order(repeat, nearest),
+            self.watched.append((each, watch))
+        arguments = [0 if value is None else value for _, value in each.arguments(memory)]
+        with self._in_words(each):
+            only = self._only(each, repeat)
+            counters = (partial(stream.launch, early=each.early) if stream else launch)(
+                module_of(each.code), each.entry, grid=each.grids[repeat % len(each.grids)], block=each.block,
+                args=arguments,
+                dynamic_shared=each.shared,
+                cluster=each.cluster,
+                memory=list(memory.arrays.values()) if each.by_address else (),
+                schedule=self.order(repeat, nearest),
                 count_traffic=False,
                 watch=watch,
                 only=only,
-                strict=strict() or self.device.also,
+                strict=strict() or self.also,
                 sanitize=not only,  # a shadow of terabytes is too large, and the case itself shows races
             )  # fmt: skip
-        except Fault as error:
-            raise self._access_error(error) from None
-        except NotOnTarget as error:
-            raise CompileError(str(error)) from None
-        except LaunchRefused as error:
-            raise LaunchError(str(error)) from None
-        except LacksInstruction as error:
-            raise NotEmulated(str(error)) from None
         self.lane_instructions += counters.lane_instructions
         return counters
 
-    def _access_error(self, error: Fault) -> AccessError:
-        """Turn a fault into an AccessError that names the kernel as its source does, and not by its mangled name."""
-        sentence = error.sentence
-        for compiled in self.kernels:
-            sentence = sentence.replace(compiled.symbol, f"{compiled.arch} {compiled.expression}")
-        return AccessError(error.kind, error.where, sentence)
+    def _only(self, each: BoundLaunch, repeat: int) -> tuple[int, ...]:
+        """The numbers of the clusters that a launch runs; none for all."""
+        return ()
+
+    @contextmanager
+    def _in_words(self, each: BoundLaunch) -> Iterator[None]:
+        """Raise the harness's errors for the emulator's. each: the launch that is run"""
+        try:
+            yield
+        except Fault as error:
+            raise self._access_error(each, error) from None
+        except RefusedLaunch as error:
+            if each.where:  # the extents and arguments are its author's
+                raise SuiteError(each.where, _of_file(each, str(error))) from None
+            raise LaunchError(str(error)) from None
+        except NotOnTarget as error:
+            raise CompileError(_located(each, error)) from None
+        except Trapped as error:
+            raise LaunchError(_located(each, error)) from None
+        except LacksInstruction as error:
+            raise NotEmulated(_located(each, error)) from None
+
+    def _access_error(self, each: BoundLaunch, error: Fault) -> AccessError:
+        """Turn a fault into an AccessError that names the kernels as their sources do, and not by mangled names."""
+        sentence = _of_file(each, error.sentence)
+        for entry, title in {one.entry: one.title for one in self.launches.of_kernels}.items():
+            sentence = sentence.replace(entry, title)
+        return AccessError(error.kind, _of_file(each, error.where), sentence)
+
+
+class EmulatedMemory:
+    """The arrays of one run, and arrays of pointers that its arguments need."""
+
+    def __init__(self) -> None:
+        self.arrays: dict[str, Buffer] = {}
+
+    def put(self, name: str, content: np.ndarray, writable: bool = True, initialised: bool = True) -> None:
+        self.arrays[name] = Buffer(name, content, writable=writable, initialised=initialised)
+
+    def clear(self, name: str) -> None:
+        self.arrays[name].data.fill(0)
+        if self.arrays[name].written is not None:
+            self.arrays[name].written.fill(1)
+
+    def address(self, name: str) -> int:
+        return self.arrays[name].address
+
+    def table(self, addresses: bytes) -> int:
+        name = f"pointers {sum(each.startswith('pointers ') for each in self.arrays)}"
+        self.put(name, np.frombuffer(addresses, np.uint8).copy(), writable=False)
+        return self.address(name)
+
+    def tensor_map(self, tensor: TensorMap) -> bytes:
+        return tensor.encode()
+
+
+def _filled(name: str, size: int, byte: int) -> np.ndarray:
+    if size > LARGEST_BUFFER:
+        raise NotEmulated(f"'{name}' has {size} bytes; the emulator allows {LARGEST_BUFFER}")
+    return np.full(size, byte, np.uint8)
+
+
+def _of_file(each: BoundLaunch, text: str) -> str:
+    """Name the file in places that only have a line of PTX, because that has no source lines."""
+    return _PTX_LINE.sub(rf"{each.file}:\1", text)
+
+
+def _located(each: BoundLaunch, error: Exception) -> str:
+    """The error's text behind the place of the launch, if that has one."""
+    return (f"{each.where}: " if each.where else "") + _of_file(each, str(error))
 
 
 @lru_cache(maxsize=256)
-def _module(compiled: Compiled) -> Module:
-    return Module(compiled.ptx, cache_folder() / "emulator")
+def module_of(code: Code) -> Module:
+    return Module(code.ptx, cache_folder() / "emulator")

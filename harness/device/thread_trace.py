@@ -12,11 +12,10 @@ import numpy as np
 
 from harness.contract.case import Case
 from harness.device.emulator import EmulatedProgram, EmulatorDevice
+from harness.device.launches import BoundLaunch
 from harness.errors import CaseError, UsageError
 from harness.files import KERNELS
-from harness.jit.compile import Compiled
 from harness.oracles.by_recipe import oracle_of
-from harness.suite.launch_plan import Step
 from ptx_emulator.machine.launch_state import coordinates
 from ptx_emulator.machine.watch import Seen, Values, Watch
 from ptx_emulator.memory import WINDOW_BITS
@@ -33,7 +32,7 @@ def follow(
 
     place: the numbers of block and thread, x fastest; most: lines. Raises UsageError for a place that no launch has.
     """
-    program = EmulatedProgram(EmulatorDevice(), case, target, inputs, oracle_of(case.recipe).outputs(case))
+    program = EmulatorDevice().prepare(case, target, inputs, oracle_of(case.recipe).outputs(case))
     _require(program, case, place)
     program.watch = place
     stopped: CaseError | None = None
@@ -41,16 +40,13 @@ def follow(
         program.run(_POISON, 0)
     except CaseError as error:
         stopped = error
-    lines = [line for step, compiled, watch in program.watched for line in _launch(step, compiled, watch, program)]
+    lines = [line for launch, watch in program.watched for line in _launch(launch, watch)]
     more = len(lines) - most
     return "\n".join([*lines[:most], *([f"... {more:,} lines more; --lines shows them"] if more > 0 else [])]), stopped
 
 
 def _require(program: EmulatedProgram, case: Case, place: tuple[int, int]) -> None:
-    extents = [
-        (math.prod(kernel.launch.grid(step.case.problem, program.device.multiprocessors)), kernel.launch.threads)
-        for step, kernel in zip(program.steps, program.kernels, strict=True)
-    ]
+    extents = [(math.prod(each.grids[0]), math.prod(each.block)) for each in program.launches.of_kernels]
     if not any(place[0] < blocks and place[1] < threads for blocks, threads in extents):
         there = ", ".join(f"{blocks} of {threads} threads" for blocks, threads in extents)
         raise UsageError(
@@ -58,19 +54,19 @@ def _require(program: EmulatedProgram, case: Case, place: tuple[int, int]) -> No
         )
 
 
-def _launch(step: Step, compiled: Compiled, watch: Watch, program: EmulatedProgram) -> Iterator[str]:
-    grid = compiled.launch.grids(step.case.problem, program.device.multiprocessors)[0]
+def _launch(launch: BoundLaunch, watch: Watch) -> Iterator[str]:
+    grid, signature = launch.grids[0], launch.step.signature
     block, thread = coordinates(watch.block, grid), (watch.thread, 0, 0)
-    yield f"{compiled.arch} {compiled.expression}, grid {grid}, block {block}, thread {thread}"
+    yield f"{launch.title}, grid {grid}, block {block}, thread {thread}"
     if not watch.seen:
         yield "  this launch has no such thread"
-    names = {f"{compiled.symbol}_param_{i}": each.name for i, each in enumerate(step.signature.call)}
+    names = {f"{launch.entry}_param_{i}": each.name for i, each in enumerate(signature.call)}
     before: Location | None = None
     for seen in watch.seen:
         here = seen.instruction.location
         if here != before and here.line:  # the compiler's own instructions have line 0
             before = here
-            yield f"{here}{here.chain()}  {_line(here, step.signature.path.parent)}"
+            yield f"{here}{here.chain()}  {_line(here, signature.path.parent)}"
         yield f"    {_spelled(seen, names):<58} {_values(seen, watch, names)}".rstrip()
     yield ""
 

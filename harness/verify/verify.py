@@ -27,7 +27,7 @@ from harness.errors import (
 )
 from harness.text import one_line
 from harness.verdict import Result, Verdict, fault_of
-from harness.verify.corner import wrong_corner
+from harness.verify.corner import our_corner
 from harness.verify.diagnosis import disagreement
 from harness.verify.diagnosis.mismatch import Story, render
 from harness.verify.digest import digests
@@ -149,7 +149,7 @@ def _verify(
         outcomes, found = judge(case, device, target, program, demanded, other and other.on(target))
         found = found or _unlike_eager(case, device, target, program, demanded)
         found = found or _resplit(case, device, target, program, splits)
-        found = found or (wrong_corner(case, device, target, demanded) if inputs is None else None)
+        found = found or (our_corner(case, device, target, demanded) if inputs is None else None)
         if found is not None:
             wrong = failed(empty, *found)
             if wrong.trace and target != device.targets[0]:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from harness.device import early_launch
-from harness.device.cuda_program import begins_early
 from harness.device.early_launch import Attribute, Config, EarlyLaunch
+from harness.device.launches import begins_early
 from harness.errors import LaunchError
 
 STREAM, FUNCTION, ADDRESS = 0x5000, 0x7000, 0x7F0000001000

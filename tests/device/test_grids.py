@@ -20,7 +20,7 @@ TILES, PATCHES = (4, 3, 1), (2, 2, 1)
 def test_on_the_emulator_every_grid_gets_its_turn(monkeypatch: pytest.MonkeyPatch):
     launched = []
 
-    def launch(module: Module, symbol: str, grid: Grid, **_: object) -> SimpleNamespace:
+    def launch(module: Module, symbol: str, *, grid: Grid, **_: object) -> SimpleNamespace:
         launched.append((symbol, grid))
         return SimpleNamespace(lane_instructions=0, approximated=())
 

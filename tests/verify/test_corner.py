@@ -8,8 +8,8 @@ import pytest
 from harness.contract.field import Field
 from harness.contract.largest import LARGEST_EXTENT, lines_error
 from harness.contract.problem import Dense, Gemm
-from harness.device import emulated_corner
-from harness.device.emulated_corner import corner, ends
+from harness.device import corner as device_corner
+from harness.device.corner import corner, ends
 from harness.device.emulator import EmulatorDevice
 from harness.files import KERNELS
 from harness.jit.geometry import Launch, Schedule
@@ -109,10 +109,10 @@ def test_the_corner_of_swizzled_scales_is_their_last_tiles():
 
 
 def test_memory_that_nobody_touches_does_not_exist():
-    memory = emulated_corner.sparse(1 << 36)
+    memory = device_corner.sparse(1 << 36)
     memory[-1] = 7
     assert memory[0] == 0 and memory[-1] == 7
-    emulated_corner.clear(memory)
+    device_corner.clear(memory)
     assert memory[-1] == 0
 
 

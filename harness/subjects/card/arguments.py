@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
 
 import ml_dtypes
 import numpy as np
 
+from harness.device.launches import Arrays
 from harness.errors import UsageError
 from harness.subjects.card.code import Parameter
 from harness.subjects.card.schema import FLOATS, SCALARS, Argument, Map
@@ -19,22 +19,6 @@ from ptx_emulator.tensor_map import MalformedMap, TensorMap
 MAP_SIZE, MAP_ALIGN, POINTER = 128, 64, 8
 _FLOAT_DTYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64}
 _FLOAT_KINDS = ("f32", "f64", "f16", "bf16")  # PTX's float types; every other type takes any bits of its size
-
-
-class Memory(Protocol):
-    """The memory with the arrays of a case."""
-
-    def address(self, name: str) -> int:
-        """The address of an array's first byte."""
-
-    def tensor_starts(self, name: str) -> Sequence[int]:
-        """The byte offsets in an array at which each tensor of a group begins."""
-
-    def table(self, addresses: bytes) -> int:
-        """Put an array of pointers into memory, and return its address."""
-
-    def tensor_map(self, tensor: TensorMap) -> bytes:
-        """Encode a tensor map as 128 bytes. Raises MalformedMap."""
 
 
 def extents_of(said: Sequence[int | str], numbers: Mapping[str, int]) -> tuple[int, ...]:
@@ -117,8 +101,13 @@ def expressions_of(arguments: Iterable[Argument]) -> Iterator[int | str]:
         yield from expressions_of(argument.struct or ())
 
 
-def bytes_of(argument: Argument, memory: Memory, numbers: Mapping[str, int]) -> bytes:
-    """The bytes of an argument. numbers: values for the names in expressions.
+def bytes_of(
+    argument: Argument, memory: Arrays, numbers: Mapping[str, int], starts: Callable[[], Mapping[str, Sequence[int]]]
+) -> bytes:
+    """The bytes of an argument.
+
+    numbers: values for the names in expressions
+    starts: by array, the byte at which the part of each tensor of a group begins
 
     Raises UsageError for a number that does not fit its type.
     """
@@ -130,7 +119,7 @@ def bytes_of(argument: Argument, memory: Memory, numbers: Mapping[str, int]) -> 
             return _integer("u64", memory.table(table))
         case "tensors":
             name = str(argument.tensors)
-            table = b"".join(_integer("u64", memory.address(name) + start) for start in memory.tensor_starts(name))
+            table = b"".join(_integer("u64", memory.address(name) + start) for start in starts()[name])
             return _integer("u64", memory.table(table))
         case "map":
             return _map(argument.map, memory, lambda size: size_of(size, numbers))
@@ -140,7 +129,7 @@ def bytes_of(argument: Argument, memory: Memory, numbers: Mapping[str, int]) -> 
             size, _ = extent_of(argument)
             content = bytearray(size)
             for at, member in _placed(argument.struct or []):
-                part = bytes_of(member, memory, numbers)
+                part = bytes_of(member, memory, numbers, starts)
                 content[at : at + len(part)] = part
             return bytes(content)
         case scalar:
@@ -166,7 +155,7 @@ def _integer(kind: str, value: int) -> bytes:
         raise UsageError(f"{value} does not fit an argument of type {kind}") from None
 
 
-def _map(said: Map | None, memory: Memory, number: Callable[[int | str], int]) -> bytes:
+def _map(said: Map | None, memory: Arrays, number: Callable[[int | str], int]) -> bytes:
     if said is None:
         return b""
     extents = tuple(map(number, said.extents))

@@ -53,7 +53,7 @@ class Parameter:
         return f"{self.size} bytes" if self.kind == "b8" else f".{self.kind}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Code:
     """The code that a card launches. name: as in the card; ptx: empty for a cubin; cubin: empty for anything else;
     symbols: entry by a launch's `kernel`
@@ -63,6 +63,11 @@ class Code:
     ptx: str
     cubin: bytes
     symbols: Mapping[str, str]
+
+    @property
+    def file(self) -> str:
+        """What a line of PTX is a line of, where the PTX has no source lines."""
+        return self.name.rpartition("/")[2] if self.name.endswith(".ptx") else "ptx"
 
     @cached_property
     def program(self) -> Program:

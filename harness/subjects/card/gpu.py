@@ -79,8 +79,8 @@ class CardOnGpu(CudaProgram):
     def address(self, name: str) -> int:
         return int(self.arrays[name].data.ptr)
 
-    def tensor_starts(self, name: str) -> Sequence[int]:
-        return self.card.tensor_starts(self.case)[name]
+    def _starts(self) -> Mapping[str, Sequence[int]]:
+        return self.card.tensor_starts(self.case)
 
     def table(self, addresses: bytes) -> int:
         import cupy
@@ -127,7 +127,7 @@ class CardOnGpu(CudaProgram):
         function = _function(self.code.cubin or self.code.ptx.encode(), self.code.symbol(str(each.kernel)))
         self._require_parameters(where, each, function)
         try:
-            contents = [bytes_of(argument, self, self.numbers) for argument in each.arguments]
+            contents = [bytes_of(argument, self, self.numbers, self._starts) for argument in each.arguments]
         except (UsageError, LaunchError) as error:  # of a number that does not fit, or a tensor map
             raise SuiteError(where, str(error)) from None
         held = [ctypes.create_string_buffer(content, len(content)) for content in contents]

@@ -10,14 +10,20 @@ import numpy as np
 
 from harness.contract.case import Case
 from harness.contract.field import Field
+from harness.device.corner import CornerProgram
 from harness.device.device import Outcome
+from harness.errors import LaunchError
 from harness.subjects.audit import conventions
-from harness.subjects.card.corner import wrong_corner
+from harness.subjects.card.card import MASKED_M, with_masked_m
 from harness.subjects.card.device import CardDevice
 from harness.subjects.card.form import Form
+from harness.subjects.card.input_fields import input_fields
+from harness.subjects.card.launches import card_launches
 from harness.subjects.card.promised import Promised
+from harness.subjects.card.tensor_starts import tensor_starts
 from harness.verdict import Result, Verdict
-from harness.verify.expected import NUMPY_LARGEST, Expected, expect
+from harness.verify.corner import inputs_around, wrong_corner
+from harness.verify.expected import NUMPY_LARGEST, Expected, expect, fields_of
 from harness.verify.judge import POISONS, judge, on_host
 from harness.verify.not_run import note_unset
 from harness.verify.other_input import WORDS, other_expected
@@ -53,7 +59,7 @@ def _verify(case: Case, device: CardDevice, empty: Result, numpy_largest: int) -
         note_unset(case, launches)
         program = _OnBoth(launches, keeping.outputs(ours.fields), [expected, other] if other else [expected])
         outcomes, found = judge(case, device, target, program, expected, other, excuses)
-        found = found or wrong_corner(case, device, ours, outcomes[0].outputs)
+        found = found or _wrong_corner(case, device, ours, expected, outcomes[0].outputs)
         if found:
             return replace(failed(empty, *found), oracles=ours.oracles)
     lines = [*lines, *why]
@@ -61,6 +67,35 @@ def _verify(case: Case, device: CardDevice, empty: Result, numpy_largest: int) -
     compared = len(POISONS) * len(device.targets) * promised
     verdict = Verdict.CONVENTION if lines else Verdict.PASS
     return replace(empty, verdict=verdict, reason="; ".join(lines), bytes_compared=compared, oracles=ours.oracles)
+
+
+def _wrong_corner(
+    case: Case, device: CardDevice, ours: Expected, expected: Expected, written: Mapping[str, np.ndarray]
+) -> tuple[Verdict, str, str] | None:
+    """`wrong_corner` of a card on the emulator. ours: in the contract's form; written: by the card for the case."""
+    if device.name == "cuda":
+        return None
+    card = device.card
+
+    def prepare(larger: Case) -> Promised:
+        why = card.refuses(larger) or ("there are masked rows behind it" if card.masked else "")
+        if why:
+            raise LaunchError(why)
+        keeping = card.keeping(larger)
+        made, around = inputs_around(case, larger, ours.inputs)
+        # Arrays that have a shape and no memory.
+        stand_ins = {name: np.broadcast_to(np.zeros((), each.dtype), each.shape) for name, each in around.items()}
+        whole = input_fields(larger, stand_ins) | fields_of(larger)
+        whole = {name: keeping.form(name, field).kept for name, field in whole.items()}
+        inputs = expected.inputs | {name: array for name, array in made.items() if array.dtype == np.int64}
+        if larger.rows <= np.iinfo(np.int32).max:
+            inputs, whole[MASKED_M] = with_masked_m(larger, inputs), Field((1,), "int32")
+        launches = card_launches(card, larger, card.code, lambda: tensor_starts(keeping, stand_ins))
+        small = [(each.grids[0],) for each in card_launches(card, case, card.code).of_kernels]
+        program = CornerProgram(launches, small, larger, inputs, expected.fields, whole)
+        return Promised(program, card.keeping(case).outputs(ours.fields), expected.values)
+
+    return wrong_corner(case, device, device.targets[0], expected, prepare, written)
 
 
 class _OnBoth(Promised):

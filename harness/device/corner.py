@@ -6,71 +6,84 @@ of the grid run, some of which have the case's tiles, in memory of which only th
 
 from __future__ import annotations
 
-import copy
 import itertools
 import mmap
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from harness.contract.case import Case
 from harness.contract.field import Field
-from harness.device.emulator import EmulatedProgram, EmulatorDevice
+from harness.device.device import Outcome
+from harness.device.emulator import EmulatedMemory, EmulatedProgram, module_of
+from harness.device.launches import BoundLaunch, Launches
+from harness.errors import LaunchError
 from harness.jit.geometry import Grid
-from harness.suite.launch_plan import own_memory
-from ptx_emulator.memory import WINDOW_BITS, Buffer
+from ptx_emulator.memory import WINDOW_BITS
 
 LARGEST_ARRAY = 1 << WINDOW_BITS - 1  # bytes
 _TILE = 128, 4, 512  # lines, scales per line, and bytes of a swizzled tile
 _NO_RESERVE = 0x4000  # Linux's MAP_NORESERVE, for which `mmap` has no name
-_ALL = 1 << 24  # multiprocessors; with so many, a persistent grid has a CTA for each tile
+
+
+class TooLargeError(LaunchError):
+    """An array of the larger case is larger than any of the emulator."""
 
 
 class CornerProgram(EmulatedProgram):
-    """A dense case inside of a larger one, for one target.
+    """A dense case, or the last tensor of a group, inside of a larger one.
 
-    larger: the case with the extents of the tensor around it; inputs: the case's own arrays
-    around: the shape of each input in the larger case; fields, larger_fields: what each of the two cases writes
+    launches: of the case with the extents of the tensor around it; small: the grids of each for the case itself
+    inputs, fields: the case's own arrays; around: the field of each array in the larger case
     """
 
     def __init__(
-        self, device: EmulatorDevice, case: Case, larger: Case, target: str, inputs: Mapping[str, np.ndarray],
-        around: Mapping[str, Field], fields: Mapping[str, Field], larger_fields: Mapping[str, Field],
+        self, launches: Launches, small: Sequence[tuple[Grid, ...]], larger: Case, inputs: Mapping[str, np.ndarray],
+        fields: Mapping[str, Field], around: Mapping[str, Field], seed: int | None = None,
     ):  # fmt: skip
-        wide = copy.copy(device)
-        wide.multiprocessors = _ALL
-        super().__init__(wide, larger, target, inputs, fields)
-        self.own, self.around, self.larger_fields = case, around, larger_fields
+        super().__init__(launches, larger, inputs, fields, seed)
+        self.small, self.around = dict(zip(launches.of_kernels, small, strict=True)), around
 
-    def written(self, poison: int, repeat: int) -> dict[str, np.ndarray]:
-        """Run the launches and return the bytes of the case's fields. Raises AccessError and LaunchError.
+    def run(self, poison: int, repeat: int, nearest: bool = False) -> Outcome:
+        """The launches, in memory of which only touched pages exist; the outputs are the case's own part of it.
 
-        poison: what these bytes are before; repeat: counts runs, whose grids alternate
+        poison: what these bytes are before. Raises AccessError and LaunchError.
         """
-        arrays: dict[str, Buffer] = {}
+        memory = SparseMemory()
         for name, value in self.inputs.items():
-            memory = sparse(self.around[name].nbytes)
             field = self.around[name]
-            corner(memory, field, value.shape)[...] = value.view(field.dtype).reshape(sides(value.shape, field))
-            arrays[name] = Buffer(name, memory, writable=False)
+            place = corner(memory.reserve(name, field.nbytes, writable=False), field, value.shape)
+            place[...] = value.view(field.dtype).reshape(sides(value.shape, field))
         seen = {}
-        for name, field in self.larger_fields.items():
-            memory = sparse(field.nbytes)
-            seen[name] = corner(memory, field, self.fields[name].shape)
+        for name, field in self.fields.items():
+            whole = self.around[name]
+            seen[name] = corner(memory.reserve(name, whole.nbytes), whole, field.shape)
             seen[name].view(np.uint8)[...] = poison
-            arrays[name] = Buffer(name, memory)
-        for sizes in own_memory(self.steps):
-            arrays |= {name: Buffer(name, sparse(size)) for name, size in sizes.items()}
-        for step, compiled in zip(self.steps, self.kernels, strict=True):
-            own = replace(step, stage=replace(step.stage, case=self.own))
-            grids, small = (
-                compiled.launch.grids(each.case.problem, self.device.multiprocessors) for each in (step, own)
-            )
-            cluster = compiled.launch.cluster_x, compiled.launch.cluster_y
-            only = ends(grids[repeat % len(grids)], small[repeat % len(small)], cluster)
-            self._launch(step, compiled, arrays, repeat, only=only)
-        return {name: np.ascontiguousarray(array).reshape(-1).view(np.uint8) for name, array in seen.items()}
+        for name, size in {**self.launches.scratch, **self.launches.workspace}.items():
+            memory.reserve(name, size)
+        self._launch_all(memory, repeat, None, nearest)
+        return Outcome({name: np.ascontiguousarray(part).reshape(-1).view(np.uint8) for name, part in seen.items()})
+
+    def _only(self, each: BoundLaunch, repeat: int) -> tuple[int, ...]:
+        cluster = each.cluster or module_of(each.code).code(each.entry).resources.kernel.cluster or (1, 1, 1)
+        if cluster[2] > 1:
+            raise LaunchError("clusters of blocks along z")
+        small = self.small[each]
+        return ends(each.grids[repeat % len(each.grids)], small[repeat % len(small)], cluster[:2])
+
+
+class SparseMemory(EmulatedMemory):
+    """The arrays of one run, zero, of any size."""
+
+    def reserve(self, name: str, size: int, writable: bool = True) -> np.ndarray:
+        if size >= LARGEST_ARRAY:
+            raise TooLargeError(f"'{name}' has {size:,} bytes; the emulator allows {LARGEST_ARRAY:,}")
+        content = sparse(size)
+        self.put(name, content, writable)
+        return content
+
+    def clear(self, name: str) -> None:
+        clear(self.arrays[name].data)
 
 
 def ends(grid: Grid, small: Grid, cluster: tuple[int, int] = (1, 1)) -> tuple[int, ...]:
