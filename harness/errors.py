@@ -112,7 +112,7 @@ class AccessError(LaunchError):
 
     def __init__(self, kind: str, where: str, sentence: str):
         super().__init__(f"{where}: {sentence}")
-        self.kind, self.where = kind, where
+        self.kind, self.where, self.sentence = kind, where, sentence
 
 
 class NotEmulated(CaseError):

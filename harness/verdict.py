@@ -156,7 +156,7 @@ class Result:
     """The verdict on one case, with its evidence.
 
     reason: why the case is EXCLUDED, or what is wrong, in one line
-    story: the one-screen text of a mismatch, empty for a pass; it has no commands, see `harness.verify.repeat`
+    story: the one-screen text of a mismatch, empty for a pass; it has no commands, see `harness.verify.screen`
     bytes_compared: output bytes compared with an oracle, summed over oracles, targets and runs
     instantiations: kernels that ran, `sm_90a per_tensor_amax<bf16>`
     oracles: those that gave expected bytes, `numpy`, `torch`

@@ -19,7 +19,7 @@ from harness.errors import UsageError
 from harness.files import ROOT
 from harness.ground.command_lines import Asked, this_harness
 from harness.suite.suite import find_case, load_suites
-from harness.verify.repeat import screen
+from harness.verify.screen import screen
 from harness.verify.verify import verify
 
 README = ROOT / "README.md"

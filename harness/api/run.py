@@ -20,8 +20,8 @@ from harness.ground.command_lines import Asked, trace_command
 from harness.text import nearest
 from harness.verdict import Result
 from harness.verify import expected, torch_calls, verify
-from harness.verify.diagnosis.mismatch import render
-from harness.verify.repeat import screen
+from harness.verify.diagnosis.mismatch import story_of
+from harness.verify.screen import labelled, screen
 
 ORACLES = ("numpy", "torch")
 _POISON = 0xA5
@@ -118,10 +118,10 @@ def compare_outputs(
     wanted = expected.Expected(arrays, fields, right, ("numpy",))
     if all(_accepts(right[name], found[name]) for name in fields):
         return ""
-    story = render(case, "your arrays", wanted, [found])
+    story = story_of(case, "your arrays", wanted, [found])
     # No command repeats it with our kernel, and one that traces it shows bytes of drawn inputs.
-    traced = [f"trace     {trace_command(case.id, story.trace)}"] if story.trace and inputs is None else []
-    return "\n".join([story, *traced])
+    traced = [labelled("trace", trace_command(case.id, story.trace))] if story.trace and inputs is None else []
+    return "\n".join([str(story), *traced])
 
 
 def _accepts(right: np.ndarray | Interval, found: np.ndarray) -> bool:

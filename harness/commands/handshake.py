@@ -8,14 +8,13 @@ import pandas as pd
 from harness.commands import _shared
 from harness.device.select import select
 from harness.errors import DeviceUnavailable, UsageError
-from harness.ground.command_lines import handshake_command
 from harness.report.console import show
 from harness.runner.outcome import worst
 from harness.subjects.handshake.pair import read_pair
 from harness.subjects.handshake.verify import Handshake, Handshaker, require_agreement
 from harness.text import nearest
 from harness.verdict import Verdict, exit_words
-from harness.verify.repeat import chosen
+from harness.verify.screen import screen_of_pair
 
 
 @click.command()
@@ -42,8 +41,8 @@ def command(pair: Path, names: tuple[str, ...], device_name: str) -> int:
     show(pd.DataFrame(map(_row, found)), f"{whole.producer.name} writes, {whole.consumer.name} reads")
     for each in found:
         if each.story:
-            again = handshake_command(whole.name, each.name, chosen((each.consumer or each.producer).device))
-            click.echo(f"\n{each.story}\nreproduce {again}")
+            device = (each.consumer or each.producer).device
+            click.echo(f"\n{screen_of_pair(each.story, whole.name, each.name, device)}")
     if all(each.verdict is Verdict.EXCLUDED for each in found):
         raise DeviceUnavailable(f"nothing ran: {(found[0].consumer or found[0].producer).reason}")
     code = worst(each.verdict.exit_code for each in found)

@@ -14,7 +14,7 @@ from harness.errors import Exit
 from harness.ground.command_lines import Asked
 from harness.records.records import Record
 from harness.verdict import Judgement, Verdict, failures_of
-from harness.verify.repeat import screen
+from harness.verify.screen import screen
 
 if TYPE_CHECKING:
     from junitparser import TestCase

@@ -21,7 +21,7 @@ from harness.report.plots.roofline import roofline_plot
 from harness.text import one_line
 from harness.verdict import Result, Verdict, failures_of
 from harness.verify.not_run import counted
-from harness.verify.repeat import screen
+from harness.verify.screen import screen
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,7 +13,7 @@ from harness.errors import CaseError, HarnessError
 from harness.records.records import Record
 from harness.runner.process import PROCESS
 from harness.verdict import Result, Verdict
-from harness.verify.repeat import commands, screen
+from harness.verify.screen import commands, screen
 
 # Exceptions that make pytest skip, xfail or exit; here they could only hide that nothing was compared.
 _OUTCOMES = (pytest.skip.Exception, pytest.xfail.Exception, pytest.fail.Exception, pytest.exit.Exception, SystemExit)

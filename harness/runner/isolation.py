@@ -16,7 +16,6 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -28,6 +27,7 @@ from harness.ground.seconds import WAITS
 from harness.records.lines import one
 from harness.records.records import Finished, Record
 from harness.verdict import Result, Verdict
+from harness.verify.screen import Story
 from harness.verify.verify import blank, failed
 
 ENDED = 70  # exit code of a worker that gave up its case; only pytest-xdist sees it
@@ -120,7 +120,8 @@ def given_up(case: Case, device: Device, reason: str, detail: str = "") -> Recor
     empty = blank(case, device)
     # In the making of inputs or in an oracle, it says nothing about the kernel.
     verdict = Verdict.SETUP_ERROR if _in_an_oracle(detail) else Verdict.LAUNCH_ERROR
-    return failed(empty, verdict, reason, _story(empty, reason, detail, verdict)).to_record()
+    story = Story(f"{verdict}  {case.id}\n  {reason}\n{detail}".rstrip())
+    return failed(empty, verdict, reason, story).to_record()
 
 
 def died(case: Case, how: str, device: Device) -> Record:
@@ -131,7 +132,7 @@ def died(case: Case, how: str, device: Device) -> Record:
         case.id, case.recipe, Verdict.LAUNCH_ERROR, reason, input=case.input, device=device.name, died=True,
         subject=device.subject_label,
     )  # fmt: skip
-    return replace(ran, story=_story(ran, reason)).to_record()
+    return failed(ran, ran.verdict, reason).to_record()
 
 
 def leave(run_dir: Path, record: Record) -> NoReturn:
@@ -175,7 +176,3 @@ def _doing(thread: int, seconds: float) -> tuple[str, str]:
 def _in_an_oracle(stack: str) -> bool:
     """Whether a stack is one of the harness that makes inputs or asks an oracle; those of a kernel's runs are not."""
     return f'{Path("verify", "expected.py")}"' in stack or f"{Path('harness', 'oracles')}/" in stack
-
-
-def _story(empty: Result, reason: str, detail: str = "", verdict: Verdict = Verdict.LAUNCH_ERROR) -> str:
-    return f"{verdict}  {empty.case_id}\n  {reason}\n{detail}".rstrip()

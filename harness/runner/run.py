@@ -31,7 +31,7 @@ from harness.runner.supervisor import GO_ON, leave
 from harness.subjects.card.card import is_guest
 from harness.verdict import Result
 from harness.verify import not_run
-from harness.verify.repeat import screen
+from harness.verify.screen import screen
 
 _REPORTED = "fE"  # the default of -r: what pytest lists at the end
 

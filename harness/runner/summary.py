@@ -10,6 +10,7 @@ from rich.table import Table
 from harness import text
 from harness.runner.outcome import few_compared
 from harness.verdict import Result, Verdict
+from harness.verify.screen import said
 
 MOST_LINES = 25  # lines of the last screen, including pytest's
 AROUND = 4  # lines for the section's head, the page's path, and the last words of pytest and the supervisor
@@ -90,8 +91,7 @@ def _render(
 
 def _cause(result: Result) -> str:
     """The cause in a wrong case's story, or else its reason."""
-    named = (line.partition("cause ")[2].strip() for line in result.story.splitlines() if line.startswith("cause "))
-    return text.one_line(next(named, result.reason))
+    return text.one_line(said(result.story, "cause") or result.reason)
 
 
 def _cut(line: str, width: int) -> str:

@@ -6,11 +6,10 @@ import re
 from typing import NamedTuple
 
 from harness.verdict import Result, Verdict
+from harness.verify.screen import labelled, said
 
-_FIELD = re.compile(r"^field +([\w.]+)", re.MULTILINE)
 _DISAGREED = re.compile(r"the oracles disagree on (?:\d+ bytes of )?([\w.]+)")
 _ACCESS = re.compile(r"^[\w ]+ at [\w.]+:\d+")
-_CAUSE = re.compile(r"^cause +(.+)$", re.MULTILINE)
 
 
 class Failure(NamedTuple):
@@ -24,11 +23,11 @@ class Failure(NamedTuple):
 
     @classmethod
     def of(cls, result: Result) -> Failure:
-        field = _FIELD.search(result.story)
+        field = said(result.story, "field")
         disagreed = _DISAGREED.search(result.reason)
         access = _ACCESS.search(result.reason)
         if field:
-            return cls(result.verdict, field[1])
+            return cls(result.verdict, re.match(r"[\w.]+", field)[0])
         if disagreed:
             return cls(result.verdict, f"{disagreed[1]}, on which the oracles disagree")
         return cls(result.verdict, access[0] if access else "")
@@ -39,8 +38,7 @@ class Failure(NamedTuple):
 
 def cause_of(result: Result) -> str:
     """The diagnosed cause with its explanation, or an empty string."""
-    found = _CAUSE.search(result.story)
-    return found[1].strip() if found else ""
+    return said(result.story, "cause")
 
 
 def describe(result: Result, cause: str = "") -> str:
@@ -49,4 +47,5 @@ def describe(result: Result, cause: str = "") -> str:
     cause: replaces the story's own
     """
     story = result.story or f"{result.verdict}  {result.case_id}\n  {result.reason}"
-    return _CAUSE.sub(lambda line: line[0].replace(line[1], cause), story) if cause else story
+    own = cause_of(result)
+    return story.replace(labelled("cause", own), labelled("cause", cause)) if cause and own else story

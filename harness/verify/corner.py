@@ -24,6 +24,7 @@ from harness.suite.suite import find_case, suite_of
 from harness.verdict import Verdict
 from harness.verify.expected import Expected, fields_of, make_inputs
 from harness.verify.not_run import keep_note, note_no_corners
+from harness.verify.screen import Story
 
 CAUSE = "index of 32 bits"
 POISONS = (0xA5, 0x5A)
@@ -36,7 +37,7 @@ Arrays = Mapping[str, np.ndarray]
 def wrong_corner(
     case: Case, device: Device, target: str, expected: Expected, prepare: Callable[[Case], Program],
     written: Arrays | None = None,
-) -> tuple[Verdict, str, str] | None:  # fmt: skip
+) -> tuple[Verdict, str, Story] | None:  # fmt: skip
     """The verdict, reason and story, if bytes at the end of a larger tensor of the suite are wrong.
 
     prepare: the program that runs a larger case's end
@@ -92,7 +93,7 @@ def _of_an_index(error: HarnessError) -> bool:
     return isinstance(error, AccessError) and error.kind in ("out_of_bounds", "misaligned")
 
 
-def our_corner(case: Case, device: Device, target: str, expected: Expected) -> tuple[Verdict, str, str] | None:
+def our_corner(case: Case, device: Device, target: str, expected: Expected) -> tuple[Verdict, str, Story] | None:
     """`wrong_corner` of our kernels on the emulator; None for another device."""
     if not isinstance(device, EmulatorDevice):
         return None
@@ -111,8 +112,7 @@ def our_corner(case: Case, device: Device, target: str, expected: Expected) -> t
 
 def at_the_end(error: AccessError, larger: Case) -> AccessError:
     """The error, and that it is one at the end of a larger tensor."""
-    sentence = f"{str(error).removeprefix(f'{error.where}: ')}, as the end of {larger.shape}"
-    return AccessError(error.kind, error.where, sentence)
+    return AccessError(error.kind, error.where, f"{error.sentence}, as the end of {larger.shape}")
 
 
 def control(case: Case, larger: Case) -> Case:
@@ -142,15 +142,10 @@ def _grown(tensor: tuple[int, int], axis: int, extent: int) -> tuple[int, int]:
     return (extent, tensor[1]) if axis == 0 else (tensor[0], extent)
 
 
-def story(case: Case, reason: str) -> str:
-    """The screen of a case whose bytes are wrong at the end of a larger tensor."""
-    return "\n".join(
-        (
-            f"{Verdict.MISMATCH}  {case.id}",
-            f"  {reason}",
-            f"cause     {CAUSE}: the same bytes are right where the tensor has the case's extents",
-        )
-    )
+def story(case: Case, reason: str) -> Story:
+    """What is told of a case whose bytes are wrong at the end of a larger tensor."""
+    cause = f"{CAUSE}: the same bytes are right where the tensor has the case's extents"
+    return Story(f"{Verdict.MISMATCH}  {case.id}\n  {reason}", (("cause", cause),))
 
 
 def inputs_around(case: Case, larger: Case, inputs: Arrays) -> tuple[dict[str, np.ndarray], dict[str, Field]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -14,10 +15,11 @@ from harness.device.device import Device, Outcome, Program
 from harness.device.equal_bytes import equal_bytes
 from harness.errors import AccessError, LaunchError
 from harness.verdict import Verdict
-from harness.verify.diagnosis.mismatch import render
+from harness.verify.diagnosis.mismatch import story_of
 from harness.verify.expected import Expected
 from harness.verify.nearest import NearestRuns, nearest_runs
 from harness.verify.other_input import WORDS, Other
+from harness.verify.screen import NO_STORY, Story
 
 # Complementary patterns: a byte that no run writes differs from the expected byte in at least one of the first two
 # runs, which have the case's own input. The third run has another input, if there is one.
@@ -37,7 +39,7 @@ class Wrong(NamedTuple):
 
     verdict: Verdict
     reason: str
-    story: str
+    story: Story = NO_STORY
     second_opinion: NearestRuns | None = None
 
 
@@ -64,13 +66,13 @@ def judge(
         more, trespass = run_all(program, REPEATS[-1:])
         outcomes += more
     if trespass:
-        return outcomes, Wrong(Verdict.OUT_OF_BOUNDS, f"{target}: {trespass}", "")
+        return outcomes, Wrong(Verdict.OUT_OF_BOUNDS, f"{target}: {trespass}")
     if not _right(device, outcomes, expected, excuses):
         return outcomes, _own_wrong(case, device, target, program, expected, outcomes, bool(other))
     if not last:
         return outcomes, None
     if doubt := other.doubt():
-        return outcomes, Wrong(Verdict.SETUP_ERROR, f"on {WORDS}: {doubt}", "")
+        return outcomes, Wrong(Verdict.SETUP_ERROR, f"on {WORDS}: {doubt}")
     return outcomes, _other_wrong(case, device, target, program, other, last[0])
 
 
@@ -106,8 +108,8 @@ def _other_wrong(case: Case, device: Device, target: str, program: Program, othe
             case, target, other, wrong, on_host(device, runs, other),
             Approximation(program, other, runs, repeats, poisons), poisons, STATE if remembers else "",
         )  # fmt: skip
-    head, _, screen = str(found.story).partition("\n")  # without its trace, which is of the case's own input
-    story = f"{head}\ninput     {WORDS}; right on the case's own\n{screen}"
+    rows = (("input", f"{WORDS}; right on the case's own"), *found.story.rows)
+    story = replace(found.story, rows=rows, trace=())  # a trace would be of the case's own input
     return found._replace(reason=f"{found.reason} on {WORDS}{_FRESH if remembers else ''}", story=story)
 
 
@@ -158,8 +160,7 @@ def _on_other_input() -> Iterator[None]:
     try:
         yield
     except AccessError as error:
-        sentence = f"{str(error).removeprefix(f'{error.where}: ')}, on {WORDS}"
-        raise AccessError(error.kind, error.where, sentence) from None
+        raise AccessError(error.kind, error.where, f"{error.sentence}, on {WORDS}") from None
     except LaunchError as error:
         raise LaunchError(f"{error}, on {WORDS}") from None
 
@@ -233,7 +234,7 @@ def explained(
         what = "values are outside their intervals" if bounded else "bytes differ"
         verdict, reason = Verdict.MISMATCH, f"{target}: {what} in {', '.join(wrong)}"
     told = str(opinion) if opinion else ""
-    story = render(case, target, expected, runs, poisons, verdict, cause, approximated, told)
+    story = story_of(case, target, expected, runs, poisons, verdict, cause, approximated, told)
     return Wrong(verdict, reason, story, opinion)
 
 

@@ -28,8 +28,7 @@ from harness.errors import (
 from harness.text import one_line
 from harness.verdict import Result, Verdict, fault_of
 from harness.verify.corner import our_corner
-from harness.verify.diagnosis import disagreement
-from harness.verify.diagnosis.mismatch import Story, render
+from harness.verify.diagnosis.mismatch import story_of, trace_options
 from harness.verify.digest import digests
 from harness.verify.expected import NUMPY_LARGEST, Expected, expect, expect_on, expect_split, make_inputs
 from harness.verify.gpu_needs import gpu_needs
@@ -38,6 +37,7 @@ from harness.verify.judge import POISONS, Wrong, differ, judge, on_host
 from harness.verify.nearest import NearestRuns
 from harness.verify.not_run import note_unset, take_notes
 from harness.verify.other_input import WORDS, other_expected
+from harness.verify.screen import NO_STORY, Story
 
 _ACCESS_VERDICTS = {
     "out_of_bounds": Verdict.OUT_OF_BOUNDS,
@@ -175,20 +175,26 @@ def blank(case: Case, device: Device) -> Result:
 
 
 def failed(
-    empty: Result, verdict: Verdict, reason: str, story: str = "", second_opinion: NearestRuns | None = None
+    empty: Result, verdict: Verdict, reason: str, story: Story = NO_STORY, second_opinion: NearestRuns | None = None
 ) -> Result:
-    """The result of a wrong kernel, or of a case in which none was judged; without a story, the reason is used."""
-    trace = story.trace if isinstance(story, Story) else ()
-    story = str(story) or "\n".join([f"{verdict}  {empty.case_id}", f"  {reason}", *fault_of(verdict)])
-    opinion = second_opinion.to_record() if second_opinion else {}
-    reason = next(iter(reason.splitlines()), "")
-    return replace(empty, verdict=verdict, reason=reason, story=story, trace=trace, second_opinion=opinion)
+    """The result of a wrong kernel, or of a case in which none was judged; its story becomes text here."""
+    told = str(story) if story.head else f"{verdict}  {empty.case_id}\n  {reason}"
+    return replace(
+        empty,
+        verdict=verdict,
+        reason=next(iter(reason.splitlines()), ""),
+        story="\n".join([told, *([] if story.head else fault_of(verdict))]),
+        trace=story.trace,
+        second_opinion=second_opinion.to_record() if second_opinion else {},
+    )
 
 
 def disagreeing(empty: Result, case: Case, expected: Expected, where: str = "") -> Result:
     """The result of a case whose oracles disagree, or expect too little. where: which input it is, as in `on ...: `"""
-    verdict = Verdict.SETUP_ERROR
-    return failed(empty, verdict, f"{where}{expected.disagreement}", disagreement.told(case, expected, verdict, where))
+    # Only the case's own input can be traced: both oracles beside what they read.
+    entry = () if where or expected.differing is None else expected.differing
+    trace = trace_options(case, expected.fields, *entry) if entry else ()
+    return failed(empty, Verdict.SETUP_ERROR, f"{where}{expected.disagreement}", Story(trace=trace))
 
 
 def _resplit(
@@ -200,7 +206,8 @@ def _resplit(
         _, found = judge(split, device, target, program, expected.on(target))
         if found:
             # Not to be traced: that would launch the split anew, in which its bytes may be right.
-            return found._replace(reason=f"{found.reason}, when the split became {split.shape}", story=str(found.story))
+            story = replace(found.story, trace=())
+            return found._replace(reason=f"{found.reason}, when the split became {split.shape}", story=story)
     return None
 
 
@@ -218,4 +225,4 @@ def _unlike_eager(case: Case, device: Device, target: str, program: Program, exp
         return None
     reason = f"{target}: the graph and an eager launch differ in {', '.join(differing)}"
     runs, verdict = on_host(device, outcomes, expected), Verdict.NONDETERMINISTIC
-    return Wrong(verdict, reason, render(case, target, expected, runs, (poison, poison), verdict))
+    return Wrong(verdict, reason, story_of(case, target, expected, runs, (poison, poison), verdict))

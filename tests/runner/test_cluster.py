@@ -27,7 +27,7 @@ from harness.runner.cluster import connection, worker
 from harness.runner.cluster.connection import Cluster, closed
 from harness.runner.cluster.work import Answer, Died, Ready, Work, sealed_here, state_of
 from harness.suite.suite import load_suite
-from harness.verify.repeat import screen
+from harness.verify.screen import screen
 
 distributed = pytest.importorskip("distributed")
 dask = pytest.importorskip("dask")

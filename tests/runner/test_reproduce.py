@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
+import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from copied_tree import Tree
-from own_recipe import NAME, change, in_use, written
+from own_recipe import NAME, change, written
 
-from harness.commands import handshake
 from harness.device.emulator import EmulatorDevice
-from harness.ground.command_lines import Asked
+from harness.files import ROOT
+from harness.ground.command_lines import Asked, this_python
 from harness.records.run_folder import read_run
-from harness.subjects.audit.verify import audit
 from harness.subjects.card.card import read_card
 from harness.subjects.card.device import with_card
 from harness.subjects.card.verify import verify_card
-from harness.subjects.device import with_subject
-from harness.subjects.process import Child
-from harness.subjects.subject import start
 from harness.suite.suite import find_case
-from harness.verdict import Result, Verdict
-from harness.verify.repeat import screen
+from harness.verdict import Verdict
+from harness.verify.screen import screen
 from harness.verify.verify import verify
 
 SWIZZLE = "swizzle/default/48x80/normal/eager"
@@ -56,63 +56,89 @@ IN_A_TREE = {
 }  # fmt: skip
 
 
-def printed(result: Result, asked: Asked, label: str = "reproduce") -> str:
-    """The command of a screen."""
-    assert not result.verdict.right, result
-    (line,) = re.findall(rf"^{label} +(.+)$", screen(result, asked), re.MULTILINE)
-    return line
-
-
 def pasted(line: str, folder: Path, package: Path | None = None) -> subprocess.CompletedProcess[str]:
     """A line in a shell of a folder. package: of another tree"""
     environment = os.environ | ({"PYTHONPATH": str(package)} if package else {})
     return subprocess.run(["sh", "-c", line], cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
 
 
-def found(done: subprocess.CompletedProcess[str], folder: Path) -> tuple[str, str, str]:
-    """The case, verdict and reason of the one case that a run compared."""
+def harness(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    return pasted(shlex.join([this_python(folder), "-m", "harness", *words]), folder)
+
+
+def the_first(text: str, label: str = "reproduce") -> str:
+    """The first command that is printed beside a label."""
+    assert (found := re.search(rf"^(?:E +)?{label} +(.+)$", text, re.MULTILINE)), text
+    return found[1]
+
+
+def same(line: str, folder: Path, result: Mapping[str, Any], package: Path | None = None) -> None:
+    """Pasted there, the line compares the same case alone, with the same verdict for the same reason."""
+    done = pasted(line, folder, package)
     page = re.search(r"^(.*verify\.html), with tables", done.stdout, re.MULTILINE)
-    assert page, done.stdout + done.stderr
-    (record,) = read_run((folder / page[1]).parent).records
-    return record["case_id"], record["verdict"], record["reason"]
+    assert page, line + done.stdout + done.stderr
+    run = (folder / page[1]).parent
+    (record,) = read_run(run).records
+    if run.is_relative_to(ROOT):
+        shutil.rmtree(run)
+    told = [record[name] for name in ("case_id", "verdict", "reason", "story")]
+    assert told == [result[name] for name in ("case_id", "verdict", "reason", "story")], line
 
 
-def same(line: str, folder: Path, result: Result, package: Path | None = None) -> None:
-    assert found(pasted(line, folder, package), folder) == (result.case_id, result.verdict, result.reason), line
-
-
-def test_a_recipe_of_ones_own_and_its_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(tmp_path)
-    folder = written(tmp_path / "it's a $HOME")
-    change(folder, ".cu", "multiplier) | e2m1", "multiplier) << 4 | e2m1")
+def wrong_recipe(folder: Path) -> Path:
+    """A recipe of one's own whose packed nibbles are exchanged."""
+    change(written(folder), ".cu", "multiplier) | e2m1", "multiplier) << 4 | e2m1")
     change(folder, ".cu", "multiplier) << 4;", "multiplier);")
-    with in_use(folder):
-        result = verify(find_case(f"{NAME}/default/48x80/normal/eager"), EmulatorDevice())
-        asked = Asked.here()
-    same(printed(result, asked), tmp_path, result)
-    shown = pasted(printed(result, asked, "trace"), tmp_path)
-    assert shown.returncode == 0 and result.case_id in shown.stdout and "kernel" in shown.stdout, shown.stderr
+    return folder
+
+
+def words_of(kind: str, folder: Path) -> list[str]:
+    """What asks for a case that fails, of files that are made in a folder."""
+    if kind == "recipe":
+        recipe = wrong_recipe(folder / "it's a $HOME")
+        return ["--recipe-dir", str(recipe), "--case", f"{NAME}/default/48x80/normal/eager"]
+    if kind == "function":
+        function = "import numpy\n\n\ndef swizzle(case, inputs, outputs):\n    outputs['swizzled_scale_inv'][...] = 7\n"
+        (folder / "mine.py").write_text(function)
+        return ["--subject", "mine:swizzle", "--case", SWIZZLE]
+    (folder / "a b").mkdir()
+    (folder / "a b" / "own.cu").write_text(CODE)
+    (folder / "a b" / "card.yaml").write_text(CARD)
+    return ["swizzle", "--subject", str(folder / "a b" / "card.yaml"), "--case", SWIZZLE]
+
+
+@pytest.mark.parametrize("where", ["in a checkout", "elsewhere"])
+@pytest.mark.parametrize("kind", ["recipe", "card", "function"])
+def test_what_a_run_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, where: str):
+    folder = ROOT if where == "in a checkout" else tmp_path
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    asked = [*words_of(kind, tmp_path), "--device", "emulator", "--run-dir", str(tmp_path / "out")]
+    done = harness(["verify", *asked], folder)
+    (result,) = read_run(tmp_path / "out").records
+    same(the_first(done.stdout), folder, result)
+    if kind == "recipe":
+        shown = pasted(the_first(done.stdout, "trace"), folder)
+        assert shown.returncode == 0 and result["case_id"] in shown.stdout and "kernel" in shown.stdout, shown.stderr
+
+
+def test_what_a_shard_prints_and_once_more_when_it_is_resumed(tmp_path: Path):
+    recipe = wrong_recipe(tmp_path / NAME)
+    asked = ["verify", NAME, "--recipe-dir", str(recipe), "--device", "emulator", "--shard", "2/3", "--run-dir", "out"]
+    lines = [the_first(harness([*asked, *more], tmp_path).stdout) for more in ([], ["--resume"])]
+    assert lines[0] == lines[1] and "--shard" not in lines[0]
+    records = {record["case_id"]: record for record in read_run(tmp_path / "out").records}
+    words = shlex.split(lines[0])
+    same(lines[0], tmp_path, records[words[words.index("--case") + 1]])
 
 
 def test_a_card_by_its_relative_path_and_from_a_folder_above(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
-    Path("a b").mkdir()
-    Path("a b", "own.cu").write_text(CODE)
-    Path("a b", "card.yaml").write_text(CARD)
+    words_of("card", tmp_path)
     card = read_card("a b/card.yaml")
     result = verify_card(find_case(SWIZZLE), with_card(EmulatorDevice(), card))
     asked = Asked.here("a b/card.yaml")
     monkeypatch.chdir(tmp_path.parent)
-    same(printed(result, asked), tmp_path.parent, result)
-
-
-def test_a_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(tmp_path)
-    Path("mine.py").write_text("def swizzle(case, inputs, outputs):\n    outputs['swizzled_scale_inv'][...] = 7\n")
-    child = Child("mine:swizzle", 60)
-    result = audit(find_case(SWIZZLE), with_subject(EmulatorDevice(), start("mine:swizzle", child)))
-    child.end()
-    same(printed(result, Asked.here("mine:swizzle")), tmp_path, result)
+    same(the_first(screen(result, asked)), tmp_path.parent, result.to_record())
 
 
 @pytest.mark.parametrize("kind", IN_A_TREE)
@@ -131,21 +157,21 @@ def test_kernels_of_a_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind
     assert kind != "another split" or "when the split became" in result.reason
     assert kind != "a corner" or "as the end of" in result.reason
     assert not result.trace, "harness trace would show right bytes"
-    same(printed(result, Asked.here()), elsewhere, result, tree)
+    same(the_first(screen(result, Asked.here())), elsewhere, result.to_record(), tree)
 
 
-def test_a_handshake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):
-    monkeypatch.chdir(tmp_path)
-    Path("own.cu").write_text(CODE)
-    Path("tile.yaml").write_text(CARD)
-    Path("pair.yaml").write_text(
+@pytest.mark.parametrize("where", ["in a checkout", "elsewhere"])
+def test_a_handshake(tmp_path: Path, where: str):
+    folder = ROOT if where == "in a checkout" else tmp_path
+    (tmp_path / "own.cu").write_text(CODE)
+    (tmp_path / "tile.yaml").write_text(CARD)
+    pair = tmp_path / "pair.yaml"
+    pair.write_text(
         "producer: {card: tile.yaml}\nconsumer: {recipe: swizzle, flags: {to: compact}}\nshapes: [48x80, 16x16]\n"
         "inputs: [normal]\n"
     )
-    code = handshake.command.main(["pair.yaml", "--case", "16x16/normal"], standalone_mode=False)
-    first = capfd.readouterr().out
-    (line,) = re.findall(r"^reproduce (.+)$", first, re.MULTILINE)
-    again = pasted(line, tmp_path)
-    assert again.returncode == code == 1
-    assert again.stdout.partition("blamed")[2] == first.partition("blamed")[2] != ""
-    assert Verdict.MISMATCH in first
+    first = harness(["handshake", str(pair), "--case", "16x16/normal", "--device", "emulator"], folder)
+    again = pasted(the_first(first.stdout), folder)
+    assert again.returncode == first.returncode == 1
+    assert again.stdout.partition("blamed")[2] == first.stdout.partition("blamed")[2] != ""
+    assert Verdict.MISMATCH in first.stdout

@@ -22,7 +22,7 @@ from harness.subjects.card.device import with_card
 from harness.subjects.card.verify import verify_card
 from harness.suite.suite import find_case, suite_of
 from harness.verdict import Result, Verdict
-from harness.verify.repeat import screen
+from harness.verify.screen import screen
 
 CASE = "swizzle/default/48x80/normal/eager"
 COMPACT = "swizzle/to=compact/48x80/normal/eager"

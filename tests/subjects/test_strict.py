@@ -16,7 +16,7 @@ from harness.subjects.card.device import with_card
 from harness.subjects.card.verify import verify_card
 from harness.suite.suite import find_case
 from harness.verdict import Verdict
-from harness.verify.repeat import screen
+from harness.verify.screen import screen
 
 CASE = "swizzle/default/48x80/normal/eager"
 # Every thread stores the same value to `offset`.

@@ -21,8 +21,7 @@ from harness.ground.command_lines import (
     verify_command,
 )
 from harness.verdict import Result, Verdict
-from harness.verify import repeat
-from harness.verify.repeat import screen
+from harness.verify.screen import screen
 
 ID = "per_tensor/rht=true,rounding=sr/128+0+8*256x512/normal/eager"
 OWN = "own/default/16x16/normal/eager"
@@ -154,7 +153,7 @@ def test_the_environment_that_make_was_given_is_repeated(monkeypatch, of_make, f
 @pytest.mark.parametrize("gpu", [True, False])
 def test_a_device_is_named_where_auto_would_choose_another(tmp_path, monkeypatch, gpu):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(repeat, "gpu_is_there", lambda: gpu)
+    monkeypatch.setattr("harness.verify.screen.gpu_is_there", lambda: gpu)
     for device, named in (("emulator", gpu), ("host", gpu), ("cuda", not gpu), ("", False)):
         wrong = Result(ID, "per_tensor", Verdict.MISMATCH, "why", device=device, trace=("--at", "0,0"))
         told = screen(wrong, Asked.here())

@@ -19,7 +19,7 @@ from harness.suite.launch_plan import Step, bind, numbers, plan
 from harness.suite.physics import bytes_moved
 from harness.suite.stages import Stage
 from harness.suite.suite import find_case
-from harness.verify.diagnosis.mismatch import render
+from harness.verify.diagnosis.mismatch import story_of
 from harness.verify.diagnosis.trace import trace
 from harness.verify.expected import expect, high_precision
 
@@ -222,20 +222,21 @@ def _story(edit):
     expected = expect(case)
     wrong = {name: array.copy() for name, array in expected.values.items()}
     edit(wrong["output"])
-    return case, render(case, "sm_90a", expected, [wrong])
+    return case, story_of(case, "sm_90a", expected, [wrong])
 
 
 def test_a_wrong_element_is_told_by_its_row_and_column():
     def flip(output):
         output[40, 31] *= 2
 
-    case, story = _story(flip)
+    case, found = _story(flip)
+    story = str(found)
     assert "output float32 (48, 32): 1 of 1536 entries differ" in story
     assert "first     [40, 31], row 40 of A by row 31 of B" in story
     value = expect(case).values["output"][40, 31]
     assert f"0x{value.view(np.uint32):08X} = {value:.9g}" in story
     assert f"0x{(2 * value).view(np.uint32):08X} = {2 * value:.9g}" in story
-    assert story.trace == ("--field", "output", "--at", "40,31")
+    assert found.trace == ("--field", "output", "--at", "40,31")
 
 
 @pytest.mark.parametrize(
@@ -254,7 +255,7 @@ def test_a_wrong_element_is_told_by_its_row_and_column():
     ids=["zeros", "permutation", "ulp"],
 )
 def test_causes_of_a_wrong_product(edit, cause):
-    assert f"cause     {cause}" in _story(edit)[1]
+    assert f"cause     {cause}" in str(_story(edit)[1])
 
 
 def test_a_trace_adds_up_block_by_block():

@@ -19,7 +19,7 @@ from harness.suite.gemm_operands import input_extents
 from harness.suite.launch_plan import numbers, plan
 from harness.suite.shapes import canonical
 from harness.suite.suite import find_case
-from harness.verify.diagnosis.mismatch import render
+from harness.verify.diagnosis.mismatch import story_of
 from harness.verify.diagnosis.trace import trace
 from harness.verify.expected import expect, high_precision
 
@@ -241,12 +241,13 @@ def test_a_wrong_element_is_told_by_its_group():
     expected = expect(CASE)
     run = {"output": expected.values["output"].low.copy()}
     run["output"][128 + 40, 7] = 1000
-    story = render(CASE, "sm_90a", expected, [run])
+    found = story_of(CASE, "sm_90a", expected, [run])
+    story = str(found)
     assert "output float32 (384, 48): 1 of 18432 entries are outside their intervals" in story
     assert "group     2 of 3, 256x80x48; the first is 0" in story
     assert "first     [40, 7], row 40 of A by row 7 of B" in story
     assert "at least" in story and "above the highest" in story
-    assert story.trace == ("--tensor", "2", "--field", "output", "--at", "40,7")
+    assert found.trace == ("--tensor", "2", "--field", "output", "--at", "40,7")
 
 
 def test_a_trace_is_that_of_the_group():

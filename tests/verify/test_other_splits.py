@@ -18,7 +18,7 @@ from harness.suite.suite import find_case
 from harness.verdict import Verdict
 from harness.verify.expected import Expected, expect_split
 from harness.verify.judge import POISONS
-from harness.verify.repeat import screen
+from harness.verify.screen import screen
 from harness.verify.verify import verify
 
 CASE = find_case("grouped/outputs=rowwise/0+128+0of384x48/normal/graph")

@@ -18,7 +18,7 @@ from harness.suite.physics import bytes_moved
 from harness.suite.stages import is_pipeline, stages, terms
 from harness.suite.suite import find_case, suite_of
 from harness.verdict import Verdict
-from harness.verify.diagnosis.mismatch import render
+from harness.verify.diagnosis.mismatch import story_of
 from harness.verify.diagnosis.trace import trace
 from harness.verify.expected import expect, high_precision, make_inputs, oracle_of
 from harness.verify.verify import verify
@@ -190,13 +190,14 @@ def test_the_baselines_of_a_shape_are_each_timed_before_what_is_held_against_the
 # Diagnosis
 
 
-def story(case, edit) -> str:
+def story(case, edit) -> tuple[str, tuple[str, ...]]:
     expected = expect(case)
     written = {
         name: (value if isinstance(value, np.ndarray) else value.low).copy() for name, value in expected.values.items()
     }
     edit(written)
-    return render(case, "sm_90a", expected, [written])
+    found = story_of(case, "sm_90a", expected, [written])
+    return str(found), found.trace
 
 
 def test_a_broken_stage_is_named_and_those_after_it_are_not_blamed():
@@ -204,22 +205,22 @@ def test_a_broken_stage_is_named_and_those_after_it_are_not_blamed():
         written["dy.columnwise_scale_inv"][5, 1] += 1
         written["dw.output"][:] = 0
 
-    told = story(TINY, wrong)
+    told, options = story(TINY, wrong)
     assert "field     dy.columnwise_scale_inv uint8" in told and "also      dw.output" in told
     assert "stage     dy, per_tensor/rht=true,rounding=sr/32x48" in told
     assert "first     [5, 1], from input [16, 5]" in told
     assert "cause     not known (1-ulp scale)" in told
-    assert told.trace == ("--field", "dy.columnwise_scale_inv", "--at", "16,5")
+    assert options == ("--field", "dy.columnwise_scale_inv", "--at", "16,5")
 
 
 def test_a_wrong_product_has_the_operands_it_was_given():
     def wrong(written):
         written["dw.output"][7, 3] = 1e4
 
-    told = story(TINY, wrong)
+    told, options = story(TINY, wrong)
     assert "stage     dw, gemm/layout=nt/48x32x16" in told
     assert "first     [7, 3], row 7 of A by row 3 of B" in told
-    assert told.trace == ("--field", "dw.output", "--at", "7,3")
+    assert options == ("--field", "dw.output", "--at", "7,3")
 
 
 @pytest.mark.parametrize(

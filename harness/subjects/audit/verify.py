@@ -21,7 +21,7 @@ from harness.subjects.device import SubjectDevice
 from harness.subjects.program import SubjectProgram
 from harness.suite.suite import suite_of
 from harness.verdict import Result, Verdict
-from harness.verify.diagnosis.mismatch import render
+from harness.verify.diagnosis.mismatch import story_of
 from harness.verify.digest import of_each_field
 from harness.verify.expected import NUMPY_LARGEST, Expected, expect, expect_on, fields_of, forget, make_inputs
 from harness.verify.judge import POISONS, Approximation, Wrong, explained, on_host, run_all, wrong_fields
@@ -166,12 +166,12 @@ def _wrong(
                 if found:
                     return found
                 reason += f" on {WORDS}"
-            story = render(case, target, expected, on_host(device, [seen.outcome], expected), (seen.poison,))
+            story = story_of(case, target, expected, on_host(device, [seen.outcome], expected), (seen.poison,))
             return Wrong(Verdict.MISMATCH, reason, story)
     runs = [seen for seen in observations if not seen.other]
     if not all(_same(case, device, seen, runs[0], n) for seen in runs for n in own.values):
         reason = f"{target}: a graph, a busy stream and calls do not write the same bytes"
-        return Wrong(Verdict.NONDETERMINISTIC, reason, "")
+        return Wrong(Verdict.NONDETERMINISTIC, reason)
     return None
 
 
@@ -195,7 +195,7 @@ def _outliving(
             reason = f"{device.targets[0]}: bytes differ in {fields} on {WORDS}, and are right in a fresh process"
             cause = "state outlives the call: the same data are right in a fresh process"
             runs = on_host(device, [seen.outcome], expected)
-            story = render(case, device.targets[0], expected, runs, (seen.poison,), cause=cause)
+            story = story_of(case, device.targets[0], expected, runs, (seen.poison,), cause=cause)
             return Wrong(Verdict.MISMATCH, f"{reason}: state outlives the call", story)
     return None
 

@@ -27,6 +27,7 @@ from harness.verify.expected import NUMPY_LARGEST, Expected, expect, fields_of
 from harness.verify.judge import POISONS, judge, on_host
 from harness.verify.not_run import note_unset
 from harness.verify.other_input import WORDS, other_expected
+from harness.verify.screen import Story
 from harness.verify.verify import attempt, disagreeing, failed
 
 
@@ -71,7 +72,7 @@ def _verify(case: Case, device: CardDevice, empty: Result, numpy_largest: int) -
 
 def _wrong_corner(
     case: Case, device: CardDevice, ours: Expected, expected: Expected, written: Mapping[str, np.ndarray]
-) -> tuple[Verdict, str, str] | None:
+) -> tuple[Verdict, str, Story] | None:
     """`wrong_corner` of a card on the emulator. ours: in the contract's form; written: by the card for the case."""
     if device.name == "cuda":
         return None

@@ -153,10 +153,10 @@ class _Run:
             rest = np.ascontiguousarray(runs[0][name]).reshape(-1).view(np.uint8)[self.forms[name].regions == MASKED]
             if rest.any():  # unpromised bytes were replaced by zero, so these are promised
                 count = f"{np.count_nonzero(rest)} of {rest.size} bytes of the masked rows of {name}"
-                return Wrong(Verdict.UNWRITTEN, f"{target}: {count} are not zero, as is promised", "")
+                return Wrong(Verdict.UNWRITTEN, f"{target}: {count} are not zero, as is promised")
         taken = [self.keeping.written(self.ours, run) for run in runs]
         if any(run is None for run in taken):
-            return Wrong(Verdict.MISMATCH, f"{target}: bytes differ in {', '.join(wrong)}", "")
+            return Wrong(Verdict.MISMATCH, f"{target}: bytes differ in {', '.join(wrong)}")
         return explained(self.case, target, self.ours, wrong, [run for run in taken if run is not None], approximation)
 
     def _conventions(self, run: dict[str, np.ndarray]) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from harness.contract.case import Case
+from harness.contract.field import Field
 from harness.contract.interval import Interval
 from harness.suite.stages import Stage
 from harness.verify.diagnosis import one_stage
@@ -15,32 +16,21 @@ from harness.verify.diagnosis.casts import BLOCK, E2M1_VALUES, decoded, unpacked
 from harness.verify.diagnosis.changed_inputs import LARGEST
 from harness.verify.diagnosis.classify import cause_of
 from harness.verify.diagnosis.decode_steps import DecodeSteps
-from harness.verify.diagnosis.difference import Difference, first_input
+from harness.verify.diagnosis.difference import Difference, compact_index, first_input
 from harness.verify.diagnosis.evidence import Evidence
 from harness.verify.diagnosis.intervals import beyond, resolved
 from harness.verify.diagnosis.one_tensor import cut, holder, inputs, parts, spelled
 from harness.verify.diagnosis.steps import Steps
 from harness.verify.expected import Expected
+from harness.verify.screen import Story
 
-_LABEL = 10  # columns
-_WIDTH = 110
 _OTHERS = 4  # wrong fields that are named beside the first
 
-
-class Story(str):
-    """A report without commands. trace: options of `harness trace` that lead to its first wrong byte"""
-
-    trace: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, lines: Sequence[str], trace: Sequence[str]) -> Story:
-        story = cls("\n".join(lines))
-        story.trace = tuple(trace)
-        return story
+Line = tuple[str, str]  # label and text
 
 
 @np.errstate(all="ignore")  # NumPy warns of signalling NaNs, which a wrong kernel may write
-def render(
+def story_of(
     case: Case,
     target: str,
     expected: Expected,
@@ -51,11 +41,11 @@ def render(
     approximated: Sequence[str] = (),
     nearest: str = "",
 ) -> Story:
-    """A report on a wrong output, at most 40 lines of 110 columns, with what traces its first wrong byte.
+    """What is known of a wrong output, at most 40 lines of 110 columns, with what traces its first wrong byte.
 
     target: what the kernel was compiled for
     runs: what it wrote, one mapping by field for each run, each on outputs filled with the byte in `poisons` before
-    verdict: the first word of the report; cause: given if it is known and need not be guessed
+    verdict: the first word; cause: given if it is known and need not be guessed
     approximated: instructions that ran whose last bits PTX leaves open
     nearest: what the runs write if approximate instructions give the nearest value, if that was asked
     """
@@ -72,34 +62,51 @@ def render(
     )
     if not evidence.differences:
         return Story(f"no byte differs in {case.id} on {target}")
-    lines = [f"{verdict}  {case.id}  on {target}", *_fields(evidence)]
+    rows = _fields(evidence)
     stage, trace = one_stage.writer(case, evidence.root), []
     if stage.name:
-        lines.append(_labelled("stage", one_stage.spelled(stage)))
+        rows.append(("stage", one_stage.spelled(stage)))
         evidence = _of_stage(evidence, stage)
     if case.is_group and evidence.comparable:
         first_wrong = np.ravel_multi_index(evidence.differences[evidence.root].index, evidence.field.shape)
         number = holder(evidence.field, int(first_wrong))
-        lines.append(_labelled("group" if case.is_gemm else "tensor", f"{spelled(case, number)}; the first is 0"))
+        rows.append(("group" if case.is_gemm else "tensor", f"{spelled(case, number)}; the first is 0"))
         evidence, trace = _of_tensor(evidence, number), ["--tensor", str(number)]
     found = evidence.differences[evidence.root]
     if 0 in (evidence.case.rows, evidence.case.cols):
         trace = []
-        lines += _place(evidence, found)
-        lines.append(_labelled("cause", "empty tensor: without elements it has amaxes of 0 and nothing else"))
+        rows += _place(evidence, found)
+        rows.append(("cause", "empty tensor: without elements it has amaxes of 0 and nothing else"))
     else:
         trace = [*(trace if evidence.comparable else []), "--field", stage.key(evidence.root)]
         if evidence.comparable:
             at = element_of(evidence, found)
-            lines += _place(evidence, found, at)
+            rows += _place(evidence, found, at)
             if found.kind == "bytes":
-                lines += _block(evidence, found)
+                rows += _block(evidence, found)
             trace += ["--at", f"{at[0]},{at[1]}"]
-        lines.append(_labelled("cause", cause or str(cause_of(evidence, bool(approximated)))))
-        lines += [_labelled("nearest", nearest)] if nearest else []
+        rows.append(("cause", cause or str(cause_of(evidence, bool(approximated)))))
+        rows += [("nearest", nearest)] if nearest else []
         if approximated and not cause:
-            lines.append(_labelled("open", f"PTX leaves the last bits of {', '.join(approximated)} open"))
-    return Story.of(lines, trace)
+            rows.append(("open", f"PTX leaves the last bits of {', '.join(approximated)} open"))
+    return Story(f"{verdict}  {case.id}  on {target}", tuple(rows), tuple(trace))
+
+
+def trace_options(case: Case, fields: Mapping[str, Field], name: str, index: tuple[int, ...]) -> tuple[str, ...]:
+    """The options of `harness trace` that show the block of an entry, given by its index in the array of a field.
+
+    For a pipeline the element is one of the tensor of the stage that writes the field, for a group of its tensor.
+    """
+    field, tensor = fields[name], ()
+    if case.is_group:
+        entry = int(np.ravel_multi_index(index, field.shape))
+        number = holder(field, entry)
+        before = sum(part.size for part in field.parts[:number])
+        field = field.parts[number]
+        index = tuple(int(i) for i in np.unravel_index(entry - before, field.shape))
+        tensor = ("--tensor", str(number))
+    row, col = first_input(field, compact_index(field, index))
+    return (*tensor, "--field", name, "--at", f"{row},{col}")
 
 
 def element_of(e: Evidence, found: Difference) -> tuple[int, int]:
@@ -131,7 +138,7 @@ def _part(e: Evidence, case: Case, tensors: Mapping, fields: Mapping, own: Calla
     return Evidence(case, tensors, fields, own(e.expected), tuple(map(own, e.runs)), e.poisons, own(e.intervals))
 
 
-def _fields(e: Evidence) -> list[str]:
+def _fields(e: Evidence) -> list[Line]:
     lines = []
     for label, (name, found) in zip(["field", *["also"] * _OTHERS], e.differences.items(), strict=False):
         if isinstance(found.expected, str):
@@ -143,11 +150,11 @@ def _fields(e: Evidence) -> list[str]:
             share = f"{found.count} of {found.total} entries {verb} ({100 * found.share:.3g} %)"
             padding = ", all in the padding" if found.kind == "padding" else ""
             text = f"{name} {field.dtype} {field.shape}{layout}: {share}{padding}"
-        lines.append(_labelled(label, text))
+        lines.append((label, text))
     return lines
 
 
-def _place(e: Evidence, found: Difference, at: tuple[int, int] | None = None) -> list[str]:
+def _place(e: Evidence, found: Difference, at: tuple[int, int] | None = None) -> list[Line]:
     array = list(found.index)
     place = f"{array}" if found.index == found.compact else f"{array} of the array, {list(found.compact)} compact"
     if e.case.is_gemm and at:
@@ -165,10 +172,10 @@ def _place(e: Evidence, found: Difference, at: tuple[int, int] | None = None) ->
         labels = ("one run", "another") if e.root in e.intervals else ("expected", "actual")
         expected = decoded(e.root, e.expected[e.root][found.index])
         lines |= dict(zip(labels, (expected, actual), strict=True))
-    return [_labelled(label, text) for label, text in lines.items()]
+    return list(lines.items())
 
 
-def _block(e: Evidence, found: Difference) -> list[str]:
+def _block(e: Evidence, found: Difference) -> list[Line]:
     if isinstance(e.steps, DecodeSteps):
         return _decoded_block(e, found)
     if not isinstance(e.steps, Steps) or e.kind == "amax":
@@ -184,7 +191,7 @@ def _block(e: Evidence, found: Difference) -> list[str]:
     per_block = np.broadcast_to(encoded.encode_scale, encoded.scale.shape)
     scale_inv = encoded.scale_inv[here, block]
     source = f"[{span.start}:{span.stop}, {line}]" if e.field.transposed else f"[{line}, {span.start}:{span.stop}]"
-    lines = [_labelled("block", f"{block} of line {line}, input {source}")]
+    lines = [("block", f"{block} of line {line}, input {source}")]
     raw = x[span, line] if e.field.transposed else x[line, span]
     lines += _sixteen("inputs", raw)
     if e.steps.rotation is not None:
@@ -193,15 +200,15 @@ def _block(e: Evidence, found: Difference) -> list[str]:
         f"S_enc {_number(per_block[here, block])}  block amax {_number(encoded.block_amax[here, block])}  "
         f"scale_inv {decoded('scale_inv', scale_inv)}  multiplier {_number(encoded.multiplier[here, block])}"
     )
-    lines += [_labelled("steps", summary), *_sixteen("products", encoded.product[here, span])]
+    lines += [("steps", summary), *_sixteen("products", encoded.product[here, span])]
     if e.kind == "data":
         for label, array in (("expected", e.right), ("actual", e.actual)):
             values = [f"{E2M1_VALUES[code]:g}" for code in unpacked(array[line])[span]]
-            lines.append(_labelled(label, " ".join(f"{value:>4}" for value in values)))
+            lines.append((label, " ".join(f"{value:>4}" for value in values)))
     return lines
 
 
-def _decoded_block(e: Evidence, found: Difference) -> list[str]:
+def _decoded_block(e: Evidence, found: Difference) -> list[Line]:
     line, element = found.compact[::-1] if e.steps.transposed else found.compact
     got = e.steps.decode(e.tensors, np.array([line]))
     block = element // BLOCK
@@ -211,22 +218,18 @@ def _decoded_block(e: Evidence, found: Difference) -> list[str]:
         f"factor {_number(got.factor[0, block])}"
     )
     return [
-        _labelled("block", f"{block} of {'column' if e.steps.transposed else 'row'} {line}"),
+        ("block", f"{block} of {'column' if e.steps.transposed else 'row'} {line}"),
         *_sixteen("codes", E2M1_VALUES[got.codes[0, span]]),
-        _labelled("steps", summary),
+        ("steps", summary),
         *_sixteen("products", got.product[0, span]),
         *_sixteen("actual", e.by_line.actual[line, span]),
     ]
 
 
-def _sixteen(label: str, values: np.ndarray) -> list[str]:
+def _sixteen(label: str, values: np.ndarray) -> list[Line]:
     spelled = [f"{_number(value):>12}" for value in values]
-    return [_labelled(label, "".join(spelled[:8])), _labelled("", "".join(spelled[8:]))]
+    return [(label, "".join(spelled[:8])), ("", "".join(spelled[8:]))]
 
 
 def _number(value: np.generic) -> str:
     return f"{float(value):.5g}"
-
-
-def _labelled(label: str, text: str) -> str:
-    return f"{label:<{_LABEL}}{text}"

@@ -15,7 +15,7 @@ from harness.contract.problem import Grouped
 from harness.errors import UsageError
 from harness.oracles import grouped, per_tensor
 from harness.suite.suite import suite_of
-from harness.verify.diagnosis.mismatch import render
+from harness.verify.diagnosis.mismatch import story_of
 from harness.verify.diagnosis.trace import trace
 from harness.verify.expected import Expected, expect
 
@@ -38,12 +38,13 @@ def written(case: Case, edit: Edit) -> tuple[Expected, list[dict[str, np.ndarray
     return expected, runs
 
 
-def told(case: Case, edit: Edit) -> str:
+def told(case: Case, edit: Edit) -> tuple[str, tuple[str, ...]]:
     expected, runs = written(case, edit)
-    text = render(case, "sm_90a", expected, runs, POISONS)
+    story = story_of(case, "sm_90a", expected, runs, POISONS)
+    text = str(story)
     assert len(text.splitlines()) <= 40
     assert all(len(line) <= 110 or case.id in line for line in text.splitlines())
-    return text
+    return text, story.trace
 
 
 @pytest.mark.parametrize("side", ["rowwise", "columnwise"])
@@ -56,14 +57,14 @@ def test_a_wrong_code_is_told_as_that_of_its_tensor(toy: Toy, side: str, flags: 
     def edit(run, poison):
         field.part(run[f"{side}_data"], 2)[33, 21] ^= 1
 
-    text = told(case, edit)
+    text, options = told(case, edit)
     at = "42,33" if side == "columnwise" else "33,42"
     assert f"{side}_data uint8 ({512 * 128 // 2},): 1 of {512 * 128 // 2} entries differ" in text
     assert "tensor    2 of 4, 256x128; the first is 0\nfirst     [33, 21], from input [" in text
     x = expected.inputs["input"][128 * 128 : 384 * 128].reshape(256, 128)
     sixteen = x[32:48, 33] if side == "columnwise" else x[33, 32:48]
     assert all(f"{float(value):.5g}" in text for value in sixteen)
-    assert text.trace == ("--tensor", "2", "--field", f"{side}_data", "--at", at)
+    assert options == ("--tensor", "2", "--field", f"{side}_data", "--at", at)
     assert "cause     not known (one code off)" in text or flags == {"rounding": "sr"}
 
 
@@ -75,7 +76,7 @@ def test_of_several_wrong_tensors_the_first_of_the_earliest_field_is_told(toy: T
         fields["rowwise_data"].part(run["rowwise_data"], 0)[0, 0] ^= 1
         fields["rowwise_scale_inv"].part(run["rowwise_scale_inv"], 3)[5, 6] += 1
 
-    text = told(case, edit)
+    text, _ = told(case, edit)
     assert "field     rowwise_scale_inv" in text and "also      rowwise_data" in text
     assert "tensor    3 of 4, 128x128" in text and "[5, 6], from input [5, 96]" in text
     assert "1-ulp scale" in text
@@ -88,7 +89,7 @@ def test_padding_of_a_tensor_in_the_middle(toy: Toy):
     def edit(run, poison):
         fields["rowwise_scale_inv"].part(run["rowwise_scale_inv"], 1)[48, 0] = poison
 
-    text = told(case, edit)
+    text, _ = told(case, edit)
     assert "all in the padding" in text and "tensor    1 of 3, 48x80" in text
     assert "first     [48, 0]\n" in text and "unwritten or stale" in text
 
@@ -99,10 +100,10 @@ def test_the_amax_of_an_empty_tensor(toy: Toy):
     def edit(run, poison):
         run["rowwise_amax"][1] = 3
 
-    text = told(case, edit)
+    text, options = told(case, edit)
     assert "tensor    1 of 4, 0x128" in text and "actual    0x40400000 = 3" in text
     assert "empty tensor: without elements it has amaxes of 0" in text
-    assert text.trace == ()
+    assert options == ()
 
 
 def test_random_bits_of_the_first_tensor_are_recognised(toy: Toy):
@@ -115,17 +116,16 @@ def test_random_bits_of_the_first_tensor_are_recognised(toy: Toy):
     def edit(run, poison):
         expected.fields["rowwise_data"].part(run["rowwise_data"], 1)[...] = wrong
 
-    text = told(case, edit)
+    text, _ = told(case, edit)
     assert "tensor    1 of 2, 128x64" in text
     assert "sr bits of the first tensor" in text
 
 
 def test_a_field_of_the_wrong_size_is_told_without_a_tensor(toy: Toy):
     case = toy.case(SHAPE, stage="full")
-    expected, runs = written(case, lambda run, poison: run.update(rowwise_data=run["rowwise_data"][:-1].copy()))
-    text = render(case, "sm_90a", expected, runs, POISONS)
+    text, options = told(case, lambda run, poison: run.update(rowwise_data=run["rowwise_data"][:-1].copy()))
     assert "shape is" in text and "tensor " not in text
-    assert text.trace == ("--field", "rowwise_data")
+    assert options == ("--field", "rowwise_data")
 
 
 @pytest.mark.parametrize("flags", [{}, {"rounding": "sr"}, {"stage": "encode"}, {"scale_layout": "swizzled"}], ids=str)
@@ -189,11 +189,11 @@ def test_what_came_out_of_an_activation_is_what_is_replayed():
     def edit(run, poison):
         expected.fields["rowwise_data"].part(run["rowwise_data"], 2)[33, 3] ^= 1
 
-    text = told(case, edit)
+    text, _ = told(case, edit)
     assert all(f"{float(value):.5g}" in text for value in x[33, :16])
     assert "all agree" in trace(case, "columnwise_data", (200, 9), None, expected.inputs, 2)
 
-    text = told(case, lambda run, poison: run["dbias"].reshape(3, 64)[2].put(5, 1))
+    text, options = told(case, lambda run, poison: run["dbias"].reshape(3, 64)[2].put(5, 1))
     assert "tensor    2 of 3, 256x64" in text and "first     [5], from input [0, 5]" in text
-    assert text.trace[-4:] == ("--field", "dbias", "--at", "0,5")
+    assert options[-4:] == ("--field", "dbias", "--at", "0,5")
     assert "all agree" in trace(case, "dbias", (0, 5), None, expected.inputs, 2)

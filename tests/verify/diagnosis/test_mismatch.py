@@ -13,7 +13,7 @@ from harness.errors import ContractError
 from harness.oracles import dequantize, per_tensor, swizzle
 from harness.verify.diagnosis.casts import E2M1_VALUES
 from harness.verify.diagnosis.difference import compact_index, compare, first_input, swizzled, unswizzled
-from harness.verify.diagnosis.mismatch import decoded, render
+from harness.verify.diagnosis.mismatch import decoded, story_of
 from harness.verify.expected import Expected
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -142,8 +142,8 @@ def normal(rows: int, cols: int) -> np.ndarray:
     return np.random.default_rng(3).standard_normal((rows, cols)).astype(BF16)
 
 
-def told(module, case: Case, x: np.ndarray, edit, poisons=(0xA5, 0x5A)) -> str:
-    """The screen for a kernel whose arrays are the oracle's after `edit(arrays, poison)`, one run for each poison."""
+def told(module, case: Case, x: np.ndarray, edit, poisons=(0xA5, 0x5A)) -> tuple[str, tuple[str, ...]]:
+    """The screen of arrays that are the oracle's after `edit(arrays, poison)`, a run for each poison; its trace."""
     tensors = module.inputs(case, x)
     values = module.numpy_oracle(case, tensors)
     runs = []
@@ -151,10 +151,11 @@ def told(module, case: Case, x: np.ndarray, edit, poisons=(0xA5, 0x5A)) -> str:
         run = {name: array.copy() for name, array in values.items()}
         edit(run, poison)
         runs.append(run)
-    text = render(case, "sm_90a", Expected(tensors, module.outputs(case), values, ("numpy",)), runs, poisons)
+    story = story_of(case, "sm_90a", Expected(tensors, module.outputs(case), values, ("numpy",)), runs, poisons)
+    text = str(story)
     assert len(text.splitlines()) <= 40
     assert all(len(line) <= 110 or case.id in line for line in text.splitlines())
-    return text
+    return text, story.trace
 
 
 @pytest.mark.parametrize("side, nibble", [("rowwise", 1), ("columnwise", 16)])
@@ -165,7 +166,7 @@ def test_the_screen_of_a_wrong_code(side, nibble):
     def edit(run, poison):
         run[f"{side}_data"][33, 21] ^= nibble
 
-    text = told(per_tensor, case, x, edit)
+    text, options = told(per_tensor, case, x, edit)
     element = 42 + (nibble == 16)
     at = f"{element},33" if side == "columnwise" else f"33,{element}"
     right = per_tensor.numpy_oracle(case, {"input": x})[f"{side}_data"]
@@ -179,7 +180,7 @@ def test_the_screen_of_a_wrong_code(side, nibble):
     values = [f"{E2M1_VALUES[code]:g}" for code in codes]
     assert ["expected", *values] in [line.split() for line in text.splitlines()]
     assert "one code off" in text
-    assert text.trace == ("--field", f"{side}_data", "--at", at)
+    assert options == ("--field", f"{side}_data", "--at", at)
 
 
 def test_the_screen_of_a_wrong_swizzled_scale_names_what_else_is_wrong():
@@ -191,7 +192,7 @@ def test_the_screen_of_a_wrong_swizzled_scale_names_what_else_is_wrong():
         run["rowwise_data"][0, 0] ^= 7
         run["columnwise_amax"][0] += 1
 
-    text = told(per_tensor, case, normal(304, 272), edit)
+    text, _ = told(per_tensor, case, normal(304, 272), edit)
     assert "field     columnwise_amax" in text
     assert "also      rowwise_scale_inv" in text and "also      rowwise_data" in text
 
@@ -202,7 +203,7 @@ def test_the_screen_of_a_rotated_block():
     def edit(run, poison):
         run["columnwise_scale_inv"][1, 3] += 1
 
-    text = told(per_tensor, case, normal(304, 272), edit)
+    text, _ = told(per_tensor, case, normal(304, 272), edit)
     assert "1-ulp scale" in text and "rotated" in text and "compact" in text and "e4m3" in text
 
 
@@ -212,7 +213,7 @@ def test_the_screen_of_unwritten_bytes():
     def edit(run, poison):
         run["columnwise_data"][256:] = poison
 
-    text = told(per_tensor, case, normal(304, 272), edit)
+    text, _ = told(per_tensor, case, normal(304, 272), edit)
     assert "unwritten or stale" in text
     assert "[256, 0]" in text
 
@@ -224,7 +225,7 @@ def test_a_difference_in_a_later_run_alone_is_shown():
         if poison == 0x5A:
             run["rowwise_data"][9, 9] ^= 1
 
-    assert "differs between runs" in told(per_tensor, case, normal(304, 272), edit)
+    assert "differs between runs" in told(per_tensor, case, normal(304, 272), edit)[0]
 
 
 def test_the_screen_of_a_wrong_shape_and_of_padding():
@@ -233,13 +234,13 @@ def test_the_screen_of_a_wrong_shape_and_of_padding():
     def reshape(run, poison):
         run["rowwise_amax"] = np.zeros(304, np.float32)
 
-    text = told(per_tensor, case, normal(304, 272), reshape)
-    assert "shape is (304,), must be (1,)" in text and text.trace == ("--field", "rowwise_amax")
+    text, options = told(per_tensor, case, normal(304, 272), reshape)
+    assert "shape is (304,), must be (1,)" in text and options == ("--field", "rowwise_amax")
 
     def pad(run, poison):
         run["rowwise_scale_inv"][300:, 18:] = 1
 
-    text = told(per_tensor, case, normal(304, 272), pad)
+    text, _ = told(per_tensor, case, normal(304, 272), pad)
     assert "all in the padding" in text and "padding not zeroed" in text
 
 
@@ -257,18 +258,18 @@ def test_the_screens_of_the_other_recipes():
 
     for outputs, line in (("rowwise", "row"), ("columnwise", "column")):
         case = Case("dequantize", Flags({**flags, "outputs": outputs}), Dense(48, 80))
-        text = told(dequantize, case, normal(48, 80), zero)
+        text, options = told(dequantize, case, normal(48, 80), zero)
         assert "sign of zero dropped" in text and "factor" in text
-        assert text.trace[:3] == ("--field", "output", "--at")
+        assert options[:3] == ("--field", "output", "--at")
         assert f" of {line} " in text
     case = Case("swizzle", Flags({"direction": "columnwise", "to": "swizzled"}), Dense(48, 80))
 
     def roll(run, poison):
         run["swizzled_scale_inv"][:] = np.roll(run["swizzled_scale_inv"], 16, axis=0)
 
-    assert "wrong place" in told(swizzle, case, normal(48, 80), roll)
+    assert "wrong place" in told(swizzle, case, normal(48, 80), roll)[0]
 
 
 def test_no_difference_says_so():
     case = Case("per_tensor", Flags(FLAGS), Dense(16, 16))
-    assert told(per_tensor, case, normal(16, 16), lambda run, poison: None).startswith("no byte differs")
+    assert told(per_tensor, case, normal(16, 16), lambda run, poison: None)[0].startswith("no byte differs")

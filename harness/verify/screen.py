@@ -1,0 +1,81 @@
+"""The screen of a wrong result: its story, and below it the commands that trace and repeat it.
+
+Below here a verdict is data, with a `Story`; it becomes text when it becomes a `Result`. Commands are added where it is
+known who asked and from which folder.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from harness.device.select import gpu_is_there
+from harness.ground.command_lines import Asked, handshake_command, trace_command, verify_command
+from harness.verdict import Result
+
+# The options of a record's trace; a record of somebody else's may have others, which a shell would be given.
+_TRACE = re.compile(r"(?:(?:^| )--(?:tensor|field|at|target) [\w.][\w.,/\[\]-]*)*", re.ASCII)
+_LABEL = 10  # columns
+
+
+@dataclass(frozen=True)
+class Story:
+    """What is known of wrong bytes.
+
+    head: the first line; without one, verdict and reason are told alone. rows: label and text of each line below
+    trace: options of `harness trace` that lead to the first wrong byte; none if that would show other bytes
+    """
+
+    head: str = ""
+    rows: tuple[tuple[str, str], ...] = ()
+    trace: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return "\n".join([self.head, *(labelled(*row) for row in self.rows)])
+
+
+NO_STORY = Story()
+
+
+def labelled(label: str, text: str) -> str:
+    return f"{label:<{_LABEL}}{text}"
+
+
+def said(story: str, label: str) -> str:
+    """What a result's story says beside a label, as in `cause`; empty if it does not have it."""
+    found = re.search(rf"^{label} +(.+)$", story, re.MULTILINE)
+    return found[1].strip() if found else ""
+
+
+def screen(found: Result | Mapping[str, Any], asked: Asked | None) -> str:
+    """The story of a wrong result, or its reason, with its commands; an empty text if nothing was wrong.
+
+    found: a result, or its record; asked: who asked for it; None if its commands would see other bytes, or if its story
+    has them, as those of earlier journals do
+    """
+    record = found.to_record() if isinstance(found, Result) else found
+    text = str(record["story"] or record["reason"])
+    return "\n".join([text, *commands(record, asked)]) if text and asked else text
+
+
+def commands(record: Mapping[str, Any], asked: Asked) -> list[str]:
+    """The labelled commands for a wrong case: what traces it, if kernels of a recipe ran, and what repeats it."""
+    case_id, device, lines = record["case_id"], chosen(record.get("device", "")), []
+    if record.get("trace") and not asked.subject and _TRACE.fullmatch(" ".join(record["trace"])):
+        lines.append(labelled("trace", trace_command(case_id, record["trace"], asked, device)))
+    verb = "bench" if record.get("while_timed") else "verify"
+    return [*lines, labelled("reproduce", verify_command(case_id, verb, asked, device))]
+
+
+def screen_of_pair(story: str, pair: str, name: str, device: str) -> str:
+    """The story of a wrong handshake, with the command that repeats it. pair: as it was spelled; name: SHAPE/INPUT"""
+    return f"{story}\n{labelled('reproduce', handshake_command(pair, name, chosen(device)))}"
+
+
+def chosen(device: str) -> str:
+    """The device that a command has to name to run there: none if `auto` is this one. device: a result's, or empty"""
+    ran = "cuda" if device == "cuda" else "emulator"  # a function on the CPU is asked for as the emulator is
+    auto = "cuda" if gpu_is_there() else "emulator"
+    return ran if device and ran != auto else ""
