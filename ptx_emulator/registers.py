@@ -27,11 +27,15 @@ SIGNED = {1: I8, 2: I16, 4: I32, 8: I64}
 
 @dataclass(frozen=True)
 class Operation:
-    """A mnemonic that neither touches memory nor branches. compute: one array per source → result"""
+    """A mnemonic that neither touches memory nor branches.
+
+    compute: one array per source → result; lane: its compiled form, see `compiled.lanes`, "" if it has none
+    """
 
     compute: Compute
     result: str
     sources: tuple[str, ...]
+    lane: str = ""
 
 
 def same_shape(*arrays: Bits) -> tuple[Bits, ...]:

@@ -65,6 +65,21 @@ def _resize_saturating(source: str, target: str) -> Compute:
     return lambda bits: np.clip(read(bits), low, high).astype(kind)
 
 
+def _resized(source: str, target: str) -> str:
+    """The compiled form; a register of less than 32 bits has zeros above them."""
+    (size, is_signed), wanted = INTEGERS[source], INTEGERS[target][0]
+    if wanted == size:
+        return "x"
+    if wanted < size:
+        narrow = "uint32(x)" if wanted == 4 else ""
+        return narrow if size == 8 else f"x & {(1 << 8 * wanted) - 1:#x}"
+    if not is_signed:
+        return "uint64(x)" if wanted == 8 else "x"
+    if wanted == 8:
+        return "int64(sx)" if size == 4 else ""
+    return f"int32(x << uint32({32 - 8 * size})) >> int32({32 - 8 * size})" if wanted == 4 else ""
+
+
 # ---- float to integer -----------------------------------------------------------------------------------------------
 
 _TO_INTEGRAL = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
@@ -197,7 +212,8 @@ def _decode_pair(small: SmallFloat, relu: bool) -> Compute:
 def _table() -> dict[str, Operation]:
     table: dict[str, Operation] = {}
     for source, target in product(INTEGERS, INTEGERS):
-        table[f"cvt.{target}.{source}"] = Operation(_resize(source, target), target, (source,))
+        lane = _resized(source, target)
+        table[f"cvt.{target}.{source}"] = Operation(_resize(source, target), target, (source,), lane)
         if not _fits(target, source):
             table[f"cvt.sat.{target}.{source}"] = Operation(_resize_saturating(source, target), target, (source,))
     for (source, read), mode, target in product(_READ.items(), _TO_INTEGRAL, INTEGERS):
@@ -219,21 +235,22 @@ def _table() -> dict[str, Operation]:
             "bf16": ("rn", "rz"),
         }.items():
             for mode in modes if target != "bf16" or source not in ("u8", "s8") else ():
-                table[f"cvt.{mode}.{target}.{source}"] = Operation(
-                    _from_integer(source, target, mode), target, (source,)
-                )
+                exact = {"cvt.rn.f32.s32": "as_bits(float32(sx))", "cvt.rn.f32.u32": "as_bits(float32(x))"}
+                name = f"cvt.{mode}.{target}.{source}"
+                compute = _from_integer(source, target, mode)
+                table[name] = Operation(compute, target, (source,), exact.get(name, ""))
     _floats(table)
     _packed(table)
     return table
 
 
 def _floats(table: dict[str, Operation]) -> None:
-    def define(name: str, compute: Compute, target: str, source: str) -> None:
-        table[f"cvt.{name}.{target}.{source}".replace("..", ".")] = Operation(compute, target, (source,))
+    def define(name: str, compute: Compute, target: str, source: str, lane: str = "") -> None:
+        table[f"cvt.{name}.{target}.{source}".replace("..", ".")] = Operation(compute, target, (source,), lane)
 
-    define("", lambda a: canonical(f16_values(a), NAN_F32), "f32", "f16")
-    define("", lambda a: bf16_values(a).view(U32), "f32", "bf16")
-    define("", lambda a: canonical(a.view(F32).astype(F64), NAN_F64), "f64", "f32")
+    define("", lambda a: canonical(f16_values(a), NAN_F32), "f32", "f16", "pattern(of_half(x))")
+    define("", lambda a: bf16_values(a).view(U32), "f32", "bf16", "x << uint32(16)")
+    define("", lambda a: canonical(a.view(F32).astype(F64), NAN_F64), "f64", "f32", "wide_pattern(float64(fx))")
     define("", lambda a: canonical(f16_values(a).astype(F64), NAN_F64), "f64", "f16")
     define("", lambda a: canonical(bf16_values(a).astype(F64), NAN_F64), "f64", "bf16")
     # Triton uses it for e4m3 values, which convert exactly; the ISA does not say how others round.
@@ -242,7 +259,8 @@ def _floats(table: dict[str, Operation]) -> None:
     define("ftz", lambda a: canonical(flush_f32(a).view(F32), NAN_F32), "f32", "f32")
     define("ftz.sat", lambda a: _saturate_unit(flush_f32(a)), "f32", "f32")
     for mode in ("rn", "rz", "rm", "rp"):
-        define(mode, lambda a, mode=mode: canonical(f32_directed(a.view(F64), mode), NAN_F32), "f32", "f64")
+        lane = "pattern(float32(fx))" if mode == "rn" else ""
+        define(mode, lambda a, mode=mode: canonical(f32_directed(a.view(F64), mode), NAN_F32), "f32", "f64", lane)
     define("rn", lambda a: f16_from(a.view(F64)), "f16", "f64")
     define("rn", lambda a: bf16_from(to_odd_f32(a.view(F64))), "bf16", "f64")
     for mode, integral in _TO_INTEGRAL.items():
@@ -258,18 +276,40 @@ def _floats(table: dict[str, Operation]) -> None:
         define(mode, lambda a, integral=integral: bf16_from(integral(bf16_values(a))), "bf16", "bf16")
 
 
+# Compiled forms. The first source of a packed conversion goes to the upper half.
+_NARROWED = {
+    ("f16", "rn"): "to_half(f{})",
+    ("f16", "rz"): "half_toward_zero(f{})",
+    ("bf16", "rn"): "to_bf16({}, True)",
+    ("bf16", "rz"): "to_bf16({}, False)",
+}
+_ENCODED = {
+    "e4m3": "encode(x, 4, 3, 0x7E, 0x7F) << uint32(8) | encode(y, 4, 3, 0x7E, 0x7F)",
+    "e2m1": "encode(x, 2, 1, 0x7, 0x7) << uint32(4) | encode(y, 2, 1, 0x7, 0x7)",
+}
+_DECODED = {
+    "e4m3": "OF_E4M3[x >> uint32(8) & uint32(255)] << uint32(16) | OF_E4M3[x & uint32(255)]",
+    "e2m1": "OF_E2M1[x >> uint32(4) & uint32(15)] << uint32(16) | OF_E2M1[x & uint32(15)]",
+}
+
+
 def _packed(table: dict[str, Operation]) -> None:
     for mode, relu, finite, target in product(("rn", "rz"), ("", ".relu"), ("", ".satfinite"), ("f16", "bf16")):
         narrow = _narrow(target, mode, bool(finite), bool(relu))
-        name = f"cvt.{mode}{relu}{finite}"
-        table[f"{name}.{target}.f32"] = Operation(lambda a, narrow=narrow: narrow(a.view(F32)), target, ("f32",))
-        table[f"{name}.{target}x2.f32"] = Operation(_pack(narrow), f"{target}x2", ("f32", "f32"))
+        name, lane = f"cvt.{mode}{relu}{finite}", "" if relu or finite else _NARROWED[target, mode]
+        pair = lane and f"{lane.format('x')} << uint32(16) | {lane.format('y')}"
+        table[f"{name}.{target}.f32"] = Operation(
+            lambda a, narrow=narrow: narrow(a.view(F32)), target, ("f32",), lane.format("x")
+        )
+        table[f"{name}.{target}x2.f32"] = Operation(_pack(narrow), f"{target}x2", ("f32", "f32"), pair)
     for (name, small), relu in product({"e4m3": E4M3, "e5m2": E5M2, "e2m1": E2M1}.items(), ("", ".relu")):
         width = "b8" if small is E2M1 else "b16"
+        encoded = "" if relu else _ENCODED.get(name, "")
+        decoded = "" if relu else _DECODED.get(name, "")
         table[f"cvt.rn.satfinite{relu}.{name}x2.f32"] = Operation(
-            _encode_pair(small, bool(relu)), width, ("f32", "f32")
+            _encode_pair(small, bool(relu)), width, ("f32", "f32"), encoded
         )
-        table[f"cvt.rn{relu}.f16x2.{name}x2"] = Operation(_decode_pair(small, bool(relu)), "f16x2", (width,))
+        table[f"cvt.rn{relu}.f16x2.{name}x2"] = Operation(_decode_pair(small, bool(relu)), "f16x2", (width,), decoded)
         if small is not E2M1:
             table[f"cvt.rn.satfinite{relu}.{name}x2.f16x2"] = Operation(
                 _encode_f16_pair(small, bool(relu)), width, ("b32",)

@@ -167,8 +167,8 @@ def _extreme_16(largest: bool, keeps_nan: bool, infinity: int, nan: np.uint16) -
 def _table() -> dict[str, Operation]:
     table: dict[str, Operation] = {}
 
-    def define(name: str, compute: Compute, kind: str, count: int) -> None:
-        table[name] = Operation(compute, kind, (kind,) * count)
+    def define(name: str, compute: Compute, kind: str, count: int, lane: str = "") -> None:
+        table[name] = Operation(compute, kind, (kind,) * count, lane)
 
     _single(define)
     _double(define)
@@ -177,8 +177,9 @@ def _table() -> dict[str, Operation]:
         ("bf16", bf16_values, bf16_from, INF_BF16, NAN_BF16),
     ):
         _sixteen(define, kind, values, rounded, infinity, nan)
-    table["copysign.f32"] = Operation(lambda a, b: a & U32(0x80000000) | b & U32(0x7FFFFFFF), "f32", ("f32", "f32"))
-    table["copysign.f64"] = Operation(lambda a, b: a & U64(1 << 63) | b & U64((1 << 63) - 1), "f64", ("f64", "f64"))
+    signed = "(x & TOP) | (y & MAGNITUDE)"
+    define("copysign.f32", lambda a, b: a & U32(0x80000000) | b & U32(0x7FFFFFFF), "f32", 2, signed)
+    define("copysign.f64", lambda a, b: a & U64(1 << 63) | b & U64((1 << 63) - 1), "f64", 2)
     for test, holds in _CLASSES.items():
         table[f"testp.{test}.f32"] = Operation(lambda a, holds=holds: holds(a.view(F32)), "pred", ("f32",))
         table[f"testp.{test}.f64"] = Operation(lambda a, holds=holds: holds(a.view(F64)), "pred", ("f64",))
@@ -193,6 +194,16 @@ _CLASSES: dict[str, Callable[[Values], Values]] = {
     "normal": lambda a: np.isfinite(a) & ((a == 0) | (np.abs(a) >= np.finfo(a.dtype).tiny)),
     "subnormal": lambda a: (a != 0) & (np.abs(a) < np.finfo(a.dtype).tiny),
 }
+
+
+_SIGNS = {"add": "+", "sub": "-", "mul": "*"}
+# Compiled forms of float32. A product of two float32 is exact in float64.
+_FUSED = "odd_sum(float64(fx) * float64(fy), float64(fz))"
+_LANES = {f"{name}{mode}": f"pattern(fx {sign} fy)" for name, sign in _SIGNS.items() for mode in ("", ".rn")}
+_LANES |= {f"{name}.rn": f"pattern(float32({_FUSED}))" for name in ("fma", "mad")}
+_LANES |= {f"{name}.rz": f"toward_zero({_FUSED})" for name in ("fma", "mad")}
+_LANES["add.rz"] = "toward_zero(odd_sum(float64(fx), float64(fy)))"
+_LANES["mul.rz"] = "toward_zero(float64(fx) * float64(fy))"
 
 
 def _single(define: Callable) -> None:
@@ -210,32 +221,38 @@ def _single(define: Callable) -> None:
         rounded[name] = rounded[f"{name}.rn"]
     for name, (compute, count) in rounded.items():
         flushed = _flushed(compute, in_double[name.split(".")[0]])
-        define(f"{name}.f32", compute, "f32", count)
+        define(f"{name}.f32", compute, "f32", count, _LANES.get(name, ""))
         define(f"{name}.ftz.f32", flushed, "f32", count)
         define(f"{name}.sat.f32", _saturated(compute), "f32", count)
         define(f"{name}.ftz.sat.f32", _saturated(flushed), "f32", count)
         if not name.startswith("mad"):
             define(f"{name}.f32x2", halves(compute, U32, U64), "f32x2", count)
             define(f"{name}.ftz.f32x2", halves(flushed, U32, U64), "f32x2", count)
-    for name, divide, count in (("div.rn", np.divide, 2), ("rcp.rn", np.reciprocal, 1), ("sqrt.rn", np.sqrt, 1)):
-        define(f"{name}.f32", _f32(divide), "f32", count)
+    for name, divide, count, lane in (
+        ("div.rn", np.divide, 2, "pattern(fx / fy)"),
+        ("rcp.rn", np.reciprocal, 1, "pattern(float32(1) / fx)"),
+        ("sqrt.rn", np.sqrt, 1, "pattern(sqrt(fx))"),
+    ):
+        define(f"{name}.f32", _f32(divide), "f32", count, lane)
         define(f"{name}.ftz.f32", _flushed(_f32(divide), divide), "f32", count)
     for (name, largest), (suffix, keeps) in product((("min", False), ("max", True)), (("", False), (".NaN", True))):
         compute = _extreme_f32(largest, keeps)
         for operands in (2, 3):
             arity = "/3" if operands == 3 else ""
-            define(f"{name}{suffix}.f32{arity}", compute, "f32", operands)
+            lane = "" if keeps or arity else f"extreme(x, y, {largest})"
+            define(f"{name}{suffix}.f32{arity}", compute, "f32", operands, lane)
             define(f"{name}.ftz{suffix}.f32{arity}", _flushed(compute), "f32", operands)
-    for name, compute in (("abs", np.abs), ("neg", np.negative)):
-        define(f"{name}.f32", _f32(compute), "f32", 1)
+    for name, compute, lane in (("abs", np.abs, "x & MAGNITUDE"), ("neg", np.negative, "x ^ TOP")):
+        define(f"{name}.f32", _f32(compute), "f32", 1, f"{lane} if fx == fx else NAN")
         define(f"{name}.ftz.f32", _flushed(_f32(compute)), "f32", 1)
 
 
 def _double(define: Callable) -> None:
     for name, compute in (("add", np.add), ("sub", np.subtract), ("mul", np.multiply), ("div", np.divide)):
+        lane = f"wide_pattern(fx {_SIGNS[name]} fy)" if name != "div" else ""
         if name != "div":
-            define(f"{name}.f64", _f64(compute), "f64", 2)
-        define(f"{name}.rn.f64", _f64(compute), "f64", 2)
+            define(f"{name}.f64", _f64(compute), "f64", 2, lane)
+        define(f"{name}.rn.f64", _f64(compute), "f64", 2, lane)
     define("fma.rn.f64", _fma_f64, "f64", 3)
     define("mad.rn.f64", _fma_f64, "f64", 3)
     define("rcp.rn.f64", _f64(np.reciprocal), "f64", 1)
@@ -254,9 +271,9 @@ def _sixteen(
     infinity: int,
     nan: np.uint16,
 ) -> None:
-    def both(name: str, compute: Compute, count: int) -> None:
+    def both(name: str, compute: Compute, count: int, pair: str = "") -> None:
         define(f"{name}.{kind}", compute, kind, count)
-        define(f"{name}.{kind}x2", halves(compute), f"{kind}x2", count)
+        define(f"{name}.{kind}x2", halves(compute), f"{kind}x2", count, pair)
 
     def arithmetic(compute: Callable[..., Values]) -> Compute:
         return lambda *arrays: rounded(compute(*(values(array) for array in arrays)))
@@ -269,8 +286,9 @@ def _sixteen(
         return rounded(total if kind == "f16" else to_odd_f32(total))
 
     for name, compute in (("add", np.add), ("sub", np.subtract), ("mul", np.multiply)):
-        both(name, arithmetic(compute), 2)
-        both(f"{name}.rn", arithmetic(compute), 2)
+        pair = "product_x2(x, y)" if (name, kind) == ("mul", "f16") else ""
+        both(name, arithmetic(compute), 2, pair)
+        both(f"{name}.rn", arithmetic(compute), 2, pair)
     both("fma.rn", fma, 3)
     both("fma.rn.relu", lambda a, b, c: _relu_16(fma(a, b, c), infinity, nan), 3)
     if kind == "f16":
@@ -279,8 +297,9 @@ def _sixteen(
             both(f"{name}.rn.sat", clamped(arithmetic(compute)), 2)
         both("fma.rn.sat", clamped(fma), 3)
     for (name, largest), (suffix, keeps) in product((("min", False), ("max", True)), (("", False), (".NaN", True))):
-        both(f"{name}{suffix}", _extreme_16(largest, keeps, infinity, nan), 2)
-    both("abs", lambda a: _replace_nan(a & U16(0x7FFF), infinity, nan), 1)
+        pair = "" if keeps else f"extreme_x2(x, y, uint32({infinity}), {largest})"
+        both(f"{name}{suffix}", _extreme_16(largest, keeps, infinity, nan), 2, pair)
+    both("abs", lambda a: _replace_nan(a & U16(0x7FFF), infinity, nan), 1, f"magnitude_x2(x, uint32({infinity}))")
     both("neg", lambda a: _replace_nan(a ^ U16(0x8000), infinity, nan), 1)
 
 

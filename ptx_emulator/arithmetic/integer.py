@@ -106,51 +106,71 @@ def _dot4(a_signed: bool, b_signed: bool) -> Compute:
     return dot
 
 
+def _if(holds: bool, lane: str) -> str:
+    return lane if holds else ""
+
+
+def _shifted(direction: str, size: int) -> str:
+    """The compiled form of a shift; a register of 16 bits has zeros above them."""
+    if size == 8:
+        return f"x {direction} uint64(y & uint32(63)) if y < 64 else uint64(0)"
+    return f"uint32(x {direction} (y & uint32(31))) if y < 32 else uint32(0)"
+
+
 def _table() -> dict[str, Operation]:
     table: dict[str, Operation] = {}
 
-    def define(name: str, compute: Compute, result: str, *sources: str) -> None:
-        table[name] = Operation(compute, result, sources)
+    def define(name: str, compute: Compute, result: str, *sources: str, lane: str = "") -> None:
+        table[name] = Operation(compute, result, sources, lane)
 
     for (width, size), sign in product(WIDTHS.items(), "us"):
-        kind = f"{sign}{width}"
-        is_signed = sign == "s"
+        kind, is_signed = f"{sign}{width}", sign == "s"
+        a, b = ("sx", "sy") if is_signed else ("x", "y")
+        whole = size > 2  # a result of 16 bits would need the bits above it cleared
         wrap = _signed if is_signed else lambda compute, size: compute
-        define(f"add.{kind}", np.add, kind, kind, kind)
-        define(f"sub.{kind}", np.subtract, kind, kind, kind)
-        define(f"mul.lo.{kind}", np.multiply, kind, kind, kind)
-        define(f"mul.hi.{kind}", _high(size, is_signed), kind, kind, kind)
-        define(f"mad.lo.{kind}", _then_add(np.multiply), kind, kind, kind, kind)
+        define(f"add.{kind}", np.add, kind, kind, kind, lane=_if(whole, "x + y"))
+        define(f"sub.{kind}", np.subtract, kind, kind, kind, lane=_if(whole, "x - y"))
+        define(f"mul.lo.{kind}", np.multiply, kind, kind, kind, lane=_if(whole, "x * y"))
+        high = _if(kind == "u32", "(uint64(x) * uint64(y)) >> uint64(32)")
+        define(f"mul.hi.{kind}", _high(size, is_signed), kind, kind, kind, lane=high)
+        define(f"mad.lo.{kind}", _then_add(np.multiply), kind, kind, kind, kind, lane=_if(whole, "x * y + z"))
         define(f"mad.hi.{kind}", _then_add(_high(size, is_signed)), kind, kind, kind, kind)
-        define(f"min.{kind}", wrap(np.minimum, size), kind, kind, kind)
-        define(f"max.{kind}", wrap(np.maximum, size), kind, kind, kind)
+        define(f"min.{kind}", wrap(np.minimum, size), kind, kind, kind, lane=_if(whole, f"min({a}, {b})"))
+        define(f"max.{kind}", wrap(np.maximum, size), kind, kind, kind, lane=_if(whole, f"max({a}, {b})"))
         quotient = _signed(_quotient_signed, size) if is_signed else _quotient_unsigned
         remainder = _signed(_remainder_signed, size) if is_signed else _remainder_unsigned
-        define(f"div.{kind}", quotient, kind, kind, kind)
-        define(f"rem.{kind}", remainder, kind, kind, kind)
-        define(f"shr.{kind}", bitwise.shift_right(size, is_signed), kind, kind, "u32")
+        divided = "divided(sx, sy)" if is_signed else "x // max(y, uint32(1)) if y != 0 else ONES"
+        rest = "remainder(sx, sy)" if is_signed else "x % max(y, uint32(1)) if y != 0 else ONES"
+        define(f"div.{kind}", quotient, kind, kind, kind, lane=_if(size == 4, divided))
+        define(f"rem.{kind}", remainder, kind, kind, kind, lane=_if(size == 4, rest))
+        right = _if(whole, f"sx >> int{width}(min(y, uint32({8 * size - 1})))") if is_signed else _shifted(">>", size)
+        define(f"shr.{kind}", bitwise.shift_right(size, is_signed), kind, kind, "u32", lane=right)
         if size < 8:
             double = f"{sign}{2 * int(width)}"
-            define(f"mul.wide.{kind}", _wide(size, is_signed), double, kind, kind)
-            define(f"mad.wide.{kind}", _then_add(_wide(size, is_signed)), double, kind, kind, double)
+            wide = {"u16": "x * y", "u32": "uint64(x) * uint64(y)", "s32": "int64(sx) * int64(sy)"}.get(kind, "")
+            added = _if(size == 4, f"uint64({wide}) + z")
+            define(f"mul.wide.{kind}", _wide(size, is_signed), double, kind, kind, lane=wide)
+            define(f"mad.wide.{kind}", _then_add(_wide(size, is_signed)), double, kind, kind, double, lane=added)
         if size > 2:
             define(f"bfe.{kind}", bitwise.extract(size, is_signed), kind, kind, "u32", "u32")
             define(f"bfind.{kind}", bitwise.find_leading(size, is_signed, False), "u32", kind)
             define(f"bfind.shiftamt.{kind}", bitwise.find_leading(size, is_signed, True), "u32", kind)
     for width, size in WIDTHS.items():
         bits = f"b{width}"
-        define(f"neg.s{width}", np.negative, bits, bits)
+        define(f"neg.s{width}", np.negative, bits, bits, lane=_if(size > 2, f"uint{width}(0) - x"))
         define(f"abs.s{width}", _signed(np.abs, size), bits, bits)
-        define(f"and.{bits}", np.bitwise_and, bits, bits, bits)
-        define(f"or.{bits}", np.bitwise_or, bits, bits, bits)
-        define(f"xor.{bits}", np.bitwise_xor, bits, bits, bits)
-        define(f"not.{bits}", np.bitwise_not, bits, bits)
+        define(f"and.{bits}", np.bitwise_and, bits, bits, bits, lane="x & y")
+        define(f"or.{bits}", np.bitwise_or, bits, bits, bits, lane="x | y")
+        define(f"xor.{bits}", np.bitwise_xor, bits, bits, bits, lane="x ^ y")
+        define(f"not.{bits}", np.bitwise_not, bits, bits, lane=_if(size > 2, "~x"))
         define(f"cnot.{bits}", lambda a: (a == 0).astype(a.dtype), bits, bits)
-        define(f"shl.{bits}", bitwise.shift_left(size), bits, bits, "u32")
-        define(f"shr.{bits}", bitwise.shift_right(size, False), bits, bits, "u32")
+        left = _if(size > 2, _shifted("<<", size))
+        define(f"shl.{bits}", bitwise.shift_left(size), bits, bits, "u32", lane=left)
+        define(f"shr.{bits}", bitwise.shift_right(size, False), bits, bits, "u32", lane=_shifted(">>", size))
         if size > 2:
-            define(f"popc.{bits}", lambda a: np.bitwise_count(a).astype(U32), "u32", bits)
-            define(f"clz.{bits}", bitwise.count_leading_zeros(size), "u32", bits)
+            ones, zeros = _if(size == 4, "ones(x)"), _if(size == 4, "leading_zeros(x)")
+            define(f"popc.{bits}", lambda a: np.bitwise_count(a).astype(U32), "u32", bits, lane=ones)
+            define(f"clz.{bits}", bitwise.count_leading_zeros(size), "u32", bits, lane=zeros)
             define(f"brev.{bits}", bitwise.reverse, bits, bits)
             define(f"bfi.{bits}", bitwise.insert(size), bits, bits, bits, "u32", "u32")
     define("add.sat.s32", _saturated(np.add), "s32", "s32", "s32")
@@ -165,11 +185,11 @@ def _table() -> dict[str, Operation]:
         define(f"shf.{name}.{mode}.b32", bitwise.funnel(left, wraps), "b32", "b32", "b32", "u32")
     for a, b in product("us", "us"):
         define(f"dp4a.{a}32.{b}32", _dot4(a == "s", b == "s"), "u32", "u32", "u32", "u32")
-    define("prmt.b32", bitwise.permute_any, "b32", "b32", "b32", "b32")
+    define("prmt.b32", bitwise.permute_any, "b32", "b32", "b32", "b32", lane="permuted(x, y, z)")
     define("mul24.lo.u32", lambda a, b: (a & U32(0xFFFFFF)) * (b & U32(0xFFFFFF)), "u32", "u32", "u32")
-    for name, compute in (("and", np.logical_and), ("or", np.logical_or), ("xor", np.logical_xor)):
-        define(f"{name}.pred", compute, "pred", "pred", "pred")
-    define("not.pred", np.logical_not, "pred", "pred")
+    for name, compute, sign in (("and", np.logical_and, "&"), ("or", np.logical_or, "|"), ("xor", np.logical_xor, "^")):
+        define(f"{name}.pred", compute, "pred", "pred", "pred", lane=f"x {sign} y")
+    define("not.pred", np.logical_not, "pred", "pred", lane="x ^ uint32(1)")
     return table
 
 

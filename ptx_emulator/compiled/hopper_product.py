@@ -10,7 +10,7 @@ import numpy as np
 
 from ptx_emulator.arithmetic.hopper_product import DEPTH, KEPT, LARGEST, LEAST_F16, LEAST_F32
 from ptx_emulator.compiled.jit import as_bits, as_double, as_wide_bits, part
-from ptx_emulator.compiled.singles import NAN
+from ptx_emulator.compiled.lanes import NAN
 
 INFINITY = np.uint32(0x7F800000)
 

@@ -7,17 +7,13 @@ from numba import carray
 
 from ptx_emulator.compiled import layout as at
 from ptx_emulator.compiled import opcodes as op
-from ptx_emulator.compiled.comparisons import comparisons
-from ptx_emulator.compiled.conversions import conversions, multiply_halves
 from ptx_emulator.compiled.global_access import access_global
-from ptx_emulator.compiled.integers import integers
 from ptx_emulator.compiled.jit import entry, part, pointer
+from ptx_emulator.compiled.lanes import narrow_forms, wide_forms
 from ptx_emulator.compiled.product import multiply, multiply_as_hopper
 from ptx_emulator.compiled.registers_in_flight import may_use
 from ptx_emulator.compiled.shared_access import access_shared
-from ptx_emulator.compiled.singles import singles
 from ptx_emulator.compiled.warps import order_warps, shuffle, votes, whole_warps
-from ptx_emulator.compiled.wide import mixed, wide_arithmetic
 
 
 @part
@@ -55,57 +51,39 @@ def _merge(kept, result, lanes):
 
 
 @part
-def _compute(instruction, narrow, floats, wide, constants, partial, lanes):
+def _compute(instruction, narrow, wide, constants, partial, lanes):
     """Arithmetic on all lanes; under a mask the others keep their values."""
-    code = np.int64(instruction[at.OPCODE])
-    bits = instruction[at.WIDE]
+    code, immediate = np.int64(instruction[at.OPCODE]), np.int64(instruction[at.IMMEDIATE])
+    bits, target = instruction[at.WIDE], instruction[at.TARGET]
     free, wide_free = narrow.shape[0] - at.SCRATCH_ROWS, wide.shape[0] - at.SCRATCH_ROWS
-    family = code // op.FAMILY
-    immediate = np.int64(instruction[at.IMMEDIATE])
-    if family != 4:
-        x = _row(narrow, instruction[at.X], constants, free)
-        y = _row(narrow, instruction[at.Y], constants, free + 1)
-        z = _row(narrow, instruction[at.Z], constants, free + 2)
-        out = narrow[free + 3] if partial else narrow[instruction[at.TARGET]]
-        if family == 0:
-            if code == op.MUL_F16X2:
-                multiply_halves(out, narrow[x], narrow[y])
-            else:
-                integers(code, out, narrow[x], narrow[y], narrow[z], immediate)
-        elif family == 1:
-            comparisons(code, out, narrow[x], narrow[y], floats[x], floats[y])
-        elif family == 2:
-            singles(code, out, narrow[x], narrow[y], narrow[z], floats[x], floats[y], floats[z])
-        else:
-            conversions(code, out, narrow[x], narrow[y], floats[x], floats[y])
+    x, y, z = np.int32(free), np.int32(free), np.int32(free)
+    wide_x, wide_y, wide_z = np.int32(wide_free), np.int32(wide_free), np.int32(wide_free)
+    if bits & at.X_WIDE:
+        wide_x = _row(wide, instruction[at.X], constants, wide_free)
     else:
-        x, y, z = np.int32(free), np.int32(free), np.int32(free)
-        wide_x, wide_y, wide_z = np.int32(wide_free), np.int32(wide_free), np.int32(wide_free)
-        if bits & at.X_WIDE:
-            wide_x = _row(wide, instruction[at.X], constants, wide_free)
-        else:
-            x = _row(narrow, instruction[at.X], constants, free)
-        if bits & at.Y_WIDE:
-            wide_y = _row(wide, instruction[at.Y], constants, wide_free + 1)
-        else:
-            y = _row(narrow, instruction[at.Y], constants, free + 1)
-        if bits & at.Z_WIDE:
-            wide_z = _row(wide, instruction[at.Z], constants, wide_free + 2)
-        else:
-            z = _row(narrow, instruction[at.Z], constants, free + 2)
-        target = instruction[at.TARGET]
-        to_wide = bits & at.TARGET_WIDE
+        x = _row(narrow, instruction[at.X], constants, free)
+    if bits & at.Y_WIDE:
+        wide_y = _row(wide, instruction[at.Y], constants, wide_free + 1)
+    else:
+        y = _row(narrow, instruction[at.Y], constants, free + 1)
+    if bits & at.Z_WIDE:
+        wide_z = _row(wide, instruction[at.Z], constants, wide_free + 2)
+    else:
+        z = _row(narrow, instruction[at.Z], constants, free + 2)
+    to_wide = bits & at.TARGET_WIDE
+    out = narrow[free + 3] if partial or to_wide else narrow[target]
+    if code < op.FIRST_WIDE:
+        narrow_forms(code, immediate, out, narrow[x], narrow[y], narrow[z])
+    else:
         wide_out = wide[wide_free + 3] if partial or not to_wide else wide[target]
-        out = narrow[free + 3] if partial or to_wide else narrow[target]
-        if bits == at.TARGET_WIDE | at.X_WIDE | at.Y_WIDE | at.Z_WIDE:
-            wide_arithmetic(code, wide_out, wide[wide_x], wide[wide_y], wide[wide_z])
-        else:
-            mixed(code, out, narrow[x], narrow[y], narrow[z], wide_out, wide[wide_x], wide[wide_y], wide[wide_z])
+        wide_forms(
+            code, immediate, out, narrow[x], narrow[y], narrow[z], wide_out, wide[wide_x], wide[wide_y], wide[wide_z]
+        )
         if partial and to_wide:
             _merge(wide[target], wide_out, lanes)
             return
     if partial:
-        _merge(narrow[instruction[at.TARGET]], out, lanes)
+        _merge(narrow[target], out, lanes)
 
 
 @part
@@ -161,7 +139,6 @@ def run(context, start, stop, block, at_instruction):
     constants = carray(pointer(context[at.CONSTANTS]), (context[at.CONSTANT_COUNT],), np.uint64)
     narrow_shape = (blocks, context[at.NARROW_COUNT], threads)
     every_narrow = carray(pointer(context[at.NARROW_ROWS]), narrow_shape, np.uint32)
-    every_float = carray(pointer(context[at.NARROW_ROWS]), narrow_shape, np.float32)
     every_wide = carray(pointer(context[at.WIDE_ROWS]), (blocks, context[at.WIDE_COUNT], threads), np.uint64)
     every_lane = carray(pointer(context[at.LANES]), (blocks, threads), np.uint8)
     offsets = carray(pointer(context[at.SCRATCH] + at.OFFSETS), (threads,), np.int64)
@@ -176,7 +153,7 @@ def run(context, start, stop, block, at_instruction):
             block += 1
             first = start
             continue
-        narrow, floats, wide = every_narrow[block], every_float[block], every_wide[block]
+        narrow, wide = every_narrow[block], every_wide[block]
         every = bool(context[at.WHOLE]) or _all(lanes)
         for number in range(first, stop):
             instruction = code[number]
@@ -195,13 +172,12 @@ def run(context, start, stop, block, at_instruction):
             if hazard >= 0 and context[at.WGMMA_WRITERS] and not may_use(hazard, block, active, context):
                 return block << 32 | number
             opcode = np.int64(instruction[at.OPCODE])
-            family = opcode // op.FAMILY
             done = True
-            if family < 5:
-                _compute(instruction, narrow, floats, wide, constants, not whole, active)
-            elif family == 5:
+            if opcode < op.SHFL_BFLY:
+                _compute(instruction, narrow, wide, constants, not whole, active)
+            elif opcode <= op.WARP_SYNC:
                 done = _exchange(instruction, block, narrow, constants, active, context)
-            elif family == 6:
+            elif opcode <= op.MMA_F16_HOPPER:
                 operands = instruction[at.DATA :]
                 if opcode == op.MMA_F16_HOPPER:
                     done = multiply_as_hopper(operands, narrow, constants, active, room)

@@ -10,10 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from ptx_emulator.arithmetic.matrix_product import EXACT_BITS
-from ptx_emulator.compiled.conversions import of_half
 from ptx_emulator.compiled.hopper_product import add_row, cut_pattern, exponents
 from ptx_emulator.compiled.jit import as_bits, as_float, as_wide_bits, part
-from ptx_emulator.compiled.singles import NAN, odd_sum
+from ptx_emulator.compiled.lanes import NAN, odd_sum, of_half
 
 DEPTH, ROWS, COLUMNS = 16, 16, 8
 GROWTH = 2 + 4  # extra bits that a sum of sixteen products needs beyond the factors' exponents

@@ -10,8 +10,8 @@ import numpy as np
 
 from ptx_emulator.compiled.hopper_product import add_row, cut_pattern, exponents
 from ptx_emulator.compiled.jit import as_float, entry, part
+from ptx_emulator.compiled.lanes import odd_sum
 from ptx_emulator.compiled.product import DEPTH, fits, span, value_of
-from ptx_emulator.compiled.singles import odd_sum
 
 ROWS, MOST_COLUMNS, CHUNK = 64, 256, 8  # of the matrices; elements of 16 bytes
 ROOM = ROWS * DEPTH + DEPTH * MOST_COLUMNS + 2 * MOST_COLUMNS  # float64: A, B, a row of the result and of C

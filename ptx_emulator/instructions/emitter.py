@@ -13,8 +13,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ptx_emulator.compiled import opcodes
 from ptx_emulator.compiled.layout import ACCESS_BITS
+from ptx_emulator.compiled.opcodes import OPCODES
 from ptx_emulator.errors import NotEmulated
 from ptx_emulator.instructions.operand_types import of_one_type, operand_types
 from ptx_emulator.instructions.steps import arithmetic, guarded, hazard_checked, waited_checked
@@ -65,11 +65,7 @@ class Emitter:
     """
 
     def __init__(
-        self,
-        kernel: Kernel,
-        module_variables: dict[str, Variable],
-        addresses: dict[str, int],
-        architecture: str = "",
+        self, kernel: Kernel, module_variables: dict[str, Variable], addresses: dict[str, int], architecture: str = ""
     ):
         self.kernel, self.addresses, self.architecture = kernel, addresses, architecture
         self.kinds: list[np.dtype] = []
@@ -161,15 +157,7 @@ class Emitter:
             self._constants[dtype, bits] = ~(len(self.constants) - 1)
         return self._constants[dtype, bits]
 
-    def access(
-        self,
-        instruction: Instruction,
-        space: str,
-        kind: str,
-        size: int,
-        count: int = 1,
-        **how: bool,
-    ) -> Access:
+    def access(self, instruction: Instruction, space: str, kind: str, size: int, count: int = 1, **how: bool) -> Access:
         """Add an access of the kernel. how: further fields of the Access"""
         if self._again is not None:
             return self.accesses[next(self._again)]
@@ -209,7 +197,7 @@ class Emitter:
         if operand.text in self.parameter_offsets:
             start = self.constant(self.parameter_offsets[operand.text], kind)
             sources = (self.named("%parameters")[0], start)
-            return self.compute(np.add, kind, sources, fast=(opcodes.ADD64, 0) if kind == "b64" else None)
+            return self.compute(np.add, kind, sources, fast=OPCODES["add.u64"] if kind == "b64" else None)
         found = self.named(operand.text)
         if not found:
             return self.constant(self.address_of(operand.text), kind)
@@ -220,7 +208,7 @@ class Emitter:
         if dtype_of(own) is not dtype_of(kind):
             slot = self._converted(slot, kind)
         if operand.negated:
-            slot = self.compute(np.logical_not, "pred", (slot,), fast=(opcodes.NOT_PREDICATE, 0))
+            slot = self.compute(np.logical_not, "pred", (slot,), fast=OPCODES["not.pred"])
         return slot
 
     def _pattern(self, operand: Immediate, kind: str) -> int:
@@ -264,17 +252,17 @@ class Emitter:
         kind: str,
         sources: Sequence[int],
         target: int | None = None,
-        fast: tuple[int, int] | None = None,
+        fast: int | None = None,
+        immediate: int = 0,
     ) -> int:
         """Emit a step that stores compute(sources) in `target`, or in a new slot of type `kind`.
 
-        fast: opcode and immediate for the compiled interpreter
+        fast, immediate: opcode and immediate for the compiled interpreter
         """
         target = self.slot(kind) if target is None else target
         sources = tuple(sources)
-        self.emit(
-            arithmetic(compute, target, sources), sources, (target,), fast and Fast(fast[0], target, sources, fast[1])
-        )
+        form = None if fast is None else Fast(fast, target, sources, immediate)
+        self.emit(arithmetic(compute, target, sources), sources, (target,), form)
         return target
 
     def emit(self, step: Step, reads: Sequence[int], writes: Sequence[int], fast: Fast | None = None) -> None:
@@ -340,17 +328,9 @@ class Emitter:
         self.pending, self.widenings = [], []
 
 
-def _resize(size: int, target: int, signed: bool) -> tuple[int, int] | None:
-    """The opcode and immediate that change an integer's width, given in bytes."""
-    if target < size:
-        if size == 8:
-            return (opcodes.NARROW, 0) if target == 4 else None
-        return opcodes.TRUNCATE, (1 << 8 * target) - 1
-    if not signed:
-        return (opcodes.WIDEN_U if target == 8 else opcodes.MOV), 0
-    if target == 8:
-        return (opcodes.WIDEN_S, 0) if size == 4 else None
-    return (opcodes.SIGN_EXTEND, 8 * size) if target == 4 else None
+def _resize(size: int, target: int, signed: bool) -> int | None:
+    """The opcode that changes an integer's width, given in bytes."""
+    return OPCODES.get(f"cvt.u{8 * target}.{'s' if signed else 'u'}{8 * size}")
 
 
 def _unlike(operand: Name, own: str, kind: str) -> str:

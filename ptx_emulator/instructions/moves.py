@@ -6,7 +6,6 @@ import numpy as np
 
 from ptx_emulator.arithmetic.bits import lookup3, permute, permute_any
 from ptx_emulator.arithmetic.compare import COMBINE, COMPARISONS, comparison
-from ptx_emulator.compiled import opcodes
 from ptx_emulator.compiled.opcodes import OPCODES
 from ptx_emulator.instructions.emitter import Decoder, Emitter, Unsupported
 from ptx_emulator.memory import LOCAL_WINDOW, SHARED_WINDOW
@@ -49,7 +48,7 @@ def _move_halves(emitter: Emitter, target: Operand, source: Operand) -> None:
     if targets[0] == sources[1]:  # the halves are moved one after the other, so the second would be lost
         raise Unsupported
     for slot, moved in zip(targets, sources, strict=True):
-        emitter.compute(lambda value: value, "b64", (moved,), slot, (opcodes.MOV64, 0))
+        emitter.compute(lambda value: value, "b64", (moved,), slot, OPCODES["mov.b64"])
 
 
 def _part(kind: str, count: int) -> str:
@@ -66,9 +65,9 @@ def _unpack(emitter: Emitter, targets: tuple[Operand, ...], source: Operand, kin
         shift = UNSIGNED[SIZES[kind]](8 * SIZES[part] * i)
         fast = None
         if (SIZES[kind], SIZES[part]) == (8, 4):
-            fast = (opcodes.HIGH if i else opcodes.NARROW), 0
+            fast = OPCODES["high of b64" if i else "cvt.u32.u64"]
         elif (SIZES[kind], SIZES[part]) == (4, 2):
-            fast = (opcodes.HIGH_HALF, 0) if i else (opcodes.TRUNCATE, 0xFFFF)
+            fast = OPCODES["high of b32" if i else "cvt.u16.u32"]
         emitter.compute(
             lambda value, shift=shift: (value >> shift).astype(narrow),
             part,
@@ -89,7 +88,7 @@ def _pack(emitter: Emitter, target: Operand, sources: tuple[Operand, ...], kind:
             out = out | value.astype(wide) << shift
         return out
 
-    fast = {(8, 2): (opcodes.PACK, 0), (4, 2): (opcodes.PACK_HALVES, 0)}.get((SIZES[kind], len(sources)))
+    fast = OPCODES.get(f"pack {kind}") if len(sources) == 2 else None
     slots = [emitter.source(source, part) for source in sources]
     emitter.compute(join, kind, slots, emitter.target(target, kind), fast)
 
@@ -145,11 +144,12 @@ def permute_bytes(emitter: Emitter, instruction: Instruction) -> None:
         raise Unsupported
     slots = [emitter.source(first, "b32"), emitter.source(second, "b32")]
     if isinstance(selector, Immediate):
-        compute, fast = permute(selector.bits & 0xFFFF), (opcodes.PRMT, selector.bits & 0xFFFF)
+        picks = selector.bits & 0xFFFF
+        compute, fast = permute(picks), OPCODES["prmt of signs" if picks & 0x8888 else "prmt of bytes"]
     else:
-        compute, fast = permute_any, (opcodes.PRMT_ANY, 0)
+        picks, compute, fast = 0, permute_any, OPCODES["prmt.b32"]
         slots.append(emitter.source(selector, "b32"))
-    emitter.compute(compute, "b32", slots, emitter.target(target, "b32"), fast)
+    emitter.compute(compute, "b32", slots, emitter.target(target, "b32"), fast, picks)
 
 
 def lookup(emitter: Emitter, instruction: Instruction) -> None:
@@ -158,9 +158,8 @@ def lookup(emitter: Emitter, instruction: Instruction) -> None:
     if instruction.mnemonic != "lop3.b32" or not isinstance(table, Immediate):
         raise Unsupported
     slots = [emitter.source(source, "b32") for source in (first, second, third)]
-    emitter.compute(
-        lookup3(table.bits & 255), "b32", slots, emitter.target(target, "b32"), (opcodes.LOP3, table.bits & 255)
-    )
+    bits = table.bits & 255
+    emitter.compute(lookup3(bits), "b32", slots, emitter.target(target, "b32"), OPCODES["lop3"], bits)
 
 
 _WINDOWS = {
@@ -184,11 +183,11 @@ def convert_address(emitter: Emitter, instruction: Instruction) -> None:
     target, source = instruction.operands
     slots = (emitter.source(source, kind),)
     if not _WINDOWS[space]:
-        emitter.compute(lambda a: a, kind, slots, emitter.target(target, kind), (opcodes.MOV64, 0))
+        emitter.compute(lambda a: a, kind, slots, emitter.target(target, kind), OPCODES["mov.b64"])
         return
-    compute, fast = (np.subtract, opcodes.SUB64) if to_space else (np.add, opcodes.ADD64)
+    compute, fast = (np.subtract, OPCODES["sub.u64"]) if to_space else (np.add, OPCODES["add.u64"])
     slots = (*slots, emitter.constant(_WINDOWS[space], kind))
-    emitter.compute(compute, kind, slots, emitter.target(target, kind), (fast, 0))
+    emitter.compute(compute, kind, slots, emitter.target(target, kind), fast)
 
 
 def cache_policy(emitter: Emitter, instruction: Instruction) -> None:
@@ -196,7 +195,7 @@ def cache_policy(emitter: Emitter, instruction: Instruction) -> None:
     if not instruction.mnemonic.startswith(_POLICIES) or not instruction.mnemonic.endswith(".b64"):
         raise Unsupported
     zero = (emitter.constant(0, "b64"),)
-    emitter.compute(lambda a: a, "b64", zero, emitter.target(instruction.operands[0], "b64"), (opcodes.MOV64, 0))
+    emitter.compute(lambda a: a, "b64", zero, emitter.target(instruction.operands[0], "b64"), OPCODES["mov.b64"])
 
 
 _POLICIES = ("createpolicy.fractional.L2::", "createpolicy.range.", "createpolicy.cvt.L2.")

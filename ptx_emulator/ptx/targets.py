@@ -36,8 +36,7 @@ def _from(number: int) -> Need:
 def _special(words: str, *families: int, hopper: bool = False) -> Need:
     """The targets with `a` or `f` of some families. hopper: sm_90a, too"""
     return Need(
-        words,
-        lambda target: (bool(target.kind) and target.family in families) or (hopper and target == _HOPPER),
+        words, lambda target: (bool(target.kind) and target.family in families) or (hopper and target == _HOPPER)
     )
 
 

@@ -50,11 +50,7 @@ def test_equal_values_in_one_store(source: str):
 @pytest.mark.parametrize("source", [STORES, WITH_MBARRIER])
 def test_different_values_in_one_store_are_a_race(source: str, compiled: bool):
     sentence = fault(
-        source.replace("VALUE", DIFFERENT),
-        buffer("out", words(64)),
-        kind="race",
-        marker="// store",
-        compiled=compiled,
+        source.replace("VALUE", DIFFERENT), buffer("out", words(64)), kind="race", marker="// store", compiled=compiled
     )
     assert "writes the same shared bytes in the same instruction" in sentence
 

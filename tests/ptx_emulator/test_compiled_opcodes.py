@@ -11,7 +11,7 @@ from operands import draw
 from ptx_snippets import SIZES, UNSIGNED, kernel
 
 from ptx_emulator.arithmetic.compare import comparison
-from ptx_emulator.compiled import opcodes
+from ptx_emulator.compiled.opcodes import FORMS as FORMS_BY_NUMBER
 from ptx_emulator.compiled.opcodes import OPCODES
 from ptx_emulator.instructions.arithmetic import ARITHMETIC
 from ptx_emulator.launches import Module
@@ -62,7 +62,7 @@ OTHERS = {
     "wider result of 16 bits": Form("b32", ("b32",), "cvt.s16.s32 {target}, {operands};"),
     "narrower operand": Form("b32", ("b64",), "cvt.u32.u32 {target}, {operands};"),
 }  # fmt: skip
-FORMS = {name: form_of(name) for name in OPCODES} | OTHERS
+FORMS = {name: form_of(name) for name in OPCODES if "." in name and name != "prmt.b32"} | OTHERS
 
 
 # ---- a kernel of one instruction ------------------------------------------------------------------------------------
@@ -163,10 +163,8 @@ def test_the_bits_of_the_numpy_step(name: str) -> None:
     np.testing.assert_array_equal(path, guarded)
 
 
-def test_every_opcode_of_arithmetic_is_reached() -> None:
-    known = {value for name, value in vars(opcodes).items() if name.isupper() and isinstance(value, int)}
-    elsewhere = {opcodes.FAMILY} | {value for value in known if value >= 5 * opcodes.FAMILY}
-    reached = {code for code, _ in OPCODES.values()}
-    reached |= {opcodes.LOP3, opcodes.PRMT, opcodes.PRMT_ANY, opcodes.PACK, opcodes.PACK_HALVES, opcodes.HIGH}
-    reached |= {opcodes.HIGH_HALF, opcodes.NOT_PREDICATE}
-    assert known - elsewhere <= reached
+def test_compiled_forms_that_no_mnemonic_has_are_reached_by_others() -> None:
+    assert {name for name in OPCODES if "." not in name} == {
+        "high of b64", "high of b32", "pack b64", "pack b32", "lop3", "prmt of bytes", "prmt of signs",
+    }  # fmt: skip
+    assert set(OPCODES.values()) == {*range(len(FORMS_BY_NUMBER))}

@@ -188,12 +188,7 @@ def test_shared_memory_takes_generic_addresses_of_its_own(compiled: bool) -> Non
 
 
 @pytest.mark.parametrize(
-    "line",
-    [
-        "rcp.approx.ftz.f64 %fd0, %fd1;",
-        "add.cc.u32 %r0, %r1, %r2;",
-        "tcgen05.shift.cta_group::1.down [%r0];",
-    ],
+    "line", ["rcp.approx.ftz.f64 %fd0, %fd1;", "add.cc.u32 %r0, %r1, %r2;", "tcgen05.shift.cta_group::1.down [%r0];"]
 )
 def test_what_it_lacks_is_named_where_it_is_reached(line: str) -> None:
     body = " ld.param.u64 %rd1, [p0]; ld.global.u32 %r9, [%rd1]; setp.eq.u32 %p0, %r9, 0; @%p0 ret;"
