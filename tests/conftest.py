@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ import torch  # noqa: F401  pytester forgets what a run in this process imports,
 from toy_suite import SUITE
 
 import harness.plugin
+from harness.files import ROOT
 
 pytest_plugins = ("pytester",)
 
@@ -41,6 +44,35 @@ def not_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MAKELEVEL", raising=False)
     monkeypatch.delenv("MAKEFLAGS", raising=False)
     monkeypatch.setattr(harness.plugin, "named_suites", lambda words, folder: ((), {}), raising=False)
+
+
+@cache
+def _named() -> dict[str, set[str]]:
+    """The instructions for which results/opcodes.csv names a test of the emulator, by that test."""
+    import pandas as pd
+
+    return pd.read_csv(ROOT / "results" / "opcodes.csv").groupby("test")["opcode"].agg(set).to_dict()
+
+
+@pytest.fixture(autouse=True)
+def executes_what_the_table_says(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Have a test that results/opcodes.csv names execute what the table says of it.
+
+    Not where `python -m evidence opcodes` runs the tests to write the table.
+    """
+    of_emulator = request.path.is_relative_to(ROOT / "tests" / "ptx_emulator")
+    if not of_emulator or request.config.getoption("opcodes", None):
+        yield
+        return
+    from evidence.opcodes.recorder import name_of, noted
+
+    named = _named().get(name_of(request.node), set())
+    executed = noted(monkeypatch.setattr) if named else None
+    yield
+    missing = sorted(named - executed.covered_by(request.node)) if named else []
+    assert not missing, (
+        f"results/opcodes.csv names this test for {missing}; `python -m evidence opcodes --out results` makes it anew"
+    )
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import ast
-import os
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -172,22 +169,6 @@ def test_few_folders_of_the_harness_import_the_emulator():
     }
     assert {folder for folder, _ in above} <= {"jit", "device", "api", "subjects", "commands"}
     assert ("jit", False) not in above, "harness/jit keeps its cache in the emulator's folder, and takes nothing else"
-
-
-def test_the_emulator_works_where_there_is_no_harness(tmp_path):
-    """Every module of it is imported, and the page's example runs, with a harness that cannot be imported."""
-    names = [name for name in modules(ROOT) if name.startswith("ptx_emulator")]
-    page = (ROOT / "docs" / "emulator.md").read_text()
-    example = page.partition("cat > shift.py <<'END'\n")[2].partition("END\n")[0]
-    assert "ptx.launch(" in example
-    program = "import sys, importlib\nsys.modules['harness'] = None\n"
-    program += f"for name in {names}:\n    importlib.import_module(name)\n{example}"
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True
-    )
-    assert done.stdout == "[1. 2. 3.] 396 bytes read\n", done.stderr
-    assert done.stderr.splitlines()[-1].startswith("ptx_emulator.errors.Fault: shift.cu:4: reads 4 bytes at byte 400")
 
 
 def test_the_emulator_has_a_small_face():

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 import harness
-from harness.files import PACKAGE
+from harness.errors import UsageError
+from harness.files import PACKAGE, ROOT
 
 HEAVY = ("numpy", "torch", "cupy", "numba", "pandas", "pydantic", "rich", "click", "pytest")
 
@@ -21,6 +22,19 @@ def test_importing_it_imports_nothing_heavy():
     program = f"import sys, harness; dir(harness); print([name for name in {HEAVY} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_import_harness_imports_no_triton():
+    code = "import sys, harness; harness.triton_on; print('triton' in sys.modules, 'torch' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["False", "False"]
+
+
+@pytest.mark.parametrize("absent", ["triton", "torch"])
+def test_one_sentence_says_what_to_install(absent: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, absent, None)
+    with pytest.raises(UsageError, match=r"pip install .*\[triton,torch\]"), harness.triton_on():
+        pass
 
 
 def test_what_a_type_checker_sees_is_what_is_there():

@@ -205,6 +205,16 @@ def test_doctor_says_what_fixes_a_cache_that_cannot_be_written(
         cache_folder()
 
 
+def test_a_cache_of_another_user_is_refused_in_a_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    user = os.geteuid()
+    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path))
+    monkeypatch.setattr(os, "geteuid", lambda: user + 1)
+    with pytest.raises(
+        StorageError, match="another user owns it, and could change what is kept there; set HARNESS_CACHE to a folder"
+    ):
+        cache_folder()
+
+
 def test_an_interrupt_while_modules_are_loaded_prints_nothing():
     program = (
         "import os, signal, sys\n"

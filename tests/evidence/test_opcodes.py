@@ -23,7 +23,7 @@ COMMITTED = ROOT / "results" / "opcodes.csv"
 
 
 def test_every_opcode_of_the_catalogue_and_of_a_kernel_has_a_test_in_the_committed_table() -> None:
-    """tests/ptx_emulator/conftest.py holds each test that is named here against what it executes."""
+    """tests/conftest.py holds each test that is named here against what it executes."""
     tests = pd.read_csv(COMMITTED).set_index("opcode")["test"]
     assert list(tests[tests.isna()].index) == []
     assert instructions.without_test(mnemonics(), tests.index) == []

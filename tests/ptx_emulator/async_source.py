@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from harness.files import ROOT
+from pathlib import Path
 
-PRELUDE = (ROOT / "evidence" / "museum" / "exhibits" / "asynchronous.cuh").read_text()
+PRELUDE = (Path(__file__).parents[2] / "evidence" / "museum" / "exhibits" / "asynchronous.cuh").read_text()

@@ -1,4 +1,4 @@
-"""CUDA C++ to PTX with NVRTC, under the name `kernel.cu`, with the options every kernel of the harness gets."""
+"""CUDA C++ to PTX with NVRTC, under the name `kernel.cu`, with options that keep every rounding."""
 
 from __future__ import annotations
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from cuda_source import module as compiled
 from ptx_snippets import kernel as ptx_kernel
 from ptx_snippets import run
 
-from harness.jit.nvrtc import build
 from ptx_emulator.errors import Fault, NotEmulated
 from ptx_emulator.launches import PRINTED, Module, launch
 from ptx_emulator.memory import Buffer
@@ -45,17 +45,12 @@ __global__ void passes_a_struct(Five* x) { *x = summed(*x); }
 
 @pytest.fixture(scope="module")
 def module() -> Module:
-    names = ["prints", "plain", "stars", "returns", "asserts", "endless", "lost", "allocates", "calls_one",
-             "calls_a_template", "calls_itself", "calls_in_a_namespace", "passes_a_struct"]  # fmt: skip
-    built = build("t.cu", {"t.cu": SOURCE}, names, ("-arch=compute_90a", "-lineinfo"))
-    made = Module(built.ptx)
-    made.symbols = built.symbols
-    return made
+    return compiled(SOURCE.replace("__global__", 'extern "C" __global__'))
 
 
 def printed(module: Module, kernel: str, *args, grid: int = 1, block: int = 1, **options) -> list[str]:
     lines: list[str] = []
-    launch(module, module.symbols[kernel], (grid, 1, 1), (block, 1, 1), args, echo=lines.append, **options)
+    launch(module, kernel, (grid, 1, 1), (block, 1, 1), args, echo=lines.append, **options)
     return lines
 
 
@@ -86,7 +81,7 @@ def test_it_returns_and_the_kernel_goes_on(module):
 def test_an_assertion_stops_the_kernel_at_its_line(module):
     with pytest.raises(Fault) as caught:
         printed(module, "asserts", floats(1, 1, 0, 1), block=4)
-    assert (caught.value.kind, caught.value.where) == ("assertion", "t.cu:10")
+    assert (caught.value.kind, caught.value.where) == ("assertion", "kernel.cu:10")
     assert "`x[threadIdx.x] > 0` is false in void asserts(const float *)" in str(caught.value)
     assert "block (0, 0, 0), thread (2, 0, 0)" in str(caught.value)
     assert printed(module, "asserts", floats(1, 1, 1, 1), block=4) == []
@@ -109,12 +104,12 @@ WAY_OUT = "mark it __forceinline__, or write its recursion as a loop"
 @pytest.mark.parametrize(
     ("kernel", "says"),
     [
-        ("allocates", r"call\.uni at t\.cu:\d+: CUDA's own function malloc"),
-        ("calls_one", rf"call\.uni at t\.cu:\d+: the function squared is not inlined; {WAY_OUT}"),
-        ("calls_a_template", rf"call\.uni at t\.cu:\d+: the function sets is not inlined; {WAY_OUT}"),
-        ("calls_itself", rf"call\.uni at t\.cu:\d+: the function fibonacci is not inlined; {WAY_OUT}"),
-        ("calls_in_a_namespace", rf"call\.uni at t\.cu:\d+: the function cubed is not inlined; {WAY_OUT}"),
-        ("passes_a_struct", r"st\.param\.\S+ at t\.cu:\d+: a struct for a function that is not inlined; mark the "
+        ("allocates", r"call\.uni at kernel\.cu:\d+: CUDA's own function malloc"),
+        ("calls_one", rf"call\.uni at kernel\.cu:\d+: the function squared is not inlined; {WAY_OUT}"),
+        ("calls_a_template", rf"call\.uni at kernel\.cu:\d+: the function sets is not inlined; {WAY_OUT}"),
+        ("calls_itself", rf"call\.uni at kernel\.cu:\d+: the function fibonacci is not inlined; {WAY_OUT}"),
+        ("calls_in_a_namespace", rf"call\.uni at kernel\.cu:\d+: the function cubed is not inlined; {WAY_OUT}"),
+        ("passes_a_struct", r"st\.param\.\S+ at kernel\.cu:\d+: a struct for a function that is not inlined; mark the "
                             r"function __forceinline__"),
     ],
 )  # fmt: skip
@@ -138,5 +133,5 @@ def test_a_call_through_a_pointer_and_one_within_a_library_are_told(call: str, w
 
 
 def test_without_an_echo_it_is_standard_output(module, capsys):
-    launch(module, module.symbols["plain"], (1, 1, 1), (1, 1, 1), ())
+    launch(module, "plain", (1, 1, 1), (1, 1, 1), ())
     assert capsys.readouterr().out == "block (0, 0, 0), thread (0, 0, 0): no arguments, no end\n"

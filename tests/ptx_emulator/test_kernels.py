@@ -1,4 +1,4 @@
-"""Kernels of the kind the harness runs, compiled for both targets, against NumPy."""
+"""Kernels that reduce, quantize and move tiles, compiled for both targets, against NumPy."""
 
 from __future__ import annotations
 

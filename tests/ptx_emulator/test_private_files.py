@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import StorageError
-from harness.jit import cache
 from ptx_emulator import private_files, stored
 
 CONTENT = bytes(range(256)) * 4
@@ -122,14 +120,11 @@ def test_what_a_folder_held_while_others_could_write_is_not_believed(folder: Pat
     assert private_files.read(folder, "name") == CONTENT
 
 
-def test_a_folder_of_another_user_is_refused_in_a_sentence(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_folder_of_another_user_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch):
     user = os.geteuid()
-    monkeypatch.setenv("HARNESS_CACHE", str(folder))
     monkeypatch.setattr(os, "geteuid", lambda: user + 1)
-    with pytest.raises(
-        StorageError, match="another user owns it, and could change what is kept there; set HARNESS_CACHE to a folder"
-    ):
-        cache.cache_folder()
+    with pytest.raises(PermissionError, match="another user owns it, and could change what is kept there"):
+        private_files.private(folder)
     # The emulator works without what it keeps.
     assert stored.stored(folder, ("text",), lambda: 5) == 5
     assert not list(folder.glob("*.decoded"))

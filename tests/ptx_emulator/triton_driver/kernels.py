@@ -146,27 +146,6 @@ def convert(x, out, n, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def quantize_nvfp4(x, amax, codes, scales, columns, TILES: tl.constexpr):
-    """Rowwise per_tensor of NUMERICS 3, in its steps: blocks of 16 to e2m1 codes, two in a byte, and e4m3 scales."""
-    row, block = tl.program_id(0), tl.arange(0, TILES)
-    at = block[:, None] * 16 + tl.arange(0, 16)
-    values = tl.load(x + row * columns + at, at < columns, other=0.0).to(tl.float32)
-    whole = tl.load(amax)
-    encode = tl.where(whole == 0.0, 1.0, tl.minimum(tl.div_rn(2688.0, whole), 3.4028234663852886e38))
-    scale = (tl.max(tl.abs(values), 1) * (encode * (1.0 / 6.0))).to(tl.float8e4nv)
-    factor = tl.div_rn(1.0, scale.to(tl.float32) * tl.div_rn(1.0, encode))
-    scaled = values * tl.minimum(factor, 3.4028234663852886e38)[:, None]
-    size = tl.abs(scaled)
-    code = (size > 0.25).to(tl.uint8) + (size >= 0.75) + (size > 1.25) + (size >= 1.75)
-    code = code + (size > 2.5) + (size >= 3.5) + (size > 5.0)
-    code = code | ((scaled.to(tl.uint32, bitcast=True) >> 31) << 3).to(tl.uint8)
-    low, high = tl.split(tl.reshape(code, (TILES, 8, 2)))
-    pairs = block[:, None] * 8 + tl.arange(0, 8)
-    tl.store(codes + row * (columns // 2) + pairs, low | (high << 4), pairs < columns // 2)
-    tl.store(scales + row * (columns // 16) + block, scale, block < columns // 16)
-
-
-@triton.jit
 def round_stochastically(x, bits, out, n, BLOCK: tl.constexpr):
     """float32 to bf16: adds random bits below the last that stays, and cuts; the sum is inline PTX."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)

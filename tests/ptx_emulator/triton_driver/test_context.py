@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
 import pytest
 
-import harness
-from harness.errors import UsageError
-from harness.files import ROOT
+import ptx_emulator
+from ptx_emulator.errors import UsageError
 from ptx_emulator.triton_driver import backend, context
 
 triton = pytest.importorskip("triton", "3.6", reason="Triton 3.6 or newer is not installed; the extra [triton] has it")
@@ -37,16 +34,16 @@ def add() -> torch.Tensor:
 
 def test_everything_is_back_at_the_end():
     before = state()
-    with harness.triton_on("sm_90a") as outer:
+    with ptx_emulator.triton_on("sm_90a") as outer:
         within = state()
         assert not {*map(id, within[:6])} & {*map(id, before[:6])}
         add()
-        with pytest.raises(ZeroDivisionError), harness.triton_on("sm_100") as inner:
+        with pytest.raises(ZeroDivisionError), ptx_emulator.triton_on("sm_100") as inner:
             add(), add()
             1 / 0  # noqa: B018
         assert state() == within
         add()
-        with pytest.raises(UsageError), harness.triton_on("sm_70"):
+        with pytest.raises(UsageError), ptx_emulator.triton_on("sm_70"):
             pass
         assert state() == within
     assert state() == before
@@ -55,8 +52,8 @@ def test_everything_is_back_at_the_end():
 
 
 def test_a_fault_is_no_end_of_the_block():
-    with harness.triton_on() as run:
-        with pytest.raises(harness.AccessError):
+    with ptx_emulator.triton_on() as run:
+        with pytest.raises(ptx_emulator.Fault):
             k.store_out_of_bounds[(1,)](torch.ones(4), torch.zeros(4), 4, BLOCK=16)
         assert add().equal(torch.full((4,), 2.0))
         assert len(run.launches) == 1
@@ -65,7 +62,7 @@ def test_a_fault_is_no_end_of_the_block():
 def test_targets_differ():
     names = set()
     for target in ("sm_90a", "sm_100a"):
-        with harness.triton_on(target):
+        with ptx_emulator.triton_on(target):
             assert driver.active.get_device_capability() == divmod(int(target[3:-1]), 10)
             compiled = k.add[(1,)](torch.ones(4), torch.ones(4), torch.empty(4), 4, BLOCK=16)
             assert f".target {target}\n" in compiled.asm["ptx"] and "cubin" not in compiled.asm
@@ -76,7 +73,7 @@ def test_targets_differ():
 
 
 def test_an_order_that_is_drawn():
-    with harness.triton_on(seed=3):
+    with ptx_emulator.triton_on(seed=3):
         assert add().equal(torch.full((4,), 2.0))
 
 
@@ -86,14 +83,14 @@ def test_an_order_that_is_drawn():
     ({"autotune": "best"}, "autotune is 'best'; it is 'first' or 'every'"),
 ])  # fmt: skip
 def test_options_that_are_none(options: dict[str, str], sentence: str):
-    with pytest.raises(UsageError, match=sentence), harness.triton_on(**options):
+    with pytest.raises(UsageError, match=sentence), ptx_emulator.triton_on(**options):
         pass
 
 
 @pytest.mark.parametrize("variable", ["TRITON_INTERPRET", "TRITON_STORE_BINARY_ONLY"])
 def test_settings_that_leave_nothing_to_emulate(variable: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv(variable, "1")
-    with pytest.raises(UsageError, match=f"{variable} .*; unset it"), harness.triton_on():
+    with pytest.raises(UsageError, match=f"{variable} .*; unset it"), ptx_emulator.triton_on():
         pass
 
 
@@ -102,7 +99,7 @@ def test_ptxas_is_not_needed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr("triton.backends.nvidia.compiler.get_ptxas", _no_ptxas)
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     k.add.device_caches.clear()
-    with harness.triton_on("sm_100a"):
+    with ptx_emulator.triton_on("sm_100a"):
         assert add().equal(torch.full((4,), 2.0))
     backend._ptx_version.cache_clear()
     assert not list(tmp_path.rglob("*.cubin")) and list(tmp_path.rglob("*.ptx"))
@@ -113,7 +110,7 @@ def _no_ptxas(arch: int) -> None:
 
 
 def test_host_code_may_ask_torch_of_the_gpu():
-    with harness.triton_on("sm_100a"):
+    with ptx_emulator.triton_on("sm_100a"):
         with torch.cuda.device(torch.empty(0).device), torch.cuda.device_of(torch.empty(0)):
             torch.cuda.synchronize()
         found = torch.cuda.get_device_properties("cuda")
@@ -141,10 +138,10 @@ def in_a_thread(call) -> list[object]:
 
 def test_other_threads_launch_and_open_nothing():
     def block() -> None:
-        with harness.triton_on():
+        with ptx_emulator.triton_on():
             pass
 
-    with harness.triton_on() as run:
+    with ptx_emulator.triton_on() as run:
         threads = [threading.Thread(target=add) for _ in range(4)]
         for thread in threads:
             thread.start()
@@ -164,7 +161,7 @@ def test_the_first_configuration_that_works_is_chosen(autotune: str, launches: i
     tuned = {("mine",): "of a GPU"}
     k.scale.cache = dict(tuned)
     for _ in range(2):  # what a block chose, the next has forgotten
-        with harness.triton_on("sm_90a", autotune=autotune) as run:
+        with ptx_emulator.triton_on("sm_90a", autotune=autotune) as run:
             for _ in range(2):
                 k.scale[lambda meta: (triton.cdiv(100, meta["BLOCK"]),)](torch.ones(100), torch.empty(100), 100, 2.0)
             assert k.scale.best_config.kwargs == {"BLOCK": 64}
@@ -173,7 +170,7 @@ def test_the_first_configuration_that_works_is_chosen(autotune: str, launches: i
 
 
 def test_threads_may_tune_at_once():
-    with harness.triton_on("sm_90a") as run:
+    with ptx_emulator.triton_on("sm_90a") as run:
         outs = [torch.empty(100) for _ in range(3)]
         threads = [
             threading.Thread(target=lambda out=out: k.scale[(2,)](torch.ones(100), out, 100, 2.0)) for out in outs
@@ -191,7 +188,7 @@ def test_a_configuration_that_fails_to_fit_is_none():
     large = triton.Config({"BM": 128, "BN": 128, "BK": 128}, num_stages=5)
     tuned = triton.autotune([large, fits], key=["K"])(k.matmul)
     a, c = torch.ones(32, 16).half(), torch.empty(32, 32)
-    with harness.triton_on("sm_100a"):
+    with ptx_emulator.triton_on("sm_100a"):
         tuned[lambda meta: (triton.cdiv(32, meta["BM"]), triton.cdiv(32, meta["BN"]))](
             a, a.T.contiguous(), c, 32, 32, 16
         )
@@ -199,14 +196,5 @@ def test_a_configuration_that_fails_to_fit_is_none():
 
 
 def test_there_are_no_times():
-    with harness.triton_on(), pytest.raises(UsageError, match="an emulator has no times"):
+    with ptx_emulator.triton_on(), pytest.raises(UsageError, match="an emulator has no times"):
         triton.testing.do_bench(add)
-
-
-# ---- without Triton -------------------------------------------------------------------------------------------------
-
-
-def test_import_harness_imports_no_triton():
-    code = "import sys, harness; harness.triton_on; print('triton' in sys.modules, 'torch' in sys.modules)"
-    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert found.stdout.split() == ["False", "False"]

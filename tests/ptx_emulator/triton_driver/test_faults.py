@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-import harness
-from harness.errors import LaunchError, UsageError
+import ptx_emulator
+from ptx_emulator.errors import LaunchError, UsageError
 
 triton = pytest.importorskip("triton", "3.6", reason="Triton 3.6 or newer is not installed; the extra [triton] has it")
 torch = pytest.importorskip("torch")
@@ -21,13 +21,13 @@ LINES = Path(k.__file__).read_text().splitlines()
 
 @pytest.fixture(autouse=True)
 def on(request: pytest.FixtureRequest) -> Iterator[object]:
-    with harness.triton_on("sm_100a") as run:
+    with ptx_emulator.triton_on("sm_100a") as run:
         yield run
 
 
 def found(call: Callable[[], object], kind: str, kernel: str, line: str, *words: str) -> None:
     """line: how it ends"""
-    with pytest.raises(harness.AccessError) as raised:
+    with pytest.raises(ptx_emulator.Fault) as raised:
         call()
     number = next(number for number, text in enumerate(LINES, 1) if text.endswith(line))
     assert (raised.value.kind, raised.value.where) == (kind, f"kernels.py:{number}")
@@ -65,14 +65,14 @@ def test_a_race_of_threads():
 
 @pytest.mark.parametrize("strict", [False, True])
 def test_what_the_compiler_does_is_reported_if_asked(strict: bool):
-    with harness.triton_on("sm_100a", strict=strict):
+    with ptx_emulator.triton_on("sm_100a", strict=strict):
         for call, kind in (
             (lambda: k.double_in_place[(1,)](torch.ones(16), 16), "race"),
             (lambda: k.copy_by_descriptor[(1, 1)](*described(torch.ones(16, 32), torch.zeros(16, 32)), 16, 32), "race"),
             (lambda: k.matmul[(1, 1)](*torch.ones(3, 16, 16).bfloat16(), 16, 16, 16, 16, 16, 16), "race"),
         ):
             if strict:
-                with pytest.raises(harness.AccessError) as raised:
+                with pytest.raises(ptx_emulator.Fault) as raised:
                     call()
                 assert raised.value.kind == kind
             else:
@@ -97,7 +97,7 @@ def test_an_assertion():
 
 def test_what_is_printed_can_be_taken():
     lines: list[str] = []
-    with harness.triton_on("sm_90a", echo=lines.append):
+    with ptx_emulator.triton_on("sm_90a", echo=lines.append):
         k.prints[(1,)](torch.tensor([3]), num_warps=1)
     assert len(lines) == 32 and all(line.endswith("x is: 3\n") for line in lines)
 
@@ -167,7 +167,7 @@ def test_memory_that_is_used_again_is_new():
 
 
 def test_nothing_is_followed_if_not_asked():
-    with harness.triton_on("sm_100a", unwritten=False):
+    with ptx_emulator.triton_on("sm_100a", unwritten=False):
         read(torch.empty(1000))  # of the block within
     read(torch.zeros(1000))
 
@@ -177,7 +177,7 @@ def test_nothing_is_followed_if_not_asked():
 
 def test_what_the_emulator_lacks_is_named():
     a, c = torch.ones(64, 64, dtype=torch.int8), torch.zeros(64, 64, dtype=torch.int32)
-    with pytest.raises(harness.NotEmulated, match=r"product: not emulated: mma\.sync\S*s8\S* at kernels\.py:\d+"):
+    with pytest.raises(ptx_emulator.NotEmulated, match=r"product: not emulated: mma\.sync\S*s8\S* at kernels\.py:\d+"):
         k.product[(1,)](a, a, c, 64, 64, 64)
 
 
@@ -209,5 +209,5 @@ def test_memory_that_cannot_be_lent(make: Callable[[], torch.Tensor], sentence: 
 
 def test_a_launch_that_may_begin_early_is_refused():
     x = torch.ones(4)
-    with pytest.raises(harness.NotEmulated, match="launch_pdl lets a kernel begin before the one ahead has ended"):
+    with pytest.raises(ptx_emulator.NotEmulated, match="launch_pdl lets a kernel begin before the one ahead has ended"):
         k.add[(1,)](x, x, torch.zeros(4), 4, BLOCK=16, launch_pdl=True)

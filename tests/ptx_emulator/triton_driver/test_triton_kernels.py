@@ -8,7 +8,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-import harness
+import ptx_emulator
+from ptx_emulator.process_order import given_order
+from ptx_emulator.schedule import ASCENDING, DESCENDING, Schedule
 
 triton = pytest.importorskip("triton", "3.6", reason="Triton 3.6 or newer is not installed; the extra [triton] has it")
 torch = pytest.importorskip("torch")
@@ -21,7 +23,7 @@ BF16, F16, F32, I32 = torch.bfloat16, torch.float16, torch.float32, torch.int32
 
 @pytest.fixture(autouse=True, scope="module", params=["sm_90a", "sm_100a"])
 def on(request: pytest.FixtureRequest) -> Iterator[object]:
-    with harness.triton_on(request.param) as run:
+    with ptx_emulator.triton_on(request.param) as run:
         yield run
 
 
@@ -76,7 +78,7 @@ def test_dot(dtype: torch.dtype, tile: tuple[int, int, int], options: dict[str, 
 def test_dot_of_warpgroups(dtype: torch.dtype, rows: int, options: dict[str, int]):
     """`wgmma`, whose B lies in shared memory along its rows."""
     a, b, out = whole(rows, 128, dtype=dtype), whole(128, 64, dtype=dtype), torch.empty(rows, 64)
-    with harness.triton_on("sm_90a"):
+    with ptx_emulator.triton_on("sm_90a"):
         compiled = k.matmul[(1, 1)](a, b, out, rows, 64, 128, rows, 64, 64, **options)
     assert "wgmma.mma_async" in compiled.asm["ptx"]
     same(out, a.float() @ b.float())
@@ -91,7 +93,7 @@ def test_dot_in_tensor_memory(dtype: torch.dtype, rows: int, columns: int, optio
     """`tcgen05.mma`, whose accumulator lies in tensor memory."""
     m, n = 2 * rows - 5, columns + 3
     a, b, out = whole(m, 256, dtype=dtype), whole(256, n, dtype=dtype), torch.empty(m, n)
-    with harness.triton_on("sm_100a"):
+    with ptx_emulator.triton_on("sm_100a"):
         compiled = k.matmul[(2, 2)](a, b, out, m, n, 256, rows, columns, 64, **options)
     assert "tcgen05.mma" in compiled.asm["ptx"]
     same(out, a.float() @ b.float())
@@ -102,7 +104,7 @@ def test_dot_in_tensor_memory(dtype: torch.dtype, rows: int, columns: int, optio
 ])  # fmt: skip
 def test_dot_of_other_floats(dtype: torch.dtype, kind: str):
     a, b, out = whole(64, 64, dtype=dtype, most=4), whole(64, 64, dtype=dtype, most=4), torch.empty(64, 64)
-    with harness.triton_on("sm_100a"):
+    with ptx_emulator.triton_on("sm_100a"):
         compiled = k.product[(1,)](a, b, out, 64, 64, 64)
     assert f"tcgen05.mma.cta_group::1.kind::{kind}" in compiled.asm["ptx"]
     same(out, a.float() @ b.float())
@@ -113,7 +115,7 @@ def test_dot_of_a_dot(rows: int):
     """The first product, rounded to bf16, is A of the second, and stays in tensor memory."""
     q, key, v = (whole(*shape, dtype=BF16) for shape in ((rows, 64), (64, 64), (64, 64)))
     out = torch.empty(rows, 64)
-    with harness.triton_on("sm_100a"):
+    with ptx_emulator.triton_on("sm_100a"):
         compiled = k.attention_without_softmax[(1,)](q, key, v, out, rows, 64, 64)
     assert re.search(r"tcgen05\.mma.*\[.*\], \[", compiled.asm["ptx"])
     same(out, (q.float() @ key.float()).to(BF16).float() @ v.float())
@@ -129,7 +131,7 @@ def test_scaled_dot(block: int):
     if block == 16:
         scales = [each.view(torch.float8_e4m3fn) for each in scales]
     out = torch.empty(128, 128)
-    with harness.triton_on("sm_100a"):
+    with ptx_emulator.triton_on("sm_100a"):
         compiled = k.scaled_matmul[(1,)](codes[0], scales[0], codes[1], scales[1], out, 128, 128, 128, block)
     assert f"kind::mxf4{'nvf4' if block == 16 else ''}.block_scale" in compiled.asm["ptx"]
     a, b = (decoded(*each, block) for each in zip(codes, scales, strict=True))
@@ -162,7 +164,7 @@ def test_descriptors_of_the_host():
 def test_descriptors_without_tensor_maps():
     x, out = drawn(50, 72, dtype=BF16), torch.zeros(50, 72, dtype=BF16)
     made = [TensorDescriptor.from_tensor(each, [16, 32]) for each in (x, out)]
-    with harness.triton_on("sm_80"):
+    with ptx_emulator.triton_on("sm_80"):
         k.copy_by_descriptor[(4, 3)](*made, 16, 32)
     same(out, x)
 
@@ -214,17 +216,6 @@ def test_conversions(source: torch.dtype, target: torch.dtype):
     same(out, x.to(target))
 
 
-@pytest.mark.parametrize("columns", [16, 80])
-def test_nvfp4_as_our_oracle_has_it(columns: int):
-    x = drawn(16, columns, dtype=BF16) * torch.tensor([0, 1e-30, 1e-3, 0.1, 1, 3, 1e4, 1e30] * 2)[:, None].to(BF16)
-    right = harness.quantize(x, "per_tensor", outputs="rowwise")
-    codes = torch.empty(16, columns // 2, dtype=torch.uint8)
-    scales = torch.empty(16, columns // 16, dtype=torch.float8_e4m3fn)
-    k.quantize_nvfp4[(16,)](x, x.float().abs().amax().reshape(1), codes, scales, columns, TILES=8)
-    same(codes, right["rowwise_data"])
-    same(scales.view(torch.uint8), right["rowwise_scale_inv"].view(torch.uint8)[:16, : columns // 16])
-
-
 def test_stochastic_rounding_by_inline_ptx():
     x, bits, out = drawn(700), whole(700, most=1 << 30), torch.empty(700, dtype=BF16)
     k.round_stochastically[(3,)](x, bits, out, 700, BLOCK=256)
@@ -249,6 +240,14 @@ def test_sort():
 def test_a_lock():
     lock, out = torch.zeros(1, dtype=I32), torch.zeros(1, dtype=I32)
     k.add_under_a_lock[(5,)](lock, out)
+    assert (out.item(), lock.item()) == (5, 0)
+
+
+@pytest.mark.parametrize("order", [ASCENDING, DESCENDING, *(Schedule(seed=seed) for seed in range(4))])
+def test_a_lock_in_every_order_that_a_judge_gives(order: Schedule):
+    lock, out = torch.zeros(1, dtype=I32), torch.zeros(1, dtype=I32)
+    with given_order(order), ptx_emulator.triton_on("sm_100a"):
+        k.add_under_a_lock[(5,)](lock, out)
     assert (out.item(), lock.item()) == (5, 0)
 
 

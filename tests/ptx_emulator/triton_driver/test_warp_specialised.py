@@ -13,7 +13,7 @@ triton = pytest.importorskip("triton")
 import kernels as k  # noqa: E402
 from triton.tools.tensor_descriptor import TensorDescriptor  # noqa: E402
 
-import harness  # noqa: E402
+import ptx_emulator  # noqa: E402
 from ptx_emulator.launches import Module  # noqa: E402
 from ptx_emulator.triton_driver import driver  # noqa: E402
 
@@ -25,7 +25,7 @@ def product(target: str, of_host: bool, rows: int = ROWS) -> tuple[bool, int]:
     generator = torch.Generator().manual_seed(0)
     a, b = (torch.randint(-3, 4, (n, DEPTH), generator=generator).half() for n in (2 * rows, COLUMNS))
     c = torch.empty(2 * rows, COLUMNS, dtype=torch.float16)
-    with harness.triton_on(target) as run:
+    with ptx_emulator.triton_on(target) as run:
         if of_host:
             boxes = ((a, [rows, STEP]), (b, [COLUMNS, STEP]), (c, [rows, COLUMNS]))
             descriptors = [TensorDescriptor.from_tensor(tensor, box) for tensor, box in boxes]
@@ -47,7 +47,7 @@ def test_a_product(target: str, of_host: bool, rows: int, threads: int):
 @pytest.mark.parametrize("target", ["sm_90a", "sm_100a"])
 def test_a_pipeline_without_a_product(target: str):
     x, out = torch.randn(4, 512), torch.empty(4, 512)
-    with harness.triton_on(target):
+    with ptx_emulator.triton_on(target):
         k.parted_scale[(4,)](TensorDescriptor.from_tensor(x, [1, 128]), out, 512, 128)
     assert out.equal(x * 2 + 1)
 
@@ -75,7 +75,7 @@ def test_a_broken_twin(of: int, pattern: str, to: str, kinds: set[str], monkeypa
 
     forget(k.parted_matmul)
     monkeypatch.setattr(driver, "Module", edited)
-    with pytest.raises(harness.AccessError) as raised:
+    with pytest.raises(ptx_emulator.Fault) as raised:
         product("sm_100a", True)
     forget(k.parted_matmul)
     assert raised.value.kind in kinds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import numpy as np
@@ -58,14 +59,29 @@ def test_only_subjects_of_triton_are_called_in_a_block_and_none_on_a_gpu():
             assert block is None
 
 
-def test_the_block_is_of_its_target():
-    pytest.importorskip("triton", "3.6", reason="Triton 3.6 or newer is not installed; the extra [triton] has it")
-    import kernels as k
+@pytest.fixture
+def doubled() -> Callable[[np.ndarray], None]:
+    """Doubles an array of 64 floats by a kernel of Triton, several of whose threads load each element."""
+    triton = pytest.importorskip(
+        "triton", "3.6", reason="Triton 3.6 or newer is not installed; the extra [triton] has it"
+    )
     import torch
+    from triton import language as tl
 
+    @triton.jit
+    def double_in_place(x, BLOCK: tl.constexpr):  # noqa: N803
+        at = tl.arange(0, BLOCK)
+        tl.store(x + at, tl.load(x + at) * 2)
+
+    return lambda x: double_in_place[(1,)](torch.from_numpy(x), 64)
+
+
+def test_the_block_is_of_its_target(doubled):
     def double(case, inputs, outputs) -> None:
+        import torch
+
         seen.append(torch.cuda.get_device_capability())
-        k.double_in_place[(1,)](torch.from_numpy(outputs["x"]), 64)
+        doubled(outputs["x"])
 
     seen: list[tuple[int, int]] = []
     made = caller.Caller(subject.Subject("mine", "", double, triton_target="sm_90a"))
@@ -74,13 +90,9 @@ def test_the_block_is_of_its_target():
     assert seen == [(9, 0)] and (x == 2).all()
 
 
-def test_it_is_strict_if_the_process_is(monkeypatch: pytest.MonkeyPatch):
-    pytest.importorskip("triton", "3.6", reason="Triton 3.6 or newer is not installed; the extra [triton] has it")
-    import kernels as k
-    import torch
-
+def test_it_is_strict_if_the_process_is(doubled, monkeypatch: pytest.MonkeyPatch):
     def double(case, inputs, outputs) -> None:
-        k.double_in_place[(1,)](torch.from_numpy(outputs["x"]), 64)
+        doubled(outputs["x"])
 
     made = caller.Caller(subject.Subject("mine", "", double, triton_target="sm_90a"))
     opened = caller.Opened(find_case(CASE), None, [({}, {"x": np.ones(64, np.float32)})], {})

@@ -5,27 +5,34 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from ctypes import string_at
+from functools import cache
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from cuda_source import buffer, module
 
 from harness.device.equal_bytes import _SOURCE, _kernel, equal_bytes
-from ptx_emulator.launches import launch
+from harness.jit.nvrtc import build
+from ptx_emulator.launches import Module, launch
+from ptx_emulator.memory import Buffer
 
 BYTE = 0xA5
+
+
+@cache
+def differs() -> Module:
+    return Module(build("equal.cu", {"equal.cu": _SOURCE}, (), ("-arch=compute_90a",)).ptx)
 
 
 def differ(one: np.ndarray, other: np.ndarray | None, offset: int = 0) -> bool:
     """Whether the kernel finds that `one`, from byte `offset` on, differs from another array, or from BYTE."""
     found = np.zeros(1, np.uint32)
-    first, second = buffer("one", one), 0 if other is None else buffer("other", other)
+    first, second = Buffer("one", one), 0 if other is None else Buffer("other", other)
     memory = [first] if other is None else [first, second]
     address = [first.address + offset, second and second.address + offset]
     launch(
-        module(_SOURCE), "differ", (2, 1, 1), (32, 1, 1), [*address, one.nbytes - offset, BYTE, buffer("found", found)],
-        memory=memory,
+        differs(), "differ", (2, 1, 1), (32, 1, 1),
+        [*address, one.nbytes - offset, BYTE, Buffer("found", found.view(np.uint8))], memory=memory,
     )  # fmt: skip
     return bool(found[0])
 
