@@ -9,7 +9,7 @@ import numpy as np
 
 from evidence.matrix_sums.draws import COLS, Tiles
 from harness.device.cuda import CudaDevice
-from harness.device.cuda_program import load
+from harness.device.cuda_code import load
 from harness.device.device import Device
 from harness.device.emulator import EmulatorDevice
 from harness.errors import DeviceUnavailable

@@ -15,7 +15,7 @@ from harness.bench.cold_copies import Rotation, calls_for, rotate
 from harness.bench.gpu_timer import GpuClock, graph_us
 from harness.contract.case import Case
 from harness.device.cuda import CudaDevice
-from harness.device.cuda_program import cuda_errors
+from harness.device.cuda_code import cuda_errors
 from harness.device.memory import Memory
 from harness.gate import interleave
 from harness.subjects import handover, streams

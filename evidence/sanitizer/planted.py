@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from evidence.sanitizer.compute_sanitizer import TOOLS
-from harness.device.cuda_program import load, native_target
+from harness.device.cuda_code import load, native_target
 from harness.jit.compile import Compiled, compile_kernel
 from harness.jit.signature import read_signatures
 

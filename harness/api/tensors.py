@@ -170,7 +170,7 @@ def _number(name: str, value: Any, bits: int) -> int:
 
 def _on_gpu(case: Case, library: Library, arrays: Mapping[str, Any], fields: Mapping[str, Field]) -> dict[str, Any]:
     """Queue the case's kernels on the caller's stream; arrays by parameter."""
-    from harness.device.cuda_program import CudaProgram
+    from harness.device.cuda_program import CudaProgram, launches_of
     from harness.device.memory import Lent, upload
 
     device = _device(library.gpu)
@@ -183,7 +183,7 @@ def _on_gpu(case: Case, library: Library, arrays: Mapping[str, Any], fields: Map
         made = {name: library.empty(field) for name, field in fields.items()}
         outputs = {name: Lent(library.flat(array)) for name, array in made.items()}
         memory = SimpleNamespace(inputs=inputs, outputs=outputs)
-        CudaProgram(device, case, device.targets[0], memory, wait=False).launch()
+        CudaProgram(launches_of(device, case, device.targets[0]), case, memory, wait=False).launch()
     return made
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from harness.bench.gpu_timer import Clock, GpuClock, graph_us
 from harness.contract.case import Case
 from harness.device.cuda import CudaDevice
-from harness.device.cuda_program import CudaProgram
+from harness.device.cuda_program import CudaProgram, launches_of
 from harness.device.device import Outcome
 from harness.device.memory import Memory
 
@@ -86,7 +86,7 @@ class Rotation:
 
     def __init__(self, device: CudaDevice, case: Case, memories: Sequence[Memory], first: CudaProgram | None = None):
         self.l2_bytes = int(device.identity()["l2_bytes"])
-        first = first or CudaProgram(device, case, device.targets[0], memories[0])
+        first = first or CudaProgram(launches_of(device, case, device.targets[0]), case, memories[0])
         self.programs = [first, *first.on(memories[1:])]
 
     def share(self, other: Rotation) -> None:

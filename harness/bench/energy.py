@@ -15,7 +15,7 @@ from statistics import stdev
 from typing import Any, Protocol
 
 from harness.bench.gpu_timer import Clock
-from harness.device.cuda_program import cuda_errors
+from harness.device.cuda_code import cuda_errors
 
 SETTLE = 0.3  # seconds
 LEAST, MOST = 1.0, 4.0  # seconds that are counted

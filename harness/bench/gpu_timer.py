@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from harness.bench.sm_clock import SmClock
 from harness.device.cuda import CudaDevice
-from harness.device.cuda_program import cuda_errors
+from harness.device.cuda_code import cuda_errors
 
 FLUSH_FACTOR = 3  # times the L2
 FLUSH_SMALLEST = 512 << 20  # bytes; takes an H200 150 us, longer than the host needs to queue a graph of hundreds

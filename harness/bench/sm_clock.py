@@ -6,7 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from harness.device.cuda import CudaDevice
-from harness.device.cuda_program import load
+from harness.device.cuda_code import load
 from harness.jit.compile import compile_kernel
 from harness.jit.signature import read_signatures
 

@@ -14,7 +14,8 @@ from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.contract.interval import Demand, Interval, inside
 from harness.device.capability import CONTEXT, needed
-from harness.device.cuda_program import CudaProgram, native_target
+from harness.device.cuda_code import native_target
+from harness.device.cuda_program import CudaProgram, launches_of
 from harness.device.cupy_there import require_cupy
 from harness.device.equal_bytes import equal_bytes
 from harness.device.gpu_account import GpuAccount, account_of
@@ -179,7 +180,7 @@ class CudaDevice:
         if self.account.holds:
             # The oracle's temporaries, which torch keeps, and CuPy cannot use.
             import_module("torch").cuda.empty_cache()
-        return CudaProgram(self, case, target, Memory.upload(inputs, fields))
+        return CudaProgram(launches_of(self, case, target), case, Memory.upload(inputs, fields))
 
     def accepts(self, actual, expected: Demand) -> bool:
         if isinstance(expected, Interval):

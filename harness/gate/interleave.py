@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.bench.gpu_timer import GpuClock
-from harness.device.cuda_program import cuda_errors
+from harness.device.cuda_code import cuda_errors
 from harness.gate.decision import Samples
 
 BLOCK = 10  # rounds between two readings of the multiprocessors' clock

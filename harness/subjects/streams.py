@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.device.cuda_program import load
+from harness.device.cuda_code import load
 from harness.errors import LaunchError
 from harness.jit.compile import compile_kernel
 from harness.jit.signature import read_signatures

@@ -13,6 +13,7 @@ from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.device.cuda_program import CudaProgram
 from harness.device.emulator import EmulatedProgram, EmulatorDevice
+from harness.device.launches import Launches
 from harness.device.memory import Guarded
 from harness.errors import AccessError
 from harness.files import KERNELS
@@ -150,7 +151,7 @@ def test_scratch_that_is_left_is_named(memo: Memo):
 def test_two_programs_share_what_has_one_name_and_one_size(monkeypatch: pytest.MonkeyPatch):
     def program(name: str, scratch: dict[str, int], workspace: dict[str, int]) -> CudaProgram:
         made = object.__new__(CudaProgram)
-        made.steps = (SimpleNamespace(scratch=scratch, workspace=workspace),)
+        made.launches = Launches((), scratch, workspace)
         made.scratch = {key: f"{key} of {name}" for key in scratch}
         made.workspace = {key: f"{key} of {name}" for key in workspace}
         return made

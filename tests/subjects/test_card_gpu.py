@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -12,15 +11,16 @@ import pytest
 from cuda.bindings import driver
 
 from harness.bench.timed import WrongBytesError
+from harness.device import cuda_code, cuda_program
+from harness.device.cuda_program import CudaProgram
 from harness.device.device import Outcome
-from harness.errors import DeviceUnavailable, SuiteError
-from harness.subjects.card import gpu
+from harness.errors import DeviceUnavailable
 from harness.subjects.card.bench import TimedCard
 from harness.subjects.card.card import read_card
 from harness.subjects.card.code import runs_on
 from harness.subjects.card.device import with_card
-from harness.subjects.card.gpu import CardOnGpu
 from harness.subjects.card.kept import Keeping
+from harness.subjects.card.launches import card_launches
 from harness.subjects.card.schema import Kept
 from harness.suite.suite import find_case
 from harness.verify.expected import expect
@@ -40,7 +40,7 @@ launches:
 SOURCE = (
     "struct S { char a; void* b; };\ntemplate <int n> __global__ void k(char* in, int i, float f, S s) { *in = n; }\n"
 )
-OK = driver.CUresult.CUDA_SUCCESS
+OK, FUNCTION = driver.CUresult.CUDA_SUCCESS, 0x7000
 
 
 @pytest.fixture
@@ -52,47 +52,52 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple]:
     cupy.cuda = SimpleNamespace(get_current_stream=lambda: SimpleNamespace(ptr=77))
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     made: list[tuple] = []
-    gpu._function.cache_clear()
+    cuda_code._function.cache_clear()
 
     def answer(name: str, value: object = None):
         return lambda *words: (made.append((name, *words)), (OK, value))[1]
 
-    for name, value in (("cuModuleLoadData", "module"), ("cuModuleGetFunction", "function")):
+    for name, value in (("cuModuleLoadData", "module"), ("cuModuleGetFunction", FUNCTION)):
         monkeypatch.setattr(driver, name, answer(name, value))
-    for name in ("cuFuncSetAttribute", "cuLaunchKernelEx"):
-        monkeypatch.setattr(driver, name, answer(name))
+
+    class Launched:
+        """In place of `DriverLaunch`, whose own test reads what the driver is handed."""
+
+        def __init__(self, *words: object):
+            made.append(("launch", *words))
+
+    monkeypatch.setattr(cuda_program, "DriverLaunch", Launched)
     yield made
-    gpu._function.cache_clear()
+    cuda_code._function.cache_clear()
 
 
-def program() -> CardOnGpu:
-    """On the card of this folder, with arrays at addresses of no GPU."""
-    found = object.__new__(CardOnGpu)
-    found.card = read_card("card.yaml")
-    found.case = find_case("swizzle/default/48x80/normal/eager")
-    found.code, found.numbers = found.card.code_for("sm_90a"), {"rows": 10, "cols": 32}
+def launched(case: str = "swizzle/default/48x80/normal/eager", **numbers: int) -> list:
+    """The calls of the card of this folder, with arrays at addresses of no GPU. numbers: in place of the case's"""
+    card, case = read_card("card.yaml"), find_case(case)
+    if numbers:
+        vars(card)["numbers"] = lambda case: numbers
+    program = object.__new__(CudaProgram)
+    program.launches = card_launches(card, case, card.code_for("sm_90a"))
     places = {"scale_inv": 0x1000, "swizzled_scale_inv": 0x2000}
-    found.arrays = {name: SimpleNamespace(data=SimpleNamespace(ptr=place)) for name, place in places.items()}
-    return found
+    program.memory = SimpleNamespace(
+        inputs={name: SimpleNamespace(data=SimpleNamespace(ptr=place)) for name, place in places.items()}, outputs={}
+    )
+    program.workspace = program.scratch = {}
+    program._bind()
+    return program.calls
 
 
 def test_the_driver_gets_the_launch_and_its_arguments(calls: list[tuple]):
-    (call,) = list(program()._card_calls())
-    call()
+    assert len(launched(rows=10, cols=32)) == 1
     said = {name: words for name, *words in calls}
     assert said["cuModuleLoadData"][0].startswith(b"//") and b".target sm_90a" in said["cuModuleLoadData"][0]
     assert said["cuModuleGetFunction"] == ["module", b"_Z1kILi3EEvPcif1S"]
-    assert said["cuFuncSetAttribute"][2] == 128
-    config, function, where, _ = said["cuLaunchKernelEx"]
-    assert (config.gridDimX, config.gridDimY, config.gridDimZ) == (10, 2, 1)
-    assert (config.blockDimX, config.blockDimY, config.blockDimZ) == (32, 3, 1)
-    assert (config.sharedMemBytes, int(config.hStream), function) == (128, 77, "function")
-    cluster, early = config.attrs
-    assert (cluster.value.clusterDim.x, early.value.programmaticStreamSerializationAllowed) == (2, 1)
-    places = (ctypes.c_void_p * 4).from_address(where)
-    parts = [ctypes.string_at(place, size) for place, size in zip(places, (8, 4, 4, 16), strict=True)]
+    function, launch, grid, parts = said["launch"]
+    assert (function, grid, launch.block) == (FUNCTION, (10, 2, 1), (32, 3, 1))
+    assert (launch.shared, launch.cluster, launch.early) == (128, (2, 1, 1), True)
+    assert launch.where == "card.yaml:4"
     assert parts[0] == (0x1010).to_bytes(8, "little")
-    assert parts[1:3] == [b"\xfe\xff\xff\xff", b"\x00\x00\xc0\x3f"]
+    assert parts[1:3] == (b"\xfe\xff\xff\xff", b"\x00\x00\xc0\x3f")
     assert parts[3] == b"\x07" + bytes(7) + (0x2000).to_bytes(8, "little")
 
 
@@ -109,30 +114,16 @@ def test_the_pointers_to_the_tensors_of_a_group_are_put_into_memory(calls: list[
         return SimpleNamespace(data=SimpleNamespace(ptr=0x9000 * len(tables)))
 
     sys.modules["cupy"].asarray = asarray
-    found = program()
-    found.case, found.tables = find_case("swizzle_grouped/default/0+128+0+256x144/normal/eager"), []
-    (call,) = list(found._card_calls())
-    call()
-    places = (ctypes.c_void_p * 2).from_address(dict((name, words) for name, *words in calls)["cuLaunchKernelEx"][2])
-    assert [int.from_bytes(ctypes.string_at(place, 8), "little") for place in places] == [0x9000, 0x12000]
+    launched("swizzle_grouped/default/0+128+0+256x144/normal/eager")
+    parts = calls[-1][-1]
+    assert [int.from_bytes(part, "little") for part in parts] == [0x9000, 0x12000]
     starts = np.array([0, 0, 128 * 12, 128 * 12], np.uint64)  # of scales of no rows, 128, none and 256
     assert tables == [(starts + first).tobytes() for first in (0x1000, 0x2000)]
 
 
 def test_the_driver_gets_no_launch_without_blocks_of_a_case_without_elements(calls: list[tuple]):
-    found = program()
-    found.numbers["rows"] = 0
-    assert len(list(found._card_calls())) == 1
-    found.case = find_case("row_scaled/default/0x80/normal/eager")
-    assert list(found._card_calls()) == []
-
-
-def test_what_the_driver_refuses_names_the_launch(calls: list[tuple], monkeypatch: pytest.MonkeyPatch):
-    (call,) = list(program()._card_calls())
-    refusal = driver.CUresult.CUDA_ERROR_INVALID_CLUSTER_SIZE
-    monkeypatch.setattr(driver, "cuLaunchKernelEx", lambda *words: (refusal,))
-    with pytest.raises(SuiteError, match="card.yaml:4: CUDA refuses the launch: CUDA_ERROR_INVALID_CLUSTER_SIZE"):
-        call()
+    assert len(launched(rows=0, cols=32)) == 1
+    assert launched("row_scaled/default/0x80/normal/eager", rows=0, cols=32) == ()
 
 
 @pytest.mark.parametrize(

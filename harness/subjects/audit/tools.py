@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.device.cuda_program import native_target
+from harness.device.cuda_code import native_target
 from harness.subjects import streams
 from harness.subjects.shared import address
 

@@ -13,7 +13,6 @@ from harness.device.device import Outcome
 from harness.device.memory import Memory
 from harness.subjects.card.card import with_masked_m
 from harness.subjects.card.device import CardDevice
-from harness.subjects.card.gpu import CardOnGpu
 from harness.subjects.card.promised import Promised
 from harness.subjects.card.verify import explained
 from harness.suite.launch_plan import plan
@@ -47,8 +46,8 @@ class TimedCard(TimedKernels):
         self.needs = Needs(read, written, operations(case), self.needs.filled, self.calls)
 
     def _first(self, memory: Memory) -> CudaProgram:
-        card, target = self._card_device.card, self._card_device.targets[0]
-        return CardOnGpu(card, self._case, target, memory)
+        device = self._card_device
+        return CudaProgram(device.launches(self._case, device.targets[0]), self._case, memory)
 
     def check(self) -> None:
         """Raise WrongBytesError for a wrong byte that the card promises and that no convention explains."""

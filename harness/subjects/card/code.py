@@ -69,6 +69,11 @@ class Code:
         """What a line of PTX is a line of, where the PTX has no source lines."""
         return self.name.rpartition("/")[2] if self.name.endswith(".ptx") else "ptx"
 
+    @property
+    def image(self) -> bytes:
+        """What a GPU's driver loads."""
+        return self.cubin or self.ptx.encode()
+
     @cached_property
     def program(self) -> Program:
         try:

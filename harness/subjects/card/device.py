@@ -10,12 +10,14 @@ import numpy as np
 
 from harness.contract.case import Case
 from harness.contract.field import Field
+from harness.device.cuda_program import CudaProgram
 from harness.device.device import Device, InPlaceOfOurs
 from harness.device.emulator import LARGEST, MOST_TERMS, EmulatedProgram, module_of
+from harness.device.launches import Launches
+from harness.device.memory import Memory
 from harness.errors import CompileError, DeviceUnavailable, NotCapable, NotEmulated, UsageError
 from harness.subjects.card.card import Card, with_masked_m
 from harness.subjects.card.code import runs_on
-from harness.subjects.card.gpu import CardOnGpu
 from harness.subjects.card.launches import card_launches
 from ptx_emulator.errors import NotEmulated as LacksInstruction
 
@@ -91,5 +93,9 @@ class CardDevice(InPlaceOfOurs):
         """Prepare a case. inputs, fields: in the card's form"""
         inputs = with_masked_m(case, inputs)
         if self.name == "cuda":
-            return CardOnGpu.uploaded(self.card, case, target, inputs, fields)
-        return EmulatedProgram(card_launches(self.card, case, self.card.code), case, inputs, fields)
+            return CudaProgram(self.launches(case, target), case, Memory.upload(inputs, fields))
+        return EmulatedProgram(self.launches(case, self.card.file.arch), case, inputs, fields)
+
+    def launches(self, case: Case, arch: str) -> Launches:
+        """arch: what a `.cu` is compiled for"""
+        return card_launches(self.card, case, self.card.code_for(arch))
