@@ -1,21 +1,20 @@
-"""four_over_six: every block by the steps, the choice between the maps, and refusals."""
+"""four_over_six by both oracles: every block by the steps, and the choice between the maps."""
 
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 
 import numpy as np
 import pytest
-from quantized import assert_refused, assert_same, codes
+import torch
+from quantized import BOTH, SIDES, assert_same, by, codes, run
 
-from harness.errors import ContractError
 from harness.inputs import draw
-from harness.oracles import four_over_six, layout, nvfp4
-from harness.oracles.layout import ROWWISE, Slab
+from harness.oracles import four_over_six, nvfp4, torch_source
+from harness.oracles.layout import DIRECTIONS, ROWWISE, Slab
+from harness.oracles.torch_four_over_six import choose
 from harness.verify.torch_calls import to_torch
 
-SHAPES = [(48, 80), (304, 272), (16, 16)]
 F32 = np.float32
 MEASURES = [
     {"error": error, "e4m3_max": e4m3_max, "error_math": math}
@@ -24,8 +23,21 @@ MEASURES = [
 SIX, FOUR = 0x38, 0x3C  # the scales 1 and 1.5, which a block amax of 6 gets under S_enc = 1
 
 
-def run(case, x):
-    return four_over_six.numpy_oracle(case, four_over_six.inputs(case, x))
+T = 3 * 2.0**-26  # beside 0.5 it counts as 2^-24, beside 1 it is lost
+ORDERED = (6, 4, 4, T, T, T, T, 5, 0.75, 0.75, 0, 0, 0, 0, 0, 0)
+
+
+def candidates(ask, case, direction, x, amax):
+    """[(scale bytes (lines, blocks), errors)] of one direction of `x`, mapped to 4 and to 6. amax: of each line"""
+    if ask == "numpy":
+        v = np.ascontiguousarray(x.T if direction.transposed else x).astype(F32)
+        both = four_over_six.candidates(case, Slab(direction, slice(0, len(v)), v), amax)
+        return [(one.scale_inv, one.error) for one in both]
+    granularity = "row" if case.flags.row_scaled else "tensor"
+    source = torch_source.sources(case, to_torch(x), granularity)[direction.name]
+    blocks = source.matrix.contiguous().unflatten(1, (-1, 16))
+    both = choose(source, blocks, torch.from_numpy(np.broadcast_to(amax, (len(blocks), 1)).copy()))[:2]
+    return [(one.scale.view(torch.uint8).numpy(), one.error.numpy()) for one in both]
 
 
 def error_of_line(flags, line, scale_inv, code, amax, s_enc):
@@ -60,27 +72,26 @@ def both_maps(flags, lines, amax):
     return found
 
 
+@BOTH
 @pytest.mark.parametrize("measure", MEASURES, ids=lambda m: "-".join(map(str, m.values())))
 @pytest.mark.parametrize("flags", [{}, {"block": "block_16x16"}, {"row_scaled": True, "outputs": "rowwise"}], ids=str)
-def test_every_block_by_the_steps(make_case, tensor, flags, measure):
+def test_every_block_by_the_steps(make_case, tensor, ask, flags, measure):
     """One block at a time, with the scalar chain written out; errors to the bit, not only the choice."""
     x, rng = tensor(32, 48), np.random.default_rng(1)
     x[16:32, 32:48] = rng.choice([3, 2.25, 1.125], (16, 16)) * rng.uniform(0.99, 1, (16, 16))  # made for the map to 4
     case = make_case("four_over_six", 32, 48, **flags, **measure)
-    given = run(case, x)
+    given = run(ask, case, x)
     chosen = set()
-    for direction in layout.DIRECTIONS.values():
-        if f"{direction.name}_data" not in given:
-            continue
+    for direction in (DIRECTIONS[side] for side in SIDES if f"{side}_data" in given):
         v = np.ascontiguousarray(x.T if direction.transposed else x).astype(F32)
-        amax = given[f"{direction.name}_amax"][:, None] if case.flags.row_scaled else np.abs(v).max()
-        four, six = four_over_six.candidates(case, Slab(direction, slice(0, len(v)), v), amax)
+        amax = given[f"{direction.name}_amax"][:, None] if case.flags.row_scaled else np.abs(v).max().reshape(1)
+        errors = [error for _, error in candidates(ask, case, direction, x, amax)]
         height = 16 if case.flags.block == "block_16x16" else 1
         for r, c in itertools.product(range(0, len(v), height), range(0, v.shape[1], 16)):
             part, b = (slice(r, r + height), slice(c, c + 16)), c // 16
             granule = np.abs(v[r]).max() if case.flags.row_scaled else np.abs(v).max()
             maps = both_maps(case.flags, v[part], granule)
-            assert (four.error[r, b], six.error[r, b]) == (maps[0][2], maps[1][2])
+            assert [error[r, b] for error in errors] == [maps[0][2], maps[1][2]]
             to_four = maps[0][2] < maps[1][2]
             scale_inv, code, _ = maps[0 if to_four else 1]
             assert (given[f"{direction.name}_scale_inv"][part[0], b] == scale_inv).all()
@@ -89,92 +100,26 @@ def test_every_block_by_the_steps(make_case, tensor, flags, measure):
     assert chosen == {False, True}
 
 
-@pytest.mark.parametrize(
-    "flags",
-    [
-        {},
-        {"dtype": "fp16", "block": "block_16x16", "outputs": "columnwise"},
-        {"dtype": "fp32", "row_scaled": True, "outputs": "rowwise"},
-        {"stage": "amax"},
-        {"stage": "encode", "e4m3_max": 448, "error": "mse", "error_math": "fp16"},
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_arrays_are_what_the_fields_say(make_case, tensor, shape, flags):
-    case = make_case("four_over_six", *shape, **flags)
-    fields = four_over_six.outputs(case)
-    given = run(case, tensor(*shape, case.flags.dtype))
-    assert list(given) == list(fields)
-    for name, field in fields.items():
-        assert (given[name].shape, given[name].dtype) == (field.shape, field.dtype)
-        assert given[name].flags.c_contiguous
-    if case.flags.stage != "encode":
-        expected = (shape[0],) if case.flags.row_scaled else (1,)
-        assert {a.shape for name, a in given.items() if name.endswith("amax")} == {expected}
-
-
+@BOTH
 @pytest.mark.parametrize(
     "change",
     [{"error": "mse"}, {"e4m3_max": 448}, {"error_math": "fp16"}, {"block": "block_16x16"}, {"row_scaled": True}],
 )
-def test_every_flag_changes_bytes(make_case, tensor, change):
+def test_every_flag_changes_bytes(make_case, tensor, ask, change):
     x = tensor(304, 272)
-    plain, changed = (run(make_case("four_over_six", 304, 272, outputs="rowwise", **f), x) for f in ({}, change))
+    plain, changed = (run(ask, make_case("four_over_six", 304, 272, outputs="rowwise", **f), x) for f in ({}, change))
     assert (plain["rowwise_data"] != changed["rowwise_data"]).any()
     assert (plain["rowwise_scale_inv"] != changed["rowwise_scale_inv"]).any()
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("flags", [{}, {"block": "block_16x16", "error": "mse"}], ids=str)
-def test_columnwise_is_rowwise_of_the_transpose(make_case, tensor, shape, flags):
-    x = tensor(*shape)
-    there = run(make_case("four_over_six", *shape, outputs="columnwise", **flags), x)
-    back = run(make_case("four_over_six", *shape[::-1], outputs="rowwise", **flags), x.T)
-    assert_same({name.replace("columnwise", "rowwise"): a for name, a in there.items()}, back)
-
-
-@pytest.mark.parametrize("flags", [{}, {"block": "block_16x16"}], ids=str)
-def test_one_direction_and_one_stage_are_that_part_of_the_whole(make_case, tensor, flags):
-    x = tensor(304, 272)
-    case = make_case("four_over_six", 304, 272, **flags)
-    both = run(case, x)
-    for outputs in ("rowwise", "columnwise"):
-        part = run(replace(case, flags=case.flags.replace(outputs=outputs)), x)
-        assert_same(part, {name: a for name, a in both.items() if name.startswith(outputs)})
-    amaxes = run(replace(case, flags=case.flags.replace(stage="amax")), x)
-    encode = replace(case, flags=case.flags.replace(stage="encode"))
-    assert_same(amaxes | four_over_six.numpy_oracle(encode, {"input": x, **amaxes}), both)
-
-
-@pytest.mark.parametrize("measure", MEASURES[::3], ids=str)
-def test_with_row_scaled_a_row_is_a_tensor_of_its_own(make_case, tensor, measure):
-    """The row's amax is in S_enc and in the error alike."""
-    x = tensor(48, 80)
-    given = run(make_case("four_over_six", 48, 80, row_scaled=True, outputs="rowwise", **measure), x)
-    case = make_case("four_over_six", 16, 80, outputs="rowwise", **measure)
-    for r in range(48):
-        alone = run(case, np.tile(x[r], (16, 1)))
-        np.testing.assert_array_equal(given["rowwise_data"][r], alone["rowwise_data"][0])
-        np.testing.assert_array_equal(given["rowwise_scale_inv"][r], alone["rowwise_scale_inv"][0])
-        assert given["rowwise_amax"][r] == alone["rowwise_amax"]
-
-
-@pytest.mark.parametrize("flags", [{}, {"block": "block_16x16"}, {"row_scaled": True, "outputs": "rowwise"}], ids=str)
-def test_slabs_do_not_show(make_case, tensor, monkeypatch, flags):
-    case, x = make_case("four_over_six", 304, 272, **flags), tensor(304, 272)
-    whole = run(case, x)
-    monkeypatch.setattr(layout, "SLAB_ELEMENTS", 1)
-    assert_same(run(case, x), whole)
-
-
-def test_the_scale_is_the_divide_form(make_case):
+@BOTH
+def test_the_scale_is_the_divide_form(make_case, ask):
     """A witness of NUMERICS 2: the scale of the map to 6 is 160, where the multiply form gives 176."""
     x = np.zeros((16, 32), F32)
     x[0, [0, 16]] = amax, block_amax = F32([8.125, 3.046875])
     case = make_case("four_over_six", 16, 32, e4m3_max=448, outputs="rowwise")
-    _, six = four_over_six.candidates(case, Slab(ROWWISE, slice(0, 16), x), np.full(1, amax))
-    assert nvfp4.decode_e4m3(six.scale_inv[0, 1]) == 160
+    _, (scale_inv, _) = candidates(ask, case, ROWWISE, x, np.full(1, amax))
+    assert nvfp4.decode_e4m3(scale_inv[0, 1]) == 160
     multiplied = nvfp4.scale_inv_multiply(np.full(1, block_amax), nvfp4.global_encode_scale(np.full(1, amax)))
     assert nvfp4.decode_e4m3(multiplied) == 176
 
@@ -214,24 +159,30 @@ class TestChoice:
     The map to 6 has 0, .5, 1, 1.5, 2, 3, 4, 6; the map to 4 has 0, .75, 1.5, 2.25, 3, 4.5, 6.
     """
 
-    @pytest.fixture(params=MEASURES, ids=lambda m: "-".join(map(str, m.values())))
-    def chosen(self, make_case, request):
-        """`chosen(*rows)`: scale byte and first codes of the block at (0, 0) if its rows start with these."""
+    @pytest.fixture(params=["numpy", "torch"])
+    def first(self, make_case, request):
+        """`first(*rows, **flags)`: scale byte and first codes of the block at (0, 0) if its rows start with these."""
 
-        def run_with(*rows, block="block_1x16"):
+        def run_with(*rows, **flags):
             x = np.zeros((32, 32), F32)
             for r, row in enumerate(rows):
                 x[r, : len(row)] = row
-            x[31, 31] = 6 * request.param["e4m3_max"]
-            flags = {"dtype": "fp32", "block": block, "outputs": "rowwise", **request.param}
-            given = run(make_case("four_over_six", 32, 32, **flags), x)
+            x[31, 31] = 6 * flags.get("e4m3_max", 256)
+            case = make_case("four_over_six", 32, 32, **{"dtype": "fp32", "outputs": "rowwise", **flags})
+            given = run(request.param, case, x)
             return given["rowwise_scale_inv"][0, 0], codes(given)[0, : len(rows[0])].tolist()
 
         return run_with
 
+    @pytest.fixture(params=MEASURES, ids=lambda m: "-".join(map(str, m.values())))
+    def chosen(self, first, request):
+        return lambda *rows, **flags: first(*rows, **request.param, **flags)
+
     def test_each_map_wins_on_its_own_values(self, chosen):
-        assert chosen([6, 4, -2, 0.5]) == (SIX, [7, 6, 0xC, 1])
+        assert chosen([6, 4, -2, 0.5, -0.0]) == (SIX, [7, 6, 0xC, 1, 8])
         assert chosen([6, 4.5, -2.25, 0.75]) == (FOUR, [6, 5, 0xB, 1])
+        # 5 is 1 from either neighbour of the coarse end, and 1/2 from 4.5.
+        assert chosen([6, 5, -5, 4.5, -0.0]) == (FOUR, [6, 5, 13, 5, 8])
 
     @pytest.mark.parametrize(
         "values", [(6, 3, -1.5), (6, 5.5), (6, 2.125, -4.25), (6, 0.5, 0.75), (6, 0.75, 0.5), (-6, 5.25, 3.25, 1.25)]
@@ -255,94 +206,123 @@ class TestChoice:
         assert chosen([6, 4.5], [0, 4, 4])[0] == FOUR
         assert chosen([6, 4.5], [0, 4, 4], block="block_16x16")[0] == SIX
 
-    def test_zeros_keep_their_sign(self, make_case):
-        x = np.zeros((16, 16), nvfp4.DTYPES["bf16"])
-        x[:, 1::2] = -0.0
-        given = run(make_case("four_over_six", 16, 16), x)
-        for direction, expected in (("rowwise", [0, 8] * 8), ("columnwise", [0] * 16)):
-            assert not given[f"{direction}_scale_inv"].any()
-            assert codes(given, direction)[0].tolist() == expected
-            assert not given[f"{direction}_amax"].view(np.uint32).any()
+    def test_the_two_errors_weigh_one_large_and_several_small_differently(self, first):
+        """4 is 1/2 away on the one grid, each 3/4 is 1/4 away on the other."""
+        block = (6, 4, 0.75, 0.75, 0.75)
+        assert [first(block, error=error)[0] for error in ("mae", "mse")] == [FOUR, SIX]
+        # A half from 5 and a half from 4 is one from 5, but not squared.
+        assert [first((6, 5, 4), error=error)[0] for error in ("mae", "mse")] == [SIX, FOUR]
+
+    def test_the_scale_of_map_to_4_is_half_as_much_again(self, first):
+        """4.75 / 4 = 1.1875 lies between 1.125 and 1.25, and 1.25 is even."""
+        assert first((4.75, 3.75, 3.75, 3.75)) == (0x3A, [6, 5, 5, 5])
+
+    def test_the_error_is_summed_in_the_order_of_the_elements(self, first):
+        """In order, the four T are lost in err4, which is 1 by then, and kept in err6, which is 0; backwards, not."""
+        assert first(ORDERED)[0] == FOUR
+        assert first(ORDERED[::-1])[0] == SIX
 
 
+@BOTH
+def test_line_errors_of_a_tile_are_added_as_a_tree(make_case, ask):
+    """A 16x16 tile that only the tree of offsets 8, 4, 2, 1 maps to 4.
+
+    err6 is 1 in line 0, err4 is 1 in line 15, and both are T in the odd lines below 15. The tree adds all T together
+    before they meet the 1 of err6, and piece by piece to the 1 of err4. From line to line err6 loses every T, and a
+    tree of neighbours makes the sums equal.
+    """
+    x = np.zeros((16, 32), F32)
+    x[0, :4], x[15, :2], x[1:15:2, 0], x[2, 0] = 0.75, 4, T, 6
+    x[0, 31] = 6 * 256
+    flags = {"dtype": "fp32", "block": "block_16x16"}
+    rowwise = run(ask, make_case("four_over_six", 16, 32, outputs="rowwise", **flags), x)
+    columnwise = run(ask, make_case("four_over_six", 32, 16, outputs="columnwise", **flags), np.ascontiguousarray(x.T))
+    for scale_inv in (rowwise["rowwise_scale_inv"], columnwise["columnwise_scale_inv"]):
+        assert scale_inv[:16, 0].tolist() == [FOUR] * 16
+
+
+def test_the_two_directions_of_a_tile_decide_independently(make_case):
+    """Rowwise the elements are added in order; columnwise each of them is a line, and the tree prefers 6."""
+    x = torch.zeros(16, 32)
+    x[0, : len(ORDERED)], x[0, 31] = torch.tensor(ORDERED), 6 * 256
+    chosen = four_over_six.map4(make_case("four_over_six", 16, 32, dtype="fp32", block="block_16x16"), x)
+    assert chosen["rowwise"][:, 0].all() and not chosen["columnwise"][:16].any()
+
+
+@BOTH
 @pytest.mark.parametrize("error", ["mae", "mse"])
 @pytest.mark.parametrize("dtype", ["bf16", "fp32"])
-def test_directions_choose_independently(make_case, dtype, error):
+def test_directions_choose_independently(make_case, ask, dtype, error):
     """Lines of the other direction add up in another order; in tiles that all but tie, that decides."""
     case = make_case("four_over_six", 256, 256, dtype=dtype, block="block_16x16", error=error)
     differing = 0
     for seed in range(6):
-        given = run(case, draw.make("four_over_six_ties", 256, 256, dtype, seed))
-        rowwise, columnwise = (given[f"{d}_scale_inv"][::16] for d in ("rowwise", "columnwise"))
-        differing += np.count_nonzero(rowwise != columnwise.T)
+        given = run(ask, case, draw.make("four_over_six_ties", 256, 256, dtype, seed))
+        rowwise, columnwise = (given[f"{side}_scale_inv"] for side in SIDES)
+        assert (rowwise.reshape(16, 16, 16) == rowwise[::16].reshape(16, 1, 16)).all()
+        differing += np.count_nonzero(rowwise[::16] != columnwise[::16].T)
     assert 0 < differing < 0.1 * 6 * 256
 
 
-class TestBound:
-    @pytest.mark.parametrize(("e4m3_max", "scales"), [(256, (384, 256)), (448, (448, 448))])
-    def test_the_block_of_the_amax(self, make_case, e4m3_max, scales):
-        """448 caps both; at 256 the map to 4 has room."""
-        x = np.full((16, 16), 3.25, F32)
-        case = make_case("four_over_six", 16, 16, dtype="fp32", e4m3_max=e4m3_max)
-        both = four_over_six.candidates(case, Slab(ROWWISE, slice(0, 16), x), np.full(1, 3.25, F32))
-        assert tuple(nvfp4.decode_e4m3(candidate.scale_inv[0, 0]) for candidate in both) == scales
-
-    @pytest.mark.parametrize("e4m3_max", [256, 448])
-    def test_the_cap_is_448_in_both_modes(self, make_case, e4m3_max):
-        """A given amax of a quarter of the real one: the scale would be 1,024 or more."""
-        x = np.full((16, 16), 4, F32)
-        case = make_case("four_over_six", 16, 16, dtype="fp32", e4m3_max=e4m3_max, stage="encode", outputs="rowwise")
-        given = four_over_six.numpy_oracle(case, {"input": x, "rowwise_amax": np.ones(1, F32)})
-        assert (given["rowwise_scale_inv"][:16, 0] == 0x7E).all()
-
-
-class TestInfinity:
-    """An infinite amax gives S_enc 1. Exact errors are then inf or NaN, and no block maps to 4."""
-
-    @pytest.mark.parametrize("error", ["mae", "mse"])
-    def test_exact_maps_everything_to_6(self, make_case, tensor, error):
-        x = tensor(48, 80)
-        x[0, 0] = -np.inf
-        case = make_case("four_over_six", 48, 80, outputs="rowwise", error=error)
-        given = run(case, x)
-        assert given["rowwise_amax"] == np.inf
-        six = [four_over_six.candidates(case, slab, given["rowwise_amax"])[1].scale_inv for slab in ROWWISE.slabs(x)]
-        np.testing.assert_array_equal(given["rowwise_scale_inv"][:48, :5], np.concatenate(six))
-        assert given["rowwise_scale_inv"][0, 0] == 0x7E
-        assert codes(given)[0, 0] == 0xF
-
-    def test_fp16_still_chooses(self, make_case):
-        x = np.zeros((16, 32), nvfp4.DTYPES["bf16"])
-        x[0, 0], x[0, 16:18] = np.inf, [6, 4.5]
-        given = run(make_case("four_over_six", 16, 32, outputs="rowwise", error_math="fp16"), x)
-        assert given["rowwise_scale_inv"][0, :2].tolist() == [0x7E, FOUR]
+@pytest.mark.parametrize("flags", [{}, {"block": "block_16x16"}, {"row_scaled": True, "outputs": "rowwise"}], ids=str)
+def test_the_choice_is_what_the_bytes_hold(make_case, tensor, monkeypatch, flags):
+    x = tensor(320, 448, "fp32")
+    x[:, 16:32] = np.random.default_rng(0).uniform(0, 3, (320, 16))  # of which some tiles map to 4
+    case = make_case("four_over_six", 320, 448, dtype="fp32", **flags)
+    given, chosen = run("torch", case, x), four_over_six.map4(case, to_torch(x))
+    for side, found in chosen.items():
+        reach = codes(given, side).reshape(*found.shape, 16) & 7
+        scale = nvfp4.decode_e4m3(given[f"{side}_scale_inv"][: found.shape[0], : found.shape[1]])
+        height = 16 if "block" in flags else 1
+        reach = reach.max(axis=2).reshape(-1, height, found.shape[1]).max(axis=1).repeat(height, axis=0)
+        normal = scale > 1  # where e4m3 has all its bits, so that the block amax does land on 4 or on 6
+        np.testing.assert_array_equal((reach == 6)[normal], found.numpy()[normal])
+        assert found.numpy()[normal].any() and (reach == 7)[normal].any()
+    monkeypatch.setattr(torch_source, "SLAB_ELEMENTS", 1)
+    for side, found in four_over_six.map4(case, to_torch(x)).items():
+        assert torch.equal(found, chosen[side])
 
 
-@pytest.mark.parametrize(
-    ("shape", "flags", "word"),
-    [
-        ((48, 80), {"scale_layout": "swizzled"}, "scale_layout must be compact"),
-        ((48, 80), {"rht": True}, "rht must be false"),
-        ((48, 80), {"rounding": "sr"}, "rounding must be rne"),
-        ((48, 80), {"row_scaled": True}, "outputs must be rowwise, not both"),
-        ((48, 80), {"row_scaled": True, "outputs": "columnwise"}, "outputs must be rowwise"),
-        ((48, 80), {"row_scaled": True, "outputs": "rowwise", "block": "block_16x16"}, "block must be block_1x16"),
-        ((48, 80), {"e4m3_max": 240}, "256 or 448, not 240"),
-        ((48, 80), {"error": "max"}, "mae or mse, not max"),
-        ((48, 80), {"error_math": "fp64"}, "exact or fp16, not fp64"),
-        ((40, 80), {}, "40x80"),
-        ((48, 0), {}, "48x0"),
-    ],
-)
-def test_a_refusal_says_what_is_wrong(make_case, shape, flags, word):
-    assert_refused(four_over_six, make_case("four_over_six", *shape, **flags), word)
+@BOTH
+@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+def test_a_narrow_input_is_its_float32_value(make_case, tensor, ask, dtype):
+    x = tensor(32, 48, dtype)
+    narrow, wide = (make_case("four_over_six", 32, 48, dtype=name) for name in (dtype, "fp32"))
+    assert_same(run(ask, narrow, x), run(ask, wide, x.astype(F32)))
 
 
-@pytest.mark.parametrize(("row_scaled", "shape"), [(False, (48,)), (True, (1,))])
-def test_an_amax_of_another_granularity_is_refused(make_case, tensor, row_scaled, shape):
-    case = make_case("four_over_six", 48, 80, stage="encode", outputs="rowwise", row_scaled=row_scaled)
-    tensors = {"input": tensor(48, 80), "rowwise_amax": np.ones(shape, F32)}
-    as_torch = {name: to_torch(array) for name, array in tensors.items()}
-    for oracle, given in ((four_over_six.numpy_oracle, tensors), (four_over_six.torch_oracle, as_torch)):
-        with pytest.raises(ContractError, match="one amax per " + ("row" if row_scaled else "tensor")):
-            oracle(case, given)
+@BOTH
+@pytest.mark.parametrize(("e4m3_max", "scales"), [(256, (384, 256)), (448, (448, 448))])
+def test_the_block_of_the_amax_and_the_cap(make_case, ask, e4m3_max, scales):
+    """448 caps both scales; at 256 the map to 4 has room. A given amax of a quarter asks for 1,024 or more."""
+    x = np.full((16, 16), 3.25, F32)
+    flags = {"dtype": "fp32", "e4m3_max": e4m3_max, "outputs": "rowwise"}
+    both = candidates(ask, make_case("four_over_six", 16, 16, **flags), ROWWISE, x, np.full(1, 3.25, F32))
+    assert tuple(nvfp4.decode_e4m3(scale_inv[0, 0]) for scale_inv, _ in both) == scales
+    case = make_case("four_over_six", 16, 16, stage="encode", **flags)
+    given = by(ask, case, {"input": x, "rowwise_amax": np.full(1, 0.8125, F32)})
+    assert (given["rowwise_scale_inv"][:16, 0] == 0x7E).all()
+
+
+@BOTH
+@pytest.mark.parametrize("error", ["mae", "mse"])
+def test_an_infinity_maps_everything_to_6_by_its_exact_error(make_case, tensor, ask, error):
+    """S_enc is 1. Decoded by an infinite amax both candidates are infinitely wrong, and no block maps to 4."""
+    x = tensor(48, 80)
+    x[0, 0] = -np.inf
+    case = make_case("four_over_six", 48, 80, outputs="rowwise", error=error)
+    given = run(ask, case, x)
+    assert given["rowwise_amax"] == np.inf
+    _, (six, _) = candidates(ask, case, ROWWISE, x, given["rowwise_amax"])
+    np.testing.assert_array_equal(given["rowwise_scale_inv"][:48, :5], six)
+    assert given["rowwise_scale_inv"][0, 0] == 0x7E
+    assert codes(given)[0, 0] == 0xF
+
+
+@BOTH
+def test_an_infinity_leaves_a_choice_before_decoding(make_case, ask):
+    x = np.zeros((16, 32), nvfp4.DTYPES["bf16"])
+    x[0, :2], x[1, :2], x[0, 16:18] = [-np.inf, 448 * 3], [6, 5], [6, 4.5]
+    given = run(ask, make_case("four_over_six", 16, 32, outputs="rowwise", error_math="fp16"), x)
+    assert given["rowwise_scale_inv"][:2, :2].tolist() == [[0x7E, FOUR], [FOUR, 0]]
+    assert codes(given)[0, :3].tolist() == [15, 5, 0]

@@ -9,13 +9,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
+from quantized import agree
 
 from harness.contract.case import Case, Flags
 from harness.contract.problem import Dense
 from harness.errors import ContractError
 from harness.oracles import dequantize, four_over_six, local_1x64, per_tensor, per_token, row_scaled, swizzle
 from harness.suite import cover
-from harness.verify.torch_calls import to_torch
 
 BLOCKS = [(16, 16), (48, 80), (128, 128), (304, 272)]
 WINDOWS = [(64, 64), (192, 320)]
@@ -27,7 +27,6 @@ SHAPES = {  # the last of each is slow: all flags on two inputs, a few on the ot
     "four_over_six": BLOCKS,
     "per_token": TILES,
     "dequantize": WINDOWS,
-    "swizzle": BLOCKS,
 }
 DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 NUMPY = {"bf16": np.dtype(ml_dtypes.bfloat16), "fp16": np.dtype(np.float16), "fp32": np.dtype(np.float32)}
@@ -195,19 +194,6 @@ def pairwise_flags(recipe: str) -> list[Flags]:
     return [Flags(flags(row)) for row in cover.pairwise(sizes, refused)]
 
 
-def agree(module, case: Case, tensors: dict[str, np.ndarray], device: str = "cpu") -> None:
-    expected = module.numpy_oracle(case, tensors)
-    on_device = {name: to_torch(array).to(device) for name, array in tensors.items()}
-    actual = {name: tensor.cpu() for name, tensor in module.torch_oracle(case, on_device).items()}
-    assert list(actual) == list(expected) == list(module.outputs(case))
-    for name, array in expected.items():
-        got = actual[name]
-        assert tuple(got.shape) == array.shape == module.outputs(case)[name].shape
-        assert got.dtype == to_torch(array).dtype and got.is_contiguous()
-        wrong = np.argwhere(got.contiguous().view(torch.uint8).numpy() != np.atleast_1d(array).view(np.uint8))
-        assert not len(wrong), f"{case.id} {name}: {len(wrong)} bytes differ, first at {wrong[0].tolist()}"
-
-
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("how", INPUTS, ids=lambda how: how.__name__)
 @pytest.mark.parametrize("recipe, shape", RECIPES_AND_SHAPES)
@@ -217,7 +203,7 @@ def test_the_oracles_agree(recipe, shape, how, device):
         flags_of_cases = flags_of_cases[:3]
     for flags in flags_of_cases:
         case = Case(recipe, flags, Dense(*shape), how.__name__)
-        agree(MODULES[recipe], case, MODULES[recipe].inputs(case, draw(how, shape, flags.dtype)), device)
+        agree(case, MODULES[recipe].inputs(case, draw(how, shape, flags.dtype)), device)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -228,15 +214,7 @@ def test_dequantize_of_every_scale_byte_and_every_code(dtype, amax, outputs, dev
     flags = {"dtype": dtype, "outputs": outputs, "scale_layout": "compact", "granularity": "tensor", "e4m3_max": 448}
     case = Case("dequantize", Flags({**flags, "block": "block_1x16"}), Dense(128, 32), "exhaustive")
     tensors = dequantize.inputs(case, np.zeros((128, 32), NUMPY["bf16"]))
-    agree(dequantize, case, {**tensors, "amax": np.array([amax], np.float32)}, device)
-
-
-@pytest.mark.parametrize("direction", ["rowwise", "columnwise"])
-@pytest.mark.parametrize("to", ["swizzled", "compact"])
-@pytest.mark.parametrize("shape", SHAPES["swizzle"], ids="{0[0]}x{0[1]}".format)
-def test_swizzle(shape, to, direction):
-    case = Case("swizzle", Flags({"direction": direction, "to": to}), Dense(*shape))
-    agree(swizzle, case, swizzle.inputs(case, draw(normal, shape, "bf16")))
+    agree(case, {**tensors, "amax": np.array([amax], np.float32)}, device)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
@@ -265,4 +243,4 @@ def test_a_wrong_byte_is_seen(monkeypatch):
     tensors = swizzle.inputs(case, draw(normal, (128, 64), "bf16"))
     monkeypatch.setattr(swizzle, "torch_oracle", lambda case, t: {"swizzled_scale_inv": t["scale_inv"]})
     with pytest.raises(AssertionError, match="bytes differ"):
-        agree(swizzle, case, tensors)
+        agree(case, tensors)
