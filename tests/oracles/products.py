@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
+import quantized
 
 from harness.oracles import layout, nvfp4
 from harness.verify.expected import high_precision, oracle_of
-from harness.verify.torch_calls import ask_torch
 
-BOTH = pytest.mark.parametrize("ask", ["numpy", "torch"])
+BOTH = quantized.BOTH
 
 FLAGS = [
     {},
@@ -34,9 +33,7 @@ FLAGS = [
 
 def by(ask, case, tensors):
     """The output that one oracle expects."""
-    if ask == "numpy":
-        return oracle_of(case.recipe).numpy_oracle(case, tensors)["output"]
-    return ask_torch(oracle_of(case.recipe), case, tensors)["output"]
+    return quantized.by(ask, case, tensors)["output"]
 
 
 def drawn(case):

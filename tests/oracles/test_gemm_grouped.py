@@ -6,15 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
-from quantized import assert_refused
+from quantized import assert_arrays_refused, assert_refused
 
 from harness.contract.interval import Interval
 from harness.errors import ContractError
 from harness.oracles import gemm, gemm_grouped, gemm_ordered
 from harness.suite.suite import find_case, suite_of
 from harness.verify.expected import expect, high_precision
-from harness.verify.torch_calls import to_torch
 
 SHAPE = "0+128+0+256x48x80"
 WHOLE = "128+0+128x128x256"
@@ -195,10 +193,7 @@ def test_refused_arrays(name, change, sentence):
     tensors = {key: array for key, array in tensors.items() if key != name}
     if changed is not None:
         tensors[name] = changed
-    with pytest.raises(ContractError, match=sentence):
-        gemm_grouped.numpy_oracle(case, tensors)
-    with pytest.raises(ContractError, match=sentence):
-        gemm_grouped.torch_oracle(case, {key: to_torch(array) for key, array in tensors.items()})
+    assert_arrays_refused(case, tensors, sentence)
 
 
 @pytest.mark.parametrize("flags", ["dtype=fp32,beta=0.5", "epilogue=per_token_fused,dtype=fp32,accumulate=true"])
@@ -228,14 +223,6 @@ def test_codes_of_groups_of_other_k_lie_back_to_back():
     assert case.problem.elements == sum(48 * k + 32 * (48 + k) for k in (16, 0, 80))
 
 
-def test_a_k_that_is_not_the_cases():
-    case = case_of(f"{LAST},layout=nt", "48x16+32x32")
-    tensors = dict(expect(case).inputs)
-    tensors |= {"last_dims": np.array([32, 16]), "tensor_offsets": np.array([0, 48 * 32, 48 * 48])}
-    with pytest.raises(ContractError, match="last_dims has 32 of K for group 0, and the case 16"):
-        gemm_grouped.numpy_oracle(case, tensors)
-
-
 @pytest.mark.parametrize("flags", ["beta=1", "epilogue=row_scaled,accumulate=true", "epilogue=per_token_fused"])
 def test_a_part_of_an_allocation_is_the_group_without_the_rest(flags):
     """Behind the groups' rows the inputs hold NaN, and the output has no interval there."""
@@ -258,18 +245,18 @@ def test_a_part_of_an_allocation_is_the_group_without_the_rest(flags):
             np.testing.assert_array_equal(array, right.inputs[name])
 
 
-def test_dims_that_are_legal_and_not_the_case():
-    case = case_of("default", "128+256x16x16")
-    tensors = dict(expect(case).inputs)
-    tensors |= {"first_dims": np.array([256, 128]), "tensor_offsets": np.array([0, 4096, 6144])}
-    with pytest.raises(ContractError, match="first_dims has 256 rows for group 0, and the case 128"):
-        gemm_grouped.numpy_oracle(case, tensors)
-
-
-def test_the_torch_oracle_gives_tensors():
-    case = case_of("default", "128+0x16x16", "exact_sum")
-    given = {name: to_torch(array) for name, array in expect(case).inputs.items()}
-    assert isinstance(gemm_grouped.torch_oracle(case, given)["output"], torch.Tensor)
+@pytest.mark.parametrize(
+    ("flags", "shape", "dims", "offsets", "sentence"),
+    [
+        (f"{LAST},layout=nt", "48x16+32x32", ("last_dims", [32, 16]), [0, 48 * 32, 48 * 48], "last_dims has 32 of K"),
+        ("default", "128+256x16x16", ("first_dims", [256, 128]), [0, 4096, 6144], "first_dims has 256 rows"),
+    ],
+)
+def test_dims_that_are_legal_and_not_the_case(flags, shape, dims, offsets, sentence):
+    case, (name, extents) = case_of(flags, shape), dims
+    tensors = expect(case).inputs | {name: np.array(extents), "tensor_offsets": np.array(offsets)}
+    right = 16 if name == "last_dims" else 128
+    assert_arrays_refused(case, tensors, f"{sentence} for group 0, and the case {right}")
 
 
 def test_what_the_suite_excludes_the_oracle_refuses():

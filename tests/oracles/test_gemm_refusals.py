@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
+from products import drawn
+from quantized import assert_arrays_refused, assert_refused
 
 from harness.contract.field import QuantizedTensor
 from harness.errors import ContractError
-from harness.oracles import gemm_operands, gemm_ordered
+from harness.oracles import gemm, gemm_operands, gemm_ordered
 from harness.verify.expected import high_precision
 
 F32 = np.float32
@@ -42,11 +43,7 @@ def assert_bind_refused(case, name, tensor, sentence):
         ((1, 72, 128), {"epilogue": "per_token"}, "K of A and B must be a positive multiple of 16, not 72"),
         ((1, 128, 24), {"epilogue": "per_token_fused"}, "N of B must be a positive multiple of 16, not 24"),
         ((20, 128, 128), {"epilogue": "per_token", "layout": "nt"}, "M of A must be a positive multiple of 16, not 20"),
-        (
-            (1, 96, 64),
-            {"epilogue": "windows"},
-            "K of A and B must be a positive multiple of 64, not 96",
-        ),
+        ((1, 96, 64), {"epilogue": "windows"}, "K of A and B must be a positive multiple of 64, not 96"),
         ((1, 64, 64), {"epilogue": "windows", "bias": True}, "bias must be false, not true: the epilogue windows"),
         ((1, 64, 64), {"epilogue": "windows", "a_e4m3_max": 256}, "a_e4m3_max must be 448, not 256: .* has no windows"),
         (SHAPE, {"epilogue": "per_channel"}, "epilogue must be per_tensor, .*, not per_channel"),
@@ -62,11 +59,7 @@ def assert_bind_refused(case, name, tensor, sentence):
         ((1, 128, 128), {"epilogue": "per_token_fused", "beta": 0.5}, "beta must be 0, not 0.5"),
         ((1, 128, 128), {"epilogue": "per_token", "bias": True}, "bias must be false"),
         ((1, 128, 128), {"epilogue": "per_token", "accumulate": True}, "accumulate must be false"),
-        (
-            (1, 128, 128),
-            {"epilogue": "per_token_fused", "b_dtype": "fp32"},
-            "b_dtype must be bf16, not fp32",
-        ),
+        ((1, 128, 128), {"epilogue": "per_token_fused", "b_dtype": "fp32"}, "b_dtype must be bf16, not fp32"),
         (SHAPE, {"a_dtype": "fp8"}, "a_dtype must be bf16, fp16, fp32, not fp8"),
         (
             (1, 128, 128),
@@ -95,15 +88,14 @@ def assert_bind_refused(case, name, tensor, sentence):
     ids=str,
 )
 def test_flags_and_extents_that_no_two_tensors_have(make_gemm, shape, flags, sentence):
-    case = make_gemm(shape, **flags)
-    for call in (
-        lambda: gemm_ordered.outputs(case),
-        lambda: gemm_ordered.inputs(case, np.zeros(0), np.zeros(0)),
-        lambda: gemm_ordered.numpy_oracle(case, {}),
-        lambda: gemm_ordered.torch_oracle(case, {}),
-    ):
-        with pytest.raises(ContractError, match=sentence):
-            call()
+    for oracle in (gemm_ordered, gemm):
+        case = make_gemm(shape, recipe=oracle.__name__.rpartition(".")[2], **flags)
+        assert_refused(oracle, case, sentence, np.zeros(0), np.zeros(0))
+
+
+def test_a_route_that_no_kernel_takes(make_gemm):
+    case = make_gemm(SHAPE, recipe="gemm", route="wgmma")
+    assert_refused(gemm, case, "route must be mma, library, fastest, not wgmma", np.zeros(0), np.zeros(0))
 
 
 def test_a_sum_that_is_too_long_to_be_exact(make_gemm):
@@ -192,15 +184,6 @@ def test_a_tensor_of_other_extents_than_the_operand(make_gemm):
 # --- arrays -----------------------------------------------------------------------------------------------------------
 
 
-def assert_arrays_refused(case, tensors, sentence):
-    for oracle, arrays in (
-        (gemm_ordered.numpy_oracle, tensors),
-        (gemm_ordered.torch_oracle, {name: torch.from_numpy(array) for name, array in tensors.items()}),
-    ):
-        with pytest.raises(ContractError, match=sentence):
-            oracle(case, arrays)
-
-
 @pytest.mark.parametrize(
     ("flags", "name", "shape", "sentence"),
     [
@@ -220,7 +203,7 @@ def assert_arrays_refused(case, tensors, sentence):
 )
 def test_an_array_of_another_shape(make_gemm, flags, name, shape, sentence):
     case = make_gemm(SHAPE, **flags)
-    tensors = gemm_ordered.inputs(case, **high_precision(case))
+    tensors = drawn(case)
     assert_arrays_refused(case, tensors | {name: np.ones(shape, tensors[name].dtype)}, sentence)
     left = {key: array for key, array in tensors.items() if key != name}
     assert_arrays_refused(case, left, "is missing; it must have the shape")
@@ -229,7 +212,7 @@ def test_an_array_of_another_shape(make_gemm, flags, name, shape, sentence):
 @pytest.mark.parametrize("name", ["c", "bias"])
 def test_nothing_that_is_given_is_ignored(make_gemm, name):
     case = make_gemm(SHAPE)
-    tensors = gemm_ordered.inputs(case, **high_precision(case)) | {name: np.ones((48, 32) if name == "c" else 32, F32)}
+    tensors = drawn(case) | {name: np.ones((48, 32) if name == "c" else 32, F32)}
     assert_arrays_refused(case, tensors, f"{name} is given, and no flag asks for it")
 
 
@@ -239,7 +222,7 @@ def test_nothing_that_is_given_is_ignored(make_gemm, name):
 @pytest.mark.parametrize(("alpha", "a", "b"), [(1, 1e20, 1e20), (-2, 2e38, 1.0), (0.75, 3e38, 2.0)])
 def test_an_alpha_that_overflows(make_gemm, alpha, a, b):
     case = make_gemm(SHAPE, alpha=alpha)
-    tensors = gemm_ordered.inputs(case, **high_precision(case)) | {
+    tensors = drawn(case) | {
         "a_amax": np.array([a], F32),
         "b_amax": np.array([b], F32),
     }
@@ -249,7 +232,7 @@ def test_an_alpha_that_overflows(make_gemm, alpha, a, b):
 
 def test_a_row_of_amaxes_that_overflows_under_the_one_amax_of_b(make_gemm):
     case = make_gemm(SHAPE, epilogue="row_scaled", b_granularity="tensor")
-    tensors = gemm_ordered.inputs(case, **high_precision(case)) | {"b_amax": np.array([1e30], F32)}
+    tensors = drawn(case) | {"b_amax": np.array([1e30], F32)}
     tensors["a_amax"][7] = 1e20
     assert_arrays_refused(case, tensors, r"amax 1e\+20 of operand A, row 7, times amax 1e\+30 of operand B overflows")
 
@@ -257,11 +240,11 @@ def test_a_row_of_amaxes_that_overflows_under_the_one_amax_of_b(make_gemm):
 def test_inputs_whose_alpha_overflows(make_gemm):
     case = make_gemm(SHAPE, "huge")
     with pytest.raises(ContractError, match="of operand A times amax .* of operand B overflows float32"):
-        gemm_ordered.inputs(case, **high_precision(case))
+        drawn(case)
 
 
 def test_an_infinite_amax_is_no_overflow(make_gemm):
     case = make_gemm(SHAPE, "specials_inf")
-    tensors = gemm_ordered.inputs(case, **high_precision(case))
+    tensors = drawn(case)
     assert np.isinf(tensors["a_amax"]).all()
     gemm_ordered.numpy_oracle(case, tensors)
