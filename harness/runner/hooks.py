@@ -21,11 +21,9 @@ import pytest
 
 from harness.device.select import NAMES
 from harness.errors import DeviceUnavailable, Exit, HarnessError, StorageError, UsageError
-from harness.runner import again
+from harness.runner import resume_command
 from harness.runner.below_supervisor import process_exit_code, supervised
-from harness.runner.case_item import CaseItem, SuiteFile
-from harness.runner.cluster.loop import loop
-from harness.runner.order import Stealing, spread
+from harness.runner.case_item import CaseItem, Stealing, SuiteFile, loop, spread
 from harness.runner.process import PROCESS, Process, chosen, gpu_count, is_worker, suite_files
 from harness.text import nearest
 
@@ -60,7 +58,7 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, Any, Any]:
     if sentence and not supervised():
         print(f"error: {sentence}", file=sys.stderr)
     if not supervised():
-        print(again.gate(config.invocation_params.args, config.invocation_params.dir), file=sys.stderr)
+        print(resume_command.gate(config.invocation_params.args, config.invocation_params.dir), file=sys.stderr)
     return process_exit_code(code)
 
 

@@ -24,7 +24,7 @@ from harness.records.journal import Journal
 from harness.records.records import Record
 from harness.records.run_folder import new_folder, shown
 from harness.report import tables
-from harness.runner import again, isolation, summary
+from harness.runner import isolation, resume_command, summary
 from harness.runner.outcome import outcome, worst
 from harness.runner.selection import Selection
 from harness.runner.supervisor import GO_ON, leave
@@ -62,7 +62,7 @@ class Run:
         self.guest = is_guest(option.subject or "")
         self.journal = Journal(run_dir, header, option.resume, self.guest)
         isolation.forget(run_dir)
-        self.going_on = again.going_on(config.invocation_params.args, run_dir)
+        self.going_on = resume_command.going_on(config.invocation_params.args, run_dir)
         self.resumed = {record["case_id"]: record for record in self.journal.records}
         self.errors: list[Exit] = []
         self.interrupted = False
@@ -171,7 +171,7 @@ class Run:
         seconds = time.monotonic() - self.began
         width = shutil.get_terminal_size((120, 24)).columns
         terminalreporter.section("verdicts")
-        listing = again.listing_refused(self.selection)
+        listing = resume_command.listing_refused(self.selection)
         told = summary.render(self.results, self.selection.excluded, seconds, width, listing)
         terminalreporter.write_line(told)
         _list_no_case_again(terminalreporter)

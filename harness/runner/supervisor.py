@@ -24,13 +24,11 @@ from harness.ground.command_lines import this_python
 from harness.ground.ending import ENDING, end_with_parent, hear_children
 from harness.records import journal, seal
 from harness.records.run_folder import new_folder, read_run
-from harness.runner import again
-from harness.runner.again import TYPED
-from harness.runner.as_asked import otherwise
+from harness.runner import resume_command
 from harness.runner.below_supervisor import CHILD, NO_DEVICE_BELOW, SUPERVISOR, not_read, without_pytests
 from harness.runner.guarding import LOOK, Guard
 from harness.runner.outcome import last_line, meaning, outcome, worst
-from harness.runner.request import Request, of_files
+from harness.runner.request import Request, of_files, otherwise
 from harness.subjects.card.card import is_guest
 from harness.verdict import Result
 
@@ -89,7 +87,7 @@ def supervise(words: Sequence[str], folder: Path, rootdir: Path, runs: Path, typ
         print("error: pytest cannot read the command line, as it says above", file=sys.stderr)
         return Exit.USAGE
     if plain and code != Exit.USAGE:
-        print(again.gate(words, folder), file=sys.stderr, flush=True)
+        print(resume_command.gate(words, folder), file=sys.stderr, flush=True)
     code = Exit.NO_DEVICE if code == NO_DEVICE_BELOW else code
     if request.selection is None:
         return _known(code) or Exit.USAGE
@@ -130,7 +128,7 @@ class _Child:
             env={
                 **without_pytests(os.environ),
                 SUPERVISOR: str(os.getpid()),
-                TYPED: shlex.join(self.typed),
+                resume_command.TYPED: shlex.join(self.typed),
                 journal.GOES_ON: self.goes_on,
             },
             preexec_fn=prepare,

@@ -15,7 +15,7 @@ from harness.files import files_beside, is_file
 from harness.ground.yaml_lines import Document, Route
 from harness.inputs import draw, tensor_file
 from harness.jit.library_calls import SIGNATURES
-from harness.suite import corners, flag_values, shapes, stage_checks
+from harness.suite import flag_values, shapes, stage_checks
 from harness.suite.flag_values import Errors
 from harness.suite.schema import Block, Launch, Shape, SuiteFile
 from harness.suite.sizes import GEMM_NAMES, NAMES, size_error
@@ -59,7 +59,9 @@ def _errors(file: SuiteFile, stem: str, root: Path) -> Errors:
     for index, corner in enumerate(file.corners):
         yield from flag_values.errors(file, ("corners", index, "when"), corner.when)
         yield ("corners", index, "shape"), _no_block_has(file, corner.shape)
-        yield from ((("corners", index, "tensors", number), error) for number, error in corners.errors(file, corner))
+        yield from (
+            (("corners", index, "tensors", number), error) for number, error in shapes.corner_errors(file, corner)
+        )
     for index, launch in enumerate(file.launches):
         axes = flag_values.launch_axes(file)
         yield from flag_values.errors(file, ("launches", index, "when"), launch.when, axes)

@@ -2,24 +2,26 @@
 
 A recipe with the flag `shape_representation` is grouped: the flag decides which shapes it takes, and its flag `recipe`
 names the dense recipe whose bytes every tensor has. A grouped GEMM has the tensors of its As, and one N:
-`128+0+256x512x1024`. An `…_error` function gives the sentence about what breaks its rule, or None.
+`128+0+256x512x1024`. A corner is a larger problem that ends in a case. An `…_error` function gives the sentence about
+what breaks its rule, or None.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple
 from functools import cache
 
-from harness.contract.case import FlagValue
+from harness.contract.case import Case, FlagValue
 from harness.contract.group_shape import GroupedShape, ShapeRepresentation, varying_multiple_of
 from harness.contract.largest import extent_error
-from harness.contract.problem import Dense, Gemm, Grouped, GroupedGemm, Problem
+from harness.contract.problem import Dense, Extents, Gemm, Grouped, GroupedGemm, Problem
 from harness.errors import ContractError, InputError, UsageError
 from harness.inputs import tensor_file
-from harness.suite.flag_values import refusal
-from harness.suite.schema import Shape, SuiteFile
+from harness.suite.flag_values import holds, refusal
+from harness.suite.schema import Corner, Shape, SuiteFile
 from harness.suite.suite_file import file_of
 
 REPRESENTATION = "shape_representation"
@@ -29,6 +31,7 @@ RECIPE = "recipe"
 _DENSE = {False: "[rows, cols]", True: "[M, K, N]"}
 _DENSE_ID = {False: "ROWSxCOLS, as in 256x192", True: "MxKxN, as in 64x512x128"}
 _GROUP = {False: "128+0+256x512", True: "128+0+256x512x1024"}
+_TILE = 128  # lines; block scales are padded to a multiple of it
 
 
 def is_grouped(file: SuiteFile) -> bool:
@@ -128,6 +131,50 @@ def block_error(file: SuiteFile, axes: Mapping[str, Sequence[FlagValue]], shape:
         if error:
             return f"'{shape}' does not fit {representation} of {recipe}: {error}"
     return None
+
+
+def corners(file: SuiteFile, case: Case) -> list[Problem]:
+    """The larger problems that the emulator also runs, with the case as their last rows and columns."""
+    entries = [each for each in file.corners if each.shape == case.shape and holds(each.when, case.flags)]
+    return [problem(file, shape, case.flags) for each in entries for shape in each.tensors]
+
+
+def corner_errors(file: SuiteFile, entry: Corner) -> Iterator[tuple[int, str | None]]:
+    """Yield the number of each larger shape of an entry, and a sentence if something is wrong with it, else None."""
+    for number, larger in enumerate(entry.tensors):
+        yield number, _corner_error(file, entry, larger)
+
+
+def _corner_error(file: SuiteFile, entry: Corner, larger: Shape) -> str | None:
+    if file.pipeline:
+        return "a pipeline has no corners; those of its recipes have"
+    flags = {name: values[0] for name, values in file.axes.items()} | {
+        name: values[0] for name, values in entry.when.items()
+    }
+    if isinstance(larger, str) != is_grouped(file):
+        return block_error(file, {name: [value] for name, value in flags.items()}, larger)
+    try:
+        case, whole = (problem(file, shape, flags) for shape in (entry.shape, larger))
+    except (ContractError, UsageError) as error:
+        return str(error)
+    if case.is_group:
+        right = f"'{entry.shape}' behind one larger tensor, as in 4096+{entry.shape}, nor one tensor with more rows"
+        if not _ends_in(tuple(whole.tensors), tuple(case.tensors)):
+            return f"'{larger}' is neither {right}"
+        return shape_error(file, larger, flags)
+    grown = [(part, all_of) for part, all_of in zip(astuple(case), astuple(whole), strict=True) if part != all_of]
+    if not grown or any(all_of < part or part % _TILE or all_of % part for part, all_of in grown):
+        rule = f"an extent that differs is a multiple of the case's, and that one of {_TILE}"
+        return f"'{whole}' is not larger than '{case}' by whole parts: {rule}"
+    return shape_error(file, larger, flags)
+
+
+def _ends_in(larger: tuple[Extents, ...], own: tuple[Extents, ...]) -> bool:
+    """Whether a group ends in the tensors of another, or is one tensor that does."""
+    if larger[1:] == own:
+        return True
+    (rows, cols), (all_rows, all_cols) = own[-1], larger[-1]
+    return len(larger) == len(own) == 1 and cols == all_cols and all_rows > rows and all_rows % rows == 0
 
 
 @cache

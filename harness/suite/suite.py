@@ -16,7 +16,7 @@ from harness.contract.problem import Extents, Problem
 from harness.errors import ContractError, SuiteError, UsageError
 from harness.ground.yaml_lines import Document
 from harness.suite import check as suite_check
-from harness.suite import corners, cover, flag_values, gemm_operands, shapes
+from harness.suite import cover, flag_values, gemm_operands, shapes
 from harness.suite.schema import Block, Launch, Mode, Shape, SuiteFile
 from harness.suite.stage_checks import refuse_stages
 from harness.suite.stages import stages_of
@@ -72,7 +72,7 @@ class Suite:
 
     def corners(self, case: Case) -> list[Problem]:
         """The larger problems that the emulator also runs, with the case as their last rows and columns."""
-        return corners.corners(self.file, case)
+        return shapes.corners(self.file, case)
 
     def cases(self, set_name: str) -> tuple[Case, ...]:
         """The cases of a set, small ones first, then by id. Raises UsageError if there is no such set."""

@@ -47,9 +47,8 @@ def outcomes(tree: Path, files: Sequence[Path]) -> dict[str, str]:
     """How each attack of some files ends on the harness of a tree, by `file::test[parameters]`."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "attacks.xml")
-        command = [sys.executable, "-m", "pytest", *map(str, files), "-n", "auto", "-q", "-p", "no:cacheprovider"]
-        if not (tree / "ptx_emulator").exists():
-            command += ["-p", "old_names"]
+        options = ["-n", "auto", "-q", "-p", "no:cacheprovider", "-p", "old_names"]
+        command = [sys.executable, "-m", "pytest", *map(str, files), *options]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tree), str(HERE)])}
         # Not from this tree's root, whose `harness` would come first.
         subprocess.run([*command, f"--junitxml={report}"], cwd=tree, env=environment, check=False)

@@ -1,7 +1,7 @@
 """Lets the tests import an earlier harness by the names of today.
 
 The emulator and the studies were folders of it, and most of the ground floor was the suite's. `before.py` has pytest
-load this; a name that such a harness has is its own.
+load this in the folder of such a harness; a name that it has is its own.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from importlib import import_module, util
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 from types import ModuleType
 
-# The longest beginning counts.
-BEFORE = {
+_RENAMED = {
     "ptx_emulator": "harness.emulator",
     "ptx_emulator.launches": "harness.emulator.launch",
     "ptx_emulator.private_files": "harness.private_files",
@@ -22,9 +22,15 @@ BEFORE = {
     "harness.ground": "harness.suite",
     "harness.ground.locks": "harness.locks",
     "harness.ground.seconds": "harness.seconds",
+    "harness.runner.resume_command": "harness.runner.again",
     "evidence": "harness.studies",
     "evidence.commands": "harness.commands",
     "evidence.__main__": "harness.cli",
+}
+_FILES = {name: Path(*name.split(".")) for name in _RENAMED}
+# The longest beginning counts.
+BEFORE = {
+    name: _RENAMED[name] for name, path in _FILES.items() if not (path.is_dir() or path.with_suffix(".py").is_file())
 }
 
 

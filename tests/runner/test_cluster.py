@@ -25,7 +25,7 @@ from harness.ground.command_lines import Asked
 from harness.runner import isolation
 from harness.runner.cluster import connection, worker
 from harness.runner.cluster.connection import Cluster, closed
-from harness.runner.cluster.work import Answer, Died, Ready, Work, sealed_here, state_of
+from harness.runner.cluster.worker import Answer, Died, Ready, Work, sealed_here, state_of
 from harness.suite.suite import load_suite
 from harness.verify.screen import screen
 

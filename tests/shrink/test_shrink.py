@@ -23,8 +23,8 @@ from harness.device.device import Device
 from harness.device.emulator import EmulatorDevice
 from harness.errors import InputError, SuiteError, UsageError
 from harness.files import KERNELS, ROOT
+from harness.ground.command_lines import this_python
 from harness.oracles import nvfp4
-from harness.runner.again import this_python
 from harness.shrink import reproducer, shrinker
 from harness.shrink.candidate import COLS, ROWS, Candidate, N
 from harness.shrink.failure import Failure

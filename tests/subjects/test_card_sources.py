@@ -18,8 +18,7 @@ from harness.jit.foreign_options import refused_option, words_and_folders
 from harness.jit.foreign_sources import sources_of
 from harness.records import seal
 from harness.records.run_folder import read_run
-from harness.runner.as_asked import otherwise
-from harness.runner.request import Request
+from harness.runner.request import Request, otherwise
 from tests.attacks.test_card_ways import HIDDEN, compiled, folder_in
 from tests.attacks.ways import must_be_red
 

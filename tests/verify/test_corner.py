@@ -13,8 +13,8 @@ from harness.device.corner import corner, ends
 from harness.device.emulator import EmulatorDevice
 from harness.files import KERNELS
 from harness.jit.geometry import Launch, Schedule
-from harness.suite.corners import errors
 from harness.suite.schema import Corner
+from harness.suite.shapes import corner_errors
 from harness.suite.suite import find_case, suite_of
 from harness.verdict import Verdict
 from harness.verify.verify import verify
@@ -134,7 +134,7 @@ def test_memory_that_nobody_touches_does_not_exist():
     ],
 )
 def test_a_corner_is_the_end_of_something_larger(recipe, shape, larger, sentence):
-    found = list(errors(suite_of(recipe).file, Corner(shape=shape, tensors=[larger])))
+    found = list(corner_errors(suite_of(recipe).file, Corner(shape=shape, tensors=[larger])))
     assert [number for number, _ in found] == [0]
     assert sentence in (found[0][1] or "") and bool(sentence) == bool(found[0][1])
 

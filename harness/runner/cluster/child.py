@@ -22,7 +22,7 @@ from harness.errors import HarnessError, InputError
 from harness.ground.strictness import use_strict
 from harness.records import seal
 from harness.runner import isolation
-from harness.runner.cluster.work import Answer, Ready, Work, sealed_here
+from harness.runner.cluster.worker import Answer, Ready, Work, sealed_here
 from harness.suite.suite_file import use_recipe_dir
 from harness.verify.expected import NUMPY_LARGEST
 from harness.verify.verify import verify

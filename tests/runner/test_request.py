@@ -8,10 +8,9 @@ import pytest
 
 from harness.files import ROOT
 from harness.ground import strictness
-from harness.runner import again
-from harness.runner.as_asked import otherwise
+from harness.runner import resume_command
 from harness.runner.below_supervisor import settings, without_settings
-from harness.runner.request import Request
+from harness.runner.request import Request, otherwise
 
 CASE = "swizzle/default/16x16/normal/eager"
 SWIZZLE = str(ROOT / "suites" / "swizzle.yaml")
@@ -77,12 +76,12 @@ def test_the_run_is_compared_with_the_words(words: list[str], about: dict, said:
 )  # fmt: skip
 def test_pytests_own_exit_code_names_the_gate(monkeypatch: pytest.MonkeyPatch, words: list[str], command: str):
     monkeypatch.chdir(ROOT)
-    assert f" {command}` is one" in again.gate(words, ROOT)
+    assert f" {command}` is one" in resume_command.gate(words, ROOT)
 
 
 def test_suites_of_somebody_have_no_name_for_the_gate(suite_path: Path):
     folder = suite_path.parents[1]
-    assert " verify` is one" in again.gate(["suites", "-x"], folder)
+    assert " verify` is one" in resume_command.gate(["suites", "-x"], folder)
 
 
 def test_a_header_of_times_has_no_settings_of_the_gate():

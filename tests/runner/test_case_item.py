@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from xdist.scheduler import WorkStealingScheduling
 
-from harness.runner.order import Stealing, spread
+from harness.runner.case_item import Stealing, spread
 from harness.verify.host_room import LARGE
 
 

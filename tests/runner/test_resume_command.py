@@ -16,7 +16,7 @@ from harness.commands import verify
 from harness.commands.list import command as list_command
 from harness.files import ROOT, SUITES
 from harness.ground.command_lines import this_harness
-from harness.runner import again
+from harness.runner import resume_command
 from harness.runner.selection import select
 
 INTERRUPTS = """
@@ -37,7 +37,7 @@ def pytest_runtest_protocol(item):
 )
 def test_the_command_lists_what_was_refused(paths: list[Path], set_name: str, command: str):
     selection = select(paths, set_name)
-    assert again.listing_refused(selection) == command.replace("harness", shlex.join(this_harness(Path.cwd())))
+    assert resume_command.listing_refused(selection) == command.replace("harness", shlex.join(this_harness(Path.cwd())))
     _, _, *words = shlex.split(command)
     printed = CliRunner().invoke(list_command, words).output
     assert printed.startswith(f"{selection.excluded.total():,} combinations are refused\n")
@@ -47,32 +47,32 @@ def test_recipes_of_ones_own_are_listed_with_their_folder(tmp_path: Path, monkey
     monkeypatch.chdir(tmp_path)
     folder = written(tmp_path / NAME)
     with in_use(folder):
-        command = again.listing_refused(select([folder / f"{NAME}.yaml"], "smoke"))
+        command = resume_command.listing_refused(select([folder / f"{NAME}.yaml"], "smoke"))
     assert shlex.split(command) == [*this_harness(tmp_path), "list", NAME, "--recipe-dir", NAME, "--refused"]
 
 
 def test_this_python_is_named_as_one_would_type_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert again.this_python(tmp_path) == sys.executable
+    assert resume_command.this_python(tmp_path) == sys.executable
     monkeypatch.setattr(sys, "executable", str(tmp_path / "bin" / "python3"))
-    assert again.this_python(tmp_path) == "bin/python3"
+    assert resume_command.this_python(tmp_path) == "bin/python3"
     (tmp_path / "bin").mkdir()
     for name in ("python3", "python"):
         (tmp_path / "bin" / name).symlink_to("/bin/sh")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    assert again.this_python(tmp_path) == "python"
+    assert resume_command.this_python(tmp_path) == "python"
     monkeypatch.setenv("PATH", "/bin")
     monkeypatch.setattr(sys, "executable", "/bin/nothing")
-    assert again.this_python(tmp_path) == "/bin/nothing"
+    assert resume_command.this_python(tmp_path) == "/bin/nothing"
 
 
 def test_a_run_goes_on_by_the_command_that_began_it(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.delenv(again.TYPED, raising=False)
-    found = again.going_on(["suites", "-k", "a b"], Path("out"))
+    monkeypatch.delenv(resume_command.TYPED, raising=False)
+    found = resume_command.going_on(["suites", "-k", "a b"], Path("out"))
     assert shlex.split(found)[1:] == ["-m", "pytest", "suites", "-k", "a b", "--run-dir", "out", "--resume"]
-    monkeypatch.setenv(again.TYPED, "harness verify casts --resume --run-dir=there")
-    monkeypatch.setattr(again, "supervised", lambda: True)
-    assert again.going_on(["suites"], Path("out")) == "harness verify casts --run-dir=there --resume"
+    monkeypatch.setenv(resume_command.TYPED, "harness verify casts --resume --run-dir=there")
+    monkeypatch.setattr(resume_command, "supervised", lambda: True)
+    assert resume_command.going_on(["suites"], Path("out")) == "harness verify casts --run-dir=there --resume"
 
 
 @pytest.mark.parametrize("door", ["harness", "module", "pytest"])
@@ -80,7 +80,7 @@ def test_an_interrupted_run_says_what_was_typed(tmp_path: Path, door: str):
     (tmp_path / "interrupts.py").write_text(INTERRUPTS)
     folder = written(tmp_path / NAME)
     words = ["verify", "-n", "0", "-p", "interrupts", "--run-dir", "out", "--recipe-dir", folder.name]
-    python, suite = again.this_python(tmp_path), f"{NAME}/{NAME}.yaml"
+    python, suite = resume_command.this_python(tmp_path), f"{NAME}/{NAME}.yaml"
     command, typed = {
         "harness": (["-c", "from harness.cli import main; main()", *words], this_harness(tmp_path)),
         "module": (["-m", "harness", *words], this_harness(tmp_path)),
