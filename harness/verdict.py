@@ -124,7 +124,7 @@ class Change:
             return Performance.SAME
         return Performance.AMBIGUOUS
 
-    def told(self, effect: float, noise: float = 0.0) -> float:
+    def detectable(self, effect: float, noise: float = 0.0) -> float:
         """The least relative change that samples as far apart as these would have shown."""
         width = (self.high / self.low) ** 0.5 - 1 if self.low > 0 else float("inf")
         return max(effect, noise, width)
@@ -136,19 +136,23 @@ class Change:
 
 @dataclass(frozen=True)
 class Judgement:
-    """The verdict on the times of one case.
+    """The verdict on the times of one case, a candidate beside a reference, with its evidence.
 
-    now_us, base_us: medians, if timed; change: now over base
-    again: whether a second process should be asked because this one could not decide
+    candidate_us, reference_us: medians, if timed; time, cycles: candidate over reference
+    floor, dropped: of a gate against a revision, the candidate over itself, and rounds left out for a low clock
+    ask_again: whether to ask a second process because this one could not decide
     """
 
     case_id: str
     verdict: Performance
     reason: str
-    now_us: float | None = None
-    base_us: float | None = None
-    change: Change | None = None
-    again: bool = False
+    candidate_us: float | None = None
+    reference_us: float | None = None
+    time: Change | None = None
+    cycles: Change | None = None
+    floor: Change | None = None
+    dropped: int = 0
+    ask_again: bool = False
 
 
 @dataclass(frozen=True)

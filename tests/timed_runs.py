@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from harness.bench.statistics import relative_error
-from harness.gate.decision import Decision, Samples, decide
+from harness.gate.decision import Samples, decide
 from harness.ground.command_lines import Asked
 from harness.records.run_folder import RunFiles
 from harness.verdict import Result, Verdict
@@ -102,7 +102,7 @@ def wrong(case_id: str = WRONG) -> dict[str, Any]:
     return json.loads(json.dumps(result.to_record()))
 
 
-DUEL_HEADER = {key: value for key, value in HEADER.items() if key != "roofline"} | {
+GATE_HEADER = {key: value for key, value in HEADER.items() if key != "roofline"} | {
     "base": "main", "base_commit": "feedbeef", "effect": 0.01, "roofline": HEADER["roofline"][:1],
 }  # fmt: skip
 
@@ -110,31 +110,31 @@ DUEL_HEADER = {key: value for key, value in HEADER.items() if key != "roofline"}
 _SIDES = ("head", "again", "base")
 
 
-def duel_line(case_id: str, verdict: str, factor: float = 1.0, us: float = 50.0, verified: str = "PASS") -> dict:
+def gate_line(case_id: str, verdict: str, factor: float = 1.0, us: float = 50.0, verified: str = "PASS") -> dict:
     """A line of what `harness gate --base` writes; without samples if nothing was timed."""
     rng = np.random.default_rng([*case_id.encode()])
     timed = verdict in ("SLOWER", "FASTER", "AMBIGUOUS", "SAME")
     noise = (1 + 0.002 * rng.gamma(1.5, size=30)) * us
     samples = {name: (noise * (1 if name == "base" else factor)).round(4).tolist() for name in _SIDES} if timed else {}
     mhz = [1980.0] * 30 if timed else []
-    found = decide(*(Samples(series, mhz) for series in samples.values())) if timed else Decision(verdict, "")
-    assert found.verdict == verdict
-    changes = {name: getattr(found, name) for name in ("time", "cycles", "floor")}
+    found = decide(*(Samples(series, mhz) for series in samples.values())) if timed else None
+    assert not found or found.verdict == verdict
+    changes = {name: getattr(found, name, None) for name in ("time", "cycles", "floor")}
     return {
         "case_id": case_id, "recipe": case_id.split("/")[0], "verified": verified, "verdict": verdict,
         "reason": f"{verdict} in one process, and no second has timed it",
-        "head_us": found.head_us, "base_us": found.base_us,
+        **{f"{name}_us": float(np.median(samples[name])) if timed else None for name in ("head", "base")},
         **{name: change and [round(x, 5) for x in astuple(change)] for name, change in changes.items()},
         "recurs": None, "dropped": 0, "copies": 4, "calls": 8, "bytes": 1000, "memory": "cold", "samples_us": samples,
         "mhz": mhz,
     }  # fmt: skip
 
 
-def duel_lines() -> list[dict[str, Any]]:
+def gate_lines() -> list[dict[str, Any]]:
     """All that such a file holds behind its header: a case of each state, and the roofline at the end."""
     states = [("SLOWER", 1.1), ("FASTER", 0.9), ("AMBIGUOUS", 1.009), ("SAME", 1.0), ("NO_BASELINE", 1.0)]
-    lines = [duel_line(f"per_tensor/default/{2**i * 1024}x2048/normal/graph", *one) for i, one in enumerate(states)]
-    return [*lines, duel_line(WRONG, "NOT_MEASURED", verified="MISMATCH"), {"end": HEADER["roofline"][1]}]
+    lines = [gate_line(f"per_tensor/default/{2**i * 1024}x2048/normal/graph", *one) for i, one in enumerate(states)]
+    return [*lines, gate_line(WRONG, "NOT_MEASURED", verified="MISMATCH"), {"end": HEADER["roofline"][1]}]
 
 
 def gate_run(folder: Path) -> tuple[RunFiles, list[dict[str, Any]]]:

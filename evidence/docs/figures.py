@@ -20,8 +20,8 @@ from evidence.measured import (
 from harness.bench.targets import load, reached
 from harness.errors import UsageError
 from harness.gate.against_baseline import EFFECT
+from harness.gate.decision import EFFECT_US
 from harness.gate.second_process import APART
-from harness.gate.times import EFFECT_US
 
 _LARGEST = "32768x8192/normal"
 # label → recipe and flags

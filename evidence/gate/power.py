@@ -16,12 +16,12 @@ import numpy as np
 import pandas as pd
 
 from harness.bench import statistics
+from harness.bench.statistics import Samples
 from harness.files import RESULTS
 from harness.gate.against_baseline import EFFECT
-from harness.gate.decision import CHANGED, Samples, decide
+from harness.gate.decision import CHANGED, decide, samples_of
 from harness.gate.revision_bench import FEWEST, rounds_for
 from harness.gate.second_process import APART, recurring
-from harness.gate.times import judge_times
 from harness.records.run_folder import read_bench_or_gate
 from harness.verdict import Judgement, Performance
 
@@ -112,14 +112,13 @@ def _by_baseline(us: float, number: int, slowed: Slowed, rng: np.random.Generato
 def _twice(times: dict[str, Any], slowed: Slowed, rng: np.random.Generator) -> Performance:
     then = _process(times, Slowed(), rng)
     first = _judged(_process(times, slowed, rng) | {"code": "of the head"}, then)
-    if first.verdict not in CHANGED and not first.again:
+    if first.verdict not in CHANGED and not first.ask_again:
         return first.verdict
     return recurring([first], [_judged(_process(times, slowed, rng) | {"code": "of the head"}, then)])[0].verdict
 
 
 def _judged(now: dict[str, Any], then: dict[str, Any]) -> Judgement:
-    medians = now["median_us"], then["median_us"]
-    return judge_times("", now, then, medians, EFFECT)
+    return decide(samples_of(now), None, samples_of(then), EFFECT)
 
 
 def _process(times: dict[str, Any], slowed: Slowed, rng: np.random.Generator) -> dict[str, Any]:

@@ -14,10 +14,10 @@ from typing import Any
 
 from harness.errors import DeviceUnavailable, Exit, UsageError
 from harness.files import ROOT
-from harness.gate import child
 from harness.gate.baseline import wanted
-from harness.gate.checkout import git
+from harness.gate.revision import git
 from harness.gate.revision_run import FILE
+from harness.gate.second_process import run_harness
 
 AGAINST_ITSELF = (
     "per_tensor/stage=amax/8192x8192/normal/graph",
@@ -139,7 +139,7 @@ def _gate(checkout: Path, cases: Sequence[str], into: Path) -> Path:
     file = into / FILE
     chosen = [word for case in cases for word in ("--case", case)]
     words = ["gate", str(into.resolve()), "--base", "HEAD", "--all", *chosen]
-    done = child.harness(*words, cwd=checkout, capture_output=True)
+    done = run_harness(*words, cwd=checkout, capture_output=True)
     whole = _whole(file, cases)
     if not whole or done.returncode not in JUDGED:
         output = (done.stderr or done.stdout).strip().splitlines() or ["nothing"]

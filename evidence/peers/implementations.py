@@ -13,11 +13,11 @@ import numpy as np
 
 from harness.bench.cold_copies import Rotation, calls_for, rotate
 from harness.bench.gpu_timer import GpuClock, graph_us
+from harness.bench.rounds import TimedGraph
 from harness.contract.case import Case
 from harness.device.cuda import CudaDevice
 from harness.device.cuda_code import cuda_errors
 from harness.device.memory import Memory
-from harness.gate import interleave
 from harness.subjects import handover, streams
 from harness.subjects.handover import tensor
 from harness.subjects.subject import Subject
@@ -29,7 +29,7 @@ class Implementation(Protocol):
     def launch(self) -> None:
         """Run once, on the first copy of the memory."""
 
-    def graph(self) -> interleave.TimedGraph:
+    def graph(self) -> TimedGraph:
         """Capture calls that cycle through all copies."""
 
     def deliver(self) -> None:
@@ -63,8 +63,8 @@ class OurKernels:
         self.program = self._rotation.programs[0]
         self.launch = self.program.launch
 
-    def graph(self) -> interleave.TimedGraph:
-        return interleave.TimedGraph(*rotate(self._clock, self._rotation.launches))
+    def graph(self) -> TimedGraph:
+        return TimedGraph(*rotate(self._clock, self._rotation.launches))
 
     def deliver(self) -> None:
         """Do nothing: our kernels write to the outputs themselves."""
@@ -107,12 +107,12 @@ class Peer:
         self._found.clear()
         self._launches[0]()
 
-    def graph(self) -> interleave.TimedGraph:
+    def graph(self) -> TimedGraph:
         """Capture calls that each allocate their results, so that these are written to cold memory, too."""
         count = len(self._launches)
         graph = self._captured(count)
         calls = calls_for(count, graph_us(self._clock, graph) / count)
-        return interleave.TimedGraph(graph if calls == count else self._captured(calls), calls)
+        return TimedGraph(graph if calls == count else self._captured(calls), calls)
 
     def deliver(self) -> None:
         if self._found:

@@ -11,9 +11,9 @@ from evidence.peers.contests import Contest
 from evidence.peers.implementations import Implementation, OurKernels, Peer
 from evidence.peers.prepared import CasePreparer, PreparedCase
 from harness.bench.gpu_timer import Clock, sample
+from harness.bench.rounds import TimedGraph, take
 from harness.bench.timed import POISON
 from harness.errors import CaseError
-from harness.gate import interleave
 from harness.subjects.audit import conventions
 from harness.subjects.subject import load
 from harness.suite.physics import bytes_moved
@@ -106,7 +106,7 @@ class PeerBench:
     def _times(self, prepared: PreparedCase, running: Implementations, checks: Mapping[str, Check]) -> list[PeerResult]:
         eager, exposed = self._eager(prepared, running)
         graphs, no_graph = self._capture(prepared, running)
-        replayed = interleave.take(self.clock, graphs, ROUNDS, self.order) if graphs else {}
+        replayed = take(self.clock, graphs, ROUNDS, self.order) if graphs else {}
         results = []
         for name, found in checks.items():
             samples = {}
@@ -137,7 +137,7 @@ class PeerBench:
 
     def _capture(
         self, prepared: PreparedCase, running: Implementations
-    ) -> tuple[dict[str, interleave.TimedGraph], dict[str, str]]:
+    ) -> tuple[dict[str, TimedGraph], dict[str, str]]:
         graphs, no_graph = {}, {}
         for name, side in running.items():
             try:
@@ -149,9 +149,7 @@ class PeerBench:
                 no_graph[name] = error_line(error)
         return graphs, no_graph
 
-    def _check_graph(
-        self, prepared: PreparedCase, side: Implementation, graph: interleave.TimedGraph, before: Check
-    ) -> Check:
+    def _check_graph(self, prepared: PreparedCase, side: Implementation, graph: TimedGraph, before: Check) -> Check:
         """Check the output of the timed graph. before: the check of the previous launch"""
         with prepared.setup.stream() as stream:
             side.poison(POISON)

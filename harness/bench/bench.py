@@ -21,7 +21,7 @@ from harness.bench.baseline import (
 )  # fmt: skip
 from harness.bench.energy import Energy, Meter, Replays, measure
 from harness.bench.gpu_timer import Clock, pilot
-from harness.bench.rounds import PILOT, WARM_UP, Baseline, Recorder, Round, Turns, steady
+from harness.bench.rounds import PILOT, WARM_UP, Baseline, InterleavedRounds, Recorder, Round, steady
 from harness.bench.statistics import summarize
 from harness.bench.timed import Timed, TimedKernels, WrongBytesError, digest
 from harness.bench.times import Timing, second_times, times
@@ -85,13 +85,13 @@ class Bench:
     def _measure(self, case: Case, baseline: Baseline, record: Recorder, second: Baseline | None = None) -> Timing:
         with SECONDS.of(WARMING):
             timed = self._prepare(case)
-        turns = Turns(self.clock, timed, baseline, record, second)
+        rounds_of_case = InterleavedRounds(self.clock, timed, baseline, record, second)
         with timed.current():
             timed.begin()
             with SECONDS.of(WARMING):
-                count = turns.pilot()
+                count = rounds_of_case.pilot()
             with SECONDS.of(ROUNDS):
-                rounds = turns.take(count)
+                rounds = rounds_of_case.take(count)
             condition = self.device.condition()
             energy = self._energy(case, timed, rounds)
             timed.end()

@@ -1,20 +1,25 @@
-"""The rounds of a bench: how many are needed, and their times, interleaved with those of the baseline."""
+"""Rounds that take turns: of a case with its baseline, as many as are needed, and of several graphs in random order."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import random
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from harness.bench import statistics
-from harness.bench.gpu_timer import Clock, pedantic, pilot, sample
+from harness.bench.gpu_timer import Clock, GpuClock, pedantic, pilot, sample
+from harness.bench.statistics import Samples
 from harness.bench.timed import Timed
+from harness.device.cuda_code import cuda_errors
 
 WARM_UP = 3  # rounds that are thrown away
 PILOT = 10  # rounds that estimate how many are needed
 FEWEST, MOST = 20, 50  # rounds that are kept
 PRECISION = 0.005  # target for the relative standard error of the median
 LONGEST = 2.0  # seconds of wall time for the kept rounds, unless FEWEST take longer
+BETWEEN_CLOCKS = 10  # rounds of several graphs between two readings of the multiprocessors' clock
 FLUSHES = (1, 4, 16)  # flushes of the L2 before a round: more, which take longer, where the host was late
 
 METHOD = (
@@ -54,7 +59,7 @@ class Round:
     second: float | None = None
 
 
-class Turns:
+class InterleavedRounds:
     """Rounds of a case, each after one of its opponents, on the current stream."""
 
     def __init__(
@@ -111,3 +116,38 @@ class Turns:
 def steady(rounds: Sequence[Round]) -> list[Round]:
     """The rounds at a steady clock of the multiprocessors; all if none of them could read it."""
     return [rounds[number] for number in statistics.steady([each.mhz for each in rounds])] or list(rounds)
+
+
+@dataclass(frozen=True)
+class TimedGraph:
+    """A captured graph, and how many calls of the case it holds."""
+
+    graph: Any
+    calls: int
+
+
+def take(clock: GpuClock, graphs: Mapping[str, TimedGraph], rounds: int, order: random.Random) -> dict[str, Samples]:
+    """Microseconds a call, and MHz, of every graph for `rounds` rounds, rounded up to a multiple of BETWEEN_CLOCKS.
+
+    In a round each graph runs once, in a new random order.
+    """
+    import cupy
+
+    found: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in graphs}
+    for _ in range(-(-rounds // BETWEEN_CLOCKS)):
+        queued: list[tuple[str, Any, Any]] = []
+        with cuda_errors("timed graphs"), clock.stream as stream:
+            clock.restart()
+            clock.flush()  # keeps the GPU busy until the first graphs are queued
+            for _ in range(BETWEEN_CLOCKS):
+                for name in order.sample(sorted(graphs), len(graphs)):
+                    start, stop = cupy.cuda.Event(), cupy.cuda.Event()
+                    start.record(stream)
+                    graphs[name].graph.launch(stream)
+                    stop.record(stream)
+                    queued.append((name, start, stop))
+            mhz = clock.mhz()[0]
+            for name, start, stop in queued:
+                found[name][0].append(cupy.cuda.get_elapsed_time(start, stop) * 1e3 / graphs[name].calls)
+                found[name][1].append(mhz)
+    return {name: Samples(*taken) for name, taken in found.items()}

@@ -35,6 +35,39 @@ _IQR = 2 * NormalDist().inv_cdf(0.75)
 
 
 @dataclass(frozen=True)
+class Samples:
+    """Microseconds of each round, and the SM clock in MHz then, 0 or absent where it was not read.
+
+    What a record says besides: its median, the clock's, the copy roofline of its run, a digest of machine code and
+    grids, and whether the case is a product.
+    """
+
+    us: Sequence[float]
+    mhz: Sequence[float] = ()
+    median_us: float | None = None
+    clock_mhz: float = 0.0
+    roofline_gbps: float = 0.0
+    code: str = ""
+    product: bool = False
+
+    def __add__(self, more: Samples) -> Samples:
+        return Samples([*self.us, *more.us], [*self.mhz, *more.mhz])
+
+    @property
+    def median(self) -> float:
+        return self.median_us or summarize(self.us).median
+
+    @property
+    def cycles(self) -> list[float]:
+        return [us * mhz / 1e3 for us, mhz in zip(self.us, self.mhz, strict=True)]
+
+    @property
+    def written(self) -> Samples:
+        """The samples rounded as in a file, so that reading it back gives the same decision."""
+        return Samples([round(us, 4) for us in self.us], [round(mhz, 1) for mhz in self.mhz])
+
+
+@dataclass(frozen=True)
 class Summary:
     median: float
     q1: float

@@ -47,7 +47,9 @@ from harness.verdict import failures_of
 @click.option("--base", metavar="REVISION", help="time the kernels against those of this revision, now and here")
 @click.option("--case", "ids", multiple=True, metavar="ID", help="with --base: time only this case")
 @click.option("--once", is_flag=True, help="believe one process; else a second must find SLOWER and FASTER, too")
-@click.option("--all", "again", is_flag=True, help="with --base: also time cases whose machine code is the same")
+@click.option(
+    "--all", "unchanged_too", is_flag=True, help="with --base: also time cases whose machine code is the same"
+)
 def command(
     run_dir: Path | None,
     baseline: Path | None,
@@ -58,7 +60,7 @@ def command(
     base: str | None,
     ids: Sequence[str],
     once: bool,
-    again: bool,
+    unchanged_too: bool,
 ) -> int:
     """Compare the times of a run (the newest, if none is named) with the baseline of its GPU.
 
@@ -81,8 +83,8 @@ def command(
         if RECIPE_DIRS or INCLUDE_DIRS or subject:
             given = "--recipe-dir" if RECIPE_DIRS else "--include" if INCLUDE_DIRS else "--subject"
             raise UsageError(f"--base times kernels of two revisions of this repository; leave out {given}")
-        return _against_revision(base, recipes, ids, effect, again, run_dir, once)
-    if ids or again:
+        return _against_revision(base, recipes, ids, effect, unchanged_too, run_dir, once)
+    if ids or unchanged_too:
         raise UsageError("--case and --all go with --base")
     of_judging = {"-R": recipes, "--effect": effect is not None, "--once": once, "--subject": subject}
     if save and any(of_judging.values()):
@@ -145,7 +147,7 @@ def _against_revision(
     recipes: Sequence[str],
     ids: Sequence[str],
     effect: float | None,
-    again: bool,
+    unchanged_too: bool,
     folder: Path | None,
     once: bool,
 ) -> int:
@@ -166,17 +168,17 @@ def _against_revision(
     with bar as progress:
         task = progress.add_task("cases", total=len(chosen))
         path, done = revision_run.run(
-            base, chosen, made_by, effect or decision.EFFECT, again, folder,
+            base, chosen, made_by, effect or decision.EFFECT, unchanged_too, folder,
             lambda comparison: progress.update(task, advance=1, refresh=True),
         )  # fmt: skip
-    changed = [found.case.id for found in done if found.decision.verdict in decision.CHANGED]
+    changed = [found.case.id for found in done if found.judgement.verdict in decision.CHANGED]
     if changed and not once:
         folder = path.parent / second_process.FOLDER
         commit = read_bench_or_gate(path)[0]["base_commit"]  # the base may be a branch that has moved since
-        second = second_process.compare_again(commit, effect or decision.EFFECT, again, changed, folder)
+        second = second_process.compare_again(commit, effect or decision.EFFECT, unchanged_too, changed, folder)
         done = second_process.recurring_comparisons(done, second)
         revision_run.rewrite(path, done)
-    judgements = [revision_run.judgement(comparison) for comparison in done]
+    judgements = [comparison.judgement for comparison in done]
     records = [comparison.verified.to_record() for comparison in done if comparison.verified]
     gated = from_lines(*read_bench_or_gate(path), records)
     code = gated.at_best(against_baseline.exit_code(records, judgements))

@@ -1,26 +1,72 @@
 """Is this run slower than the committed baseline? A verdict with its reason for each case, and one exit code.
 
-What is no measurement of this tree on this machine is INVALID; times that may be compared are judged by `times`. Only
-SAME and FASTER exit with 0.
+What is no measurement of this tree on this machine is INVALID; times that may be compared are judged by `decision`.
+Only SAME and FASTER exit with 0.
+
+An eager time is taken between two events, and what those alone take is 1.3 us on some hosts and 2.9 us on others with
+the same GPU and driver (H200, 2026-11-27). Each run measures it, and eager times are compared as if it were the
+baseline's. A time of a graph holds no such constant: its events stand around many calls.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from statistics import median
 
 from harness.bench import statistics
-from harness.errors import SEVERITY, Exit
-from harness.gate.comparable import Beside, beside, measured_by
-from harness.gate.times import judge_times
-from harness.records.parts import part_of
+from harness.errors import SEVERITY, Exit, UsageError
+from harness.gate.decision import decide, samples_of
+from harness.records.parts import part_of, run_of
 from harness.records.records import Record
-from harness.records.run_folder import Header, RunFiles, commit, now_here, same_sources
+from harness.records.run_folder import EVENTS, Header, RunFiles, commit, now_here, same_sources
 from harness.records.seal import sources_digest
-from harness.records.steady import waited
+from harness.records.steady import DRIFT, unsteady, waited
 from harness.verdict import Judgement, Performance, Verdict
 
 EFFECT = 0.03  # smallest change of a time that counts
 SHORTEST = 0.8  # share of the time between two empty events: even with noise, no eager sample is below it
+EVENTS_APART_US = 2.5  # us; the largest allowance for events; measured hosts take 1.3 to 2.9 us
+
+_MACHINE_KEYS = ("gpu", "multiprocessors", "l2_bytes", "power_limit_w", "subject", "driver", "runtime", "nvrtc")
+_HEADER_KEYS = ("compile_flags", "clock", "method")
+
+
+@dataclass(frozen=True)
+class Comparability:
+    """Whether times of a run can be compared with those of the run that measured a part of the baseline.
+
+    refused: why not; reference_events_us, candidate_events_us: in each run, the time between two events with nothing
+    between them, 0 if not measured
+    """
+
+    refused: str = ""
+    reference_events_us: float = 0.0
+    candidate_events_us: float = 0.0
+
+    @property
+    def eager_refused(self) -> str:
+        """Why their eager times cannot be compared although others may be, or an empty string."""
+        for whose, events_us in (("the baseline", self.reference_events_us), ("this run", self.candidate_events_us)):
+            if not events_us:
+                # Without this check a run's header could hide how much slower the run is.
+                return (
+                    f"the header of {whose} has no time of two events with nothing between them ('{EVENTS}' in "
+                    "floors_us), which its eager times hold; time its suites again"
+                )
+        if abs(self.shift_us) > EVENTS_APART_US:
+            return (
+                f"two events with nothing between them took {self.reference_events_us:.2f} us in the baseline and "
+                f"{self.candidate_events_us:.2f} in this run, more than {EVENTS_APART_US} us apart, which hosts are "
+                "not; time its suites again"
+            )
+        return ""
+
+    @property
+    def shift_us(self) -> float:
+        """The microseconds to add to an eager time of this run, so that its events count as long as the baseline's."""
+        return self.reference_events_us - self.candidate_events_us
 
 
 def judge(
@@ -29,18 +75,20 @@ def judge(
     """Compare every case of the run and of the baseline. header: the baseline's; recipes: only these, if any"""
     new = _by_id(run.records, recipes)
     stored = _by_id(baseline, recipes)
-    known: dict[object, Beside] = {}  # key: commit and date of the run that measured a part of the baseline
+    known: dict[object, Comparability] = {}  # key: commit and date of the run that measured a part of the baseline
 
-    def beside_its_run(record: Record | None) -> Beside:
+    def comparability_of(record: Record | None) -> Comparability:
         if record is None or not run.timed:
-            return Beside()
+            return Comparability()
         part = part_of(record["times"])
         if part not in known:
-            known[part] = beside(run.header, measured_by(record, header))
+            its_run = measured_by(record, header)
+            events = (each["floors_us"].get(EVENTS, 0.0) for each in (its_run, run.header))
+            known[part] = Comparability(incomparable(run.header, its_run), *events)
         return known[part]
 
     return [
-        _judge(case_id, new.get(case_id), stored.get(case_id), beside_its_run(stored.get(case_id)), effect)
+        _judge(case_id, new.get(case_id), stored.get(case_id), comparability_of(stored.get(case_id)), effect)
         for case_id in dict.fromkeys([*stored, *new])
     ]
 
@@ -74,37 +122,93 @@ def _by_id(records: Sequence[Record], recipes: Sequence[str] = ()) -> dict[str, 
     return {record["case_id"]: record for record in records if not recipes or record["recipe"] in recipes}
 
 
-def _judge(case_id: str, new: Record | None, stored: Record | None, runs: Beside, effect: float) -> Judgement:
-    if new is None:
-        return Judgement(case_id, Performance.NOT_MEASURED, "the baseline has it and this run has not")
-    if not new.get("times"):
-        why = "verified and not timed" if Verdict(new["verdict"]).right else f"{new['verdict']}: {new['reason']}"
-        return Judgement(case_id, Performance.NOT_MEASURED, why)
-    now = new["times"]
-    if stored is None:
-        return Judgement(case_id, Performance.NO_BASELINE, "the baseline has no such case", now["median_us"])
-    then = stored["times"]
-    medians = now["median_us"], then["median_us"]
-    if now["samples_us"] == then["samples_us"] or statistics.same_origin(now["samples_us"], then["samples_us"]):
-        changed = "" if now["samples_us"] == then["samples_us"] else ", scaled, shifted or in another order"
-        why = f"these are the baseline's own times{changed}; time the suites again"
-        return Judgement(case_id, Performance.INVALID, why, *medians)
+def measured_by(record: Record, header: Header) -> Header:
+    """The header of the run that measured this record, taken from the baseline's header.
+
+    Raises UsageError if the baseline has no such run.
+    """
+    run, part = run_of(record["times"], header), part_of(record["times"])
+    if run is None:
+        raise UsageError(
+            f"the baseline's {record['case_id']} is of commit {part[0]}, {part[1]}, and no run in its header is; "
+            "take the file as `harness gate --save` wrote it"
+        )
+    return run
+
+
+def incomparable(new: Header, stored: Header) -> str:
+    """The reason why times of two runs cannot be compared, or an empty string."""
+    others = differing(new, stored)
+    if others:
+        return f"not comparable with the baseline: {', '.join(others)}"
+    for name, header in (("this run", new), ("the baseline", stored)):
+        problem = unsteady(header)
+        if problem:
+            return f"{name} {problem}"
+    now, then = roofline(new), roofline(stored)
+    if abs(now / then - 1) > DRIFT:
+        return f"the copy roofline is {now / then - 1:+.1%} off the baseline's ({then:,.0f} then, {now:,.0f} GB/s now)"
+    return ""
+
+
+def differing(new: Header, stored: Header) -> list[str]:
+    """The facts that two runs must share to be compared and that differ: `driver (13000 then, 12080 now)`."""
+    found = [
+        f"{key} ({stored['machine'].get(key)} then, {new['machine'].get(key)} now)"
+        for key in _MACHINE_KEYS
+        if new["machine"].get(key) != stored["machine"].get(key)
+    ]
+    return found + [
+        f"{key} ({stored[key]!r} then, {new[key]!r} now)" for key in _HEADER_KEYS if new[key] != stored[key]
+    ]
+
+
+def roofline(header: Header) -> float:
+    """The copy roofline of a run, GB/s, over all its measurements."""
+    return median(entry["gbps"] for entry in header["roofline"])
+
+
+def _judge(
+    case_id: str, candidate: Record | None, reference: Record | None, runs: Comparability, effect: float
+) -> Judgement:
+    judged = partial(Judgement, case_id)
+    if candidate is None:
+        return judged(Performance.NOT_MEASURED, "the baseline has it and this run has not")
+    if not candidate.get("times"):
+        verdict = Verdict(candidate["verdict"])
+        why = "verified and not timed" if verdict.right else f"{verdict}: {candidate['reason']}"
+        return judged(Performance.NOT_MEASURED, why)
+    if reference is None:
+        why = "the baseline has no such case"
+        return judged(Performance.NO_BASELINE, why, candidate["times"]["median_us"])
+    now, then = candidate["times"], reference["times"]
+    medians = {"candidate_us": now["median_us"], "reference_us": then["median_us"]}
+    invalid = partial(judged, Performance.INVALID, **medians)
+    samples = now["samples_us"], then["samples_us"]
+    if (copied := samples[0] == samples[1]) or statistics.same_origin(*samples):
+        changed = "" if copied else ", scaled, shifted or in another order"
+        return invalid(f"these are the baseline's own times{changed}; time the suites again")
     late = waited(then)
     if why := runs.refused or (late and f"in the baseline {late}"):
-        return Judgement(case_id, Performance.INVALID, why, *medians)
+        return invalid(why)
     if why := waited(now):
-        return Judgement(case_id, Performance.INVALID, f"in this run {why}", *medians, again=True)
+        return invalid(f"in this run {why}", ask_again=True)
     if not case_id.endswith("/eager"):
-        return judge_times(case_id, now, then, medians, effect)
-    for whose, times, events_us in (("the baseline", then, runs.then_us), ("this run", now, runs.now_us)):
+        return replace(decide(samples_of(now), None, samples_of(then), effect, case_id), **medians)
+    both = ("the baseline", then, runs.reference_events_us), ("this run", now, runs.candidate_events_us)
+    for whose, times, events_us in both:
         if min(times["samples_us"]) < SHORTEST * events_us:
-            why = f"in {whose} two events with nothing between them took {events_us:.2f} us, longer than a sample"
-            return Judgement(case_id, Performance.INVALID, why, *medians)
+            why = f"two events with nothing between them took {events_us:.2f} us, longer than a sample"
+            return invalid(f"in {whose} {why}")
     if runs.eager_refused:
-        return Judgement(case_id, Performance.INVALID, runs.eager_refused, *medians)
+        return invalid(runs.eager_refused)
     shift = runs.shift_us
     if min(now["samples_us"]) + shift <= 0:
         why = f"a sample is shorter than what its events take more than the baseline's ({-shift:.2f} us)"
-        return Judgement(case_id, Performance.INVALID, why, *medians, again=True)
-    as_then = {"samples_us": [us + shift for us in now["samples_us"]], "median_us": now["median_us"] + shift}
-    return runs.said(judge_times(case_id, now | as_then, then, medians, effect))
+        return invalid(why, ask_again=True)
+    shifted = {"samples_us": [us + shift for us in now["samples_us"]], "median_us": now["median_us"] + shift}
+    found = replace(decide(samples_of(now | shifted), None, samples_of(then), effect, case_id), **medians)
+    if abs(shift) < 0.0005 or found.time is None:
+        return found
+    took = f"{runs.reference_events_us:.2f} us then and {runs.candidate_events_us:.2f} now"
+    return replace(found, reason=f"{found.reason}; two events took {took}, which is allowed for")

@@ -15,7 +15,7 @@ from pathlib import Path
 from harness.bench.statistics import FEWEST_SAMPLES
 from harness.errors import UsageError
 from harness.files import RECIPE_DIRS, RESULTS, SUITES, write_text
-from harness.gate.comparable import differing, measured_by
+from harness.gate.against_baseline import differing, measured_by
 from harness.ground.locks import NamedLock
 from harness.records.lines import times_lines
 from harness.records.parts import of_the_user, part_of, run_of

@@ -14,9 +14,8 @@ import pandas as pd
 
 from harness.errors import Exit
 from harness.files import write_text
-from harness.gate.decided_anew import require_its_verdict
 from harness.gate.decision import CHANGED
-from harness.gate.finished import flaw
+from harness.gate.recomputed import flaw, require_its_verdict
 from harness.ground.command_lines import UNNAMED, Asked, quoted, recipe_dir_option, this_harness, verify_command
 from harness.records.records import Record
 from harness.records.run_folder import Header, RunFiles
@@ -120,7 +119,9 @@ def from_lines(header: Header, lines: Sequence[Mapping[str, Any]], records: Sequ
         )
         for line in found
     ]  # fmt: skip
-    changed = {one.case_id: one.base_us / one.now_us for one in judgements if one.now_us and one.base_us}
+    changed = {
+        one.case_id: one.reference_us / one.candidate_us for one in judgements if one.candidate_us and one.reference_us
+    }
     verdicts = {one.case_id: one.verdict for one in judgements}
     ratios = dict.fromkeys((name for name, verdict in verdicts.items() if verdict in _STORED), 1.0)
     ratios |= {name: ratio for name, ratio in changed.items() if verdicts[name] in _MEASURED}
@@ -169,8 +170,8 @@ def write_pages(folder: Path, stem: str, gated: GateResult, code: Exit) -> list[
     wrong = failures_of(gated.records)
     counts = {str(verdict): count for verdict, count in Counter(table["verdict"]).most_common()}
     code = gated.at_best(code)
-    told = exit_words(code, [Verdict(record["verdict"]) for record in gated.records]) or "clean"
-    outcome = "; ".join(filter(None, [gated.flaw, f"exit {int(code)}, {told}"]))
+    meaning = exit_words(code, [Verdict(record["verdict"]) for record in gated.records]) or "clean"
+    outcome = "; ".join(filter(None, [gated.flaw, f"exit {int(code)}, {meaning}"]))
     content = {
         "outcome": outcome, "facts": gated.facts, "counts": counts, "wrong": wrong, "table": rows(table),
         "drawn": _pictures(gated), "than": gated.than, **gated.pictures,
@@ -212,9 +213,9 @@ def worst_first(judgements: Iterable[Judgement]) -> list[Judgement]:
 
 def _row(judgement: Judgement) -> dict[str, Any]:
     row = {"verdict": str(judgement.verdict), "case_id": judgement.case_id, "reason": judgement.reason}
-    row |= {"base_us": judgement.base_us, "now_us": judgement.now_us}
-    if judgement.change:
-        ratios = zip(("change", "low", "high"), astuple(judgement.change), strict=True)
+    row |= {"base_us": judgement.reference_us, "now_us": judgement.candidate_us}
+    if judgement.time:
+        ratios = zip(("change", "low", "high"), astuple(judgement.time), strict=True)
         row |= {f"{name}_percent": 100 * (ratio - 1) for name, ratio in ratios}
     return row
 

@@ -1,14 +1,20 @@
-"""One case of the head against the same case of the base: bytes first, then times, then a verdict."""
+"""One case of the head against the same case of the base: bytes first, then times, then a verdict.
+
+The head is the candidate, timed twice, and the base the reference.
+"""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import median
 
 from harness.bench.cold_copies import COLD, Rotation, capture, memories, rotate
 from harness.bench.gpu_timer import GpuClock
+from harness.bench.rounds import BETWEEN_CLOCKS, TimedGraph, take
+from harness.bench.statistics import Samples
 from harness.bench.timed import POISON, digest
 from harness.contract.case import Case
 from harness.device.cuda import CudaDevice
@@ -16,13 +22,11 @@ from harness.device.cuda_program import launches_of
 from harness.device.equal_bytes import equal_bytes
 from harness.device.memory import Memory
 from harness.errors import CaseError, LaunchError, NoDevice, UsageError
-from harness.gate import interleave
-from harness.gate.changed_sources import same_arguments, same_sources
-from harness.gate.decision import CHANGED, EFFECT, Decision, Samples, decide
-from harness.gate.interleave import BLOCK, TimedGraph
+from harness.gate.decision import CHANGED, EFFECT, decide
+from harness.gate.revision import same_arguments, same_sources
 from harness.records.claims import UNCHANGED
 from harness.suite.physics import Needs, arrays_moved, impossible, operations, peak_tflops, without_slack
-from harness.verdict import Performance, Result, Verdict
+from harness.verdict import Judgement, Performance, Result, Verdict
 from harness.verify.expected import NUMPY_LARGEST_TIMED, Expected, expect
 from harness.verify.verify import verify
 
@@ -32,7 +36,7 @@ FEWEST, CONFIRMED, MOST = 30, 120, 240
 METHOD = (
     f"graphs of calls on copies of all memory in turn, at least {COLD}x L2; head, head again and base in random order, "
     f"{FEWEST} rounds, {CONFIRMED} if SLOWER or FASTER and up to {MOST} while AMBIGUOUS; graphs anew, and MHz of the "
-    f"multiprocessors, every {BLOCK} rounds"
+    f"multiprocessors, every {BETWEEN_CLOCKS} rounds"
 )
 
 
@@ -48,7 +52,7 @@ class Comparison:
     """
 
     case: Case
-    decision: Decision
+    judgement: Judgement
     verified: Result | None
     samples: dict[str, Samples] = field(default_factory=dict)
     copies: int = 0
@@ -61,15 +65,15 @@ class Comparison:
 class RevisionBench:
     """Compares two revisions on one GPU, case by case.
 
-    again: time also the cases whose machine code is the same in both
+    unchanged_too: time also the cases whose machine code is the same in both
     """
 
     def __init__(
-        self, head: CudaDevice, base: CudaDevice, clock: GpuClock, effect: float = EFFECT, again: bool = False
+        self, head: CudaDevice, base: CudaDevice, clock: GpuClock, effect: float = EFFECT, unchanged_too: bool = False
     ):
         self.head, self.base = head, base
         self.clock = clock
-        self.effect, self.again = effect, again
+        self.effect, self.unchanged_too = effect, unchanged_too
         self.order = random.Random(0)
         self.roofline_gbps = 0.0  # rate of a device copy; without it, no time is impossible
         self._same: dict[str, bool] = {}  # by case id
@@ -80,11 +84,11 @@ class RevisionBench:
         Never raises for a wrong kernel. case: in the mode `graph`
         """
         if self.same(case):
-            return Comparison(case, Decision(Performance.SAME, UNCHANGED), None)
+            return Comparison(case, Judgement(case.id, Performance.SAME, UNCHANGED), None)
         verified = verify(case, self.head, NUMPY_LARGEST_TIMED)
 
         def without_times(verdict: Performance, reason: str) -> Comparison:
-            return Comparison(case, Decision(verdict, reason), verified)
+            return Comparison(case, Judgement(case.id, verdict, reason), verified)
 
         if verified.verdict is not Verdict.PASS:
             return without_times(Performance.NOT_MEASURED, f"{verified.verdict}: {verified.reason}")
@@ -109,7 +113,7 @@ class RevisionBench:
     def same(self, case: Case) -> bool:
         """Whether the case needs no time, because both sides run the same machine code."""
         if case.id not in self._same:
-            self._same[case.id] = not self.again and self._same_machine_code(case)
+            self._same[case.id] = not self.unchanged_too and self._same_machine_code(case)
         return self._same[case.id]
 
     def _same_machine_code(self, case: Case) -> bool:
@@ -125,30 +129,28 @@ class RevisionBench:
         launches = {"head": head.launches, "base": base.launches}
         launches["again"] = launches["head"]
         graphs = {name: TimedGraph(*rotate(self.clock, side)) for name, side in launches.items()}
+        invalid = partial(Judgement, case.id, Performance.INVALID)
         for name, rotation in (("base", base), ("head", head)):
-            wrong = self._wrong(graphs[name], rotation, expected)
-            if wrong:
-                reason = f"the timed graph of the {name} {wrong}"
-                return Comparison(case, Decision(Performance.INVALID, reason), verified)
+            if wrong := self._wrong(graphs[name], rotation, expected):
+                return Comparison(case, invalid(f"the timed graph of the {name} {wrong}"), verified)
         samples: dict[str, Samples] = {}
         while True:
-            for _ in range(FEWEST // BLOCK):
+            for _ in range(FEWEST // BETWEEN_CLOCKS):
                 graphs = self._anew(graphs, launches)
-                more = interleave.take(self.clock, graphs, BLOCK, self.order)
+                more = take(self.clock, graphs, BETWEEN_CLOCKS, self.order)
                 samples = {name: samples[name] + taken if samples else taken for name, taken in more.items()}
-            decision = decide(samples["head"], samples["again"], samples["base"], self.effect)
-            if len(samples["head"].us) >= rounds_for(decision.verdict):
+            judgement = decide(samples["head"], samples["again"], samples["base"], self.effect, case.id)
+            if len(samples["head"].us) >= rounds_for(judgement.verdict):
                 break
         for name, rotation in (("base", base), ("head", head)):
-            wrong = self._wrong(graphs[name], rotation, expected)
-            if wrong:
-                decision = Decision(Performance.INVALID, f"after timing, the graph of the {name} {wrong}")
+            if wrong := self._wrong(graphs[name], rotation, expected):
+                judgement = invalid(f"after timing, the graph of the {name} {wrong}")
             elif why := self._impossible(case, expected, rotation, graphs[name].calls, samples[name]):
-                decision = Decision(Performance.INVALID, f"the time of the {name} is none: {why}")
+                judgement = invalid(f"the time of the {name} is none: {why}")
         calls = graphs["head"].calls
-        cold = head.coldness(self.clock, calls, decision.head_us or 0.0)
+        cold = head.coldness(self.clock, calls, judgement.candidate_us or 0.0)
         return Comparison(
-            case, decision, verified, samples, len(head.programs), calls, head.programs[0].memory.nbytes, cold
+            case, judgement, verified, samples, len(head.programs), calls, head.programs[0].memory.nbytes, cold
         )
 
     def _impossible(self, case: Case, expected: Expected, rotation: Rotation, calls: int, samples: Samples) -> str:

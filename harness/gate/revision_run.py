@@ -18,13 +18,12 @@ from harness.contract.case import Case
 from harness.device.cuda import CudaDevice
 from harness.errors import UsageError
 from harness.files import write_text
-from harness.gate import checkout, revision_bench
-from harness.gate.changed_sources import compile_changed
+from harness.gate import revision_bench
+from harness.gate.revision import compile_changed, fetch
 from harness.gate.revision_bench import Comparison, RevisionBench
 from harness.records.records import Record
 from harness.records.run_folder import new_folder, new_header, now
 from harness.suite.suite import find_case, load_suites, suite_of
-from harness.verdict import Judgement
 
 FILE = "gate.jsonl"
 
@@ -43,7 +42,7 @@ def run(
     chosen: Sequence[Case],
     command: str,
     effect: float,
-    again: bool = False,
+    unchanged_too: bool = False,
     folder: Path | None = None,
     done_with: Callable[[Comparison], None] = lambda comparison: None,
 ) -> tuple[Path, list[Comparison]]:
@@ -56,10 +55,10 @@ def run(
         tempfile.TemporaryDirectory(prefix="nvfp4-base-") as beside,
         closing(Ahead(chosen, processes(), opponents=False)) as ahead,
     ):
-        revision = checkout.fetch(base, Path(beside))
+        revision = fetch(base, Path(beside))
         head = CudaDevice()
         bench = RevisionBench(
-            head, CudaDevice(kernels=revision.kernels, suites=revision.suites), clock_of(head), effect, again
+            head, CudaDevice(kernels=revision.kernels, suites=revision.suites), clock_of(head), effect, unchanged_too
         )
         header = new_header(command, head.identity(), revision_bench.METHOD, bench.clock.method)
         header |= {"base": base, "base_commit": revision.commit, "effect": effect, "chosen": len(chosen)}
@@ -91,22 +90,22 @@ def rewrite(path: Path, done: Sequence[Comparison]) -> None:
 
 
 def record(found: Comparison) -> Record:
-    decision = found.decision
-    changes = {name: getattr(decision, name) for name in ("time", "cycles", "floor")}
+    judgement = found.judgement
+    changes = {name: getattr(judgement, name) for name in ("time", "cycles", "floor")}
     return {
         "case_id": found.case.id,
         "recipe": found.case.recipe,
         "verified": found.verified and str(found.verified.verdict),
-        "verdict": str(decision.verdict),
-        "reason": decision.reason,
-        "head_us": decision.head_us and round(decision.head_us, 4),
-        "base_us": decision.base_us and round(decision.base_us, 4),
+        "verdict": str(judgement.verdict),
+        "reason": judgement.reason,
+        "head_us": judgement.candidate_us and round(judgement.candidate_us, 4),
+        "base_us": judgement.reference_us and round(judgement.reference_us, 4),
         **{
             name: change and [round(x, 5) for x in (change.ratio, change.low, change.high)]
             for name, change in changes.items()
         },
         "recurs": found.recurs,
-        "dropped": decision.dropped,
+        "dropped": judgement.dropped,
         "copies": found.copies,
         "calls": found.calls,
         "bytes": found.memory,
@@ -114,13 +113,6 @@ def record(found: Comparison) -> Record:
         "samples_us": {name: [round(us, 4) for us in samples.us] for name, samples in found.samples.items()},
         "mhz": [round(mhz, 1) for mhz in found.samples["head"].mhz] if found.samples else [],
     }
-
-
-def judgement(found: Comparison) -> Judgement:
-    decision = found.decision
-    return Judgement(
-        found.case.id, decision.verdict, decision.reason, decision.head_us, decision.base_us, decision.time
-    )
 
 
 def _roofline(clock: GpuClock, point: str) -> Record:

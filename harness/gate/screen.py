@@ -60,7 +60,7 @@ def _by_reason(judgements: Iterable[Judgement]) -> list[list[Judgement]]:
 
 def _entry_of(group: Sequence[Judgement], width: int) -> list[str]:
     first = group[0]
-    times = [f"{value:,.2f}" for value in (first.base_us, first.now_us) if value is not None]
+    times = [f"{value:,.2f}" for value in (first.reference_us, first.candidate_us) if value is not None]
     us = f"{' -> '.join(times)} us" if times and len(group) == 1 else ""
     return _entry([judgement.case_id for judgement in group], first.verdict, first.reason, us, width)
 
@@ -68,6 +68,6 @@ def _entry_of(group: Sequence[Judgement], width: int) -> list[str]:
 def _entry(ids: Sequence[str], verdict: str, reason: str, us: str, width: int) -> list[str]:
     """The first case with its verdict on a line, and the reason below it."""
     more = f" and {len(ids) - 1:,} more" if len(ids) > 1 else ""
-    told = text.one_line(f"{us}; {reason}" if us else reason)
-    wrapped = textwrap.wrap(told, min(width, _WIDEST) - len(_INDENT), break_long_words=False, break_on_hyphens=False)
+    line = text.one_line(f"{us}; {reason}" if us else reason)
+    wrapped = textwrap.wrap(line, min(width, _WIDEST) - len(_INDENT), break_long_words=False, break_on_hyphens=False)
     return [f"{verdict:<12} {text.one_line(ids[0])}{more}", *(f"{_INDENT}{line}" for line in wrapped)]

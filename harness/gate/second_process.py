@@ -11,16 +11,18 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from harness.errors import UsageError
 from harness.files import PACKAGE, RECIPE_DIRS, SUITES
-from harness.gate import child
 from harness.gate.against_baseline import EFFECT, stale
-from harness.gate.decision import CHANGED, Decision
+from harness.gate.decision import CHANGED
 from harness.gate.revision_bench import Comparison
 from harness.gate.revision_run import FILE
 from harness.ground.command_lines import Asked, include_options, recipe_dir_options, subject_of
+from harness.ground.ending import end_with_parent
 from harness.records import journal
 from harness.records.possible import require_possible
 from harness.records.records import Record
@@ -33,7 +35,7 @@ APART = 0.01  # by which medians of two processes differ, one standard deviation
 
 def to_ask(judgements: Sequence[Judgement]) -> list[str]:
     """The ids of the cases to ask a second process about."""
-    return [each.case_id for each in judgements if each.verdict in CHANGED or each.again]
+    return [each.case_id for each in judgements if each.verdict in CHANGED or each.ask_again]
 
 
 def recurring(judgements: Sequence[Judgement], second: Sequence[Judgement], effect: float = EFFECT) -> list[Judgement]:
@@ -57,15 +59,15 @@ def recurring(judgements: Sequence[Judgement], second: Sequence[Judgement], effe
     def judged(found: Judgement) -> Judgement:
         other = others.get(found.case_id)
         if found.verdict in CHANGED:
-            verdict, reason = _told(found.verdict, found.reason, other and other.verdict)
-            if verdict in CHANGED and found.change and other.change:
-                mean = (found.change.ratio * other.change.ratio) ** 0.5
+            verdict, reason = _confirmed(found, other and other.verdict)
+            if verdict in CHANGED and found.time and other.time:
+                mean = (found.time.ratio * other.time.ratio) ** 0.5
                 if max(mean, 1 / mean) < 1 + effect + APART:
                     verdict = Performance.AMBIGUOUS
                     near = f"{found.verdict} in two processes by {mean - 1:+.1%}, and {effect + APART:.0%} is the least"
                     reason = f"{near} that the baseline's own process does not explain: {reason}"
             return replace(found, verdict=verdict, reason=reason)
-        if not found.again or not other:
+        if not found.ask_again or not other:
             return found
         first = f"the first process was {found.verdict}, {found.reason}"
         if other.verdict in CHANGED:
@@ -87,24 +89,24 @@ def recurring_comparisons(done: Sequence[Comparison], second: Mapping[str, Recor
         if line and line["verified"] not in (None, Verdict.PASS):
             reason = f"in a second process: {line['reason']}"
             result = Result(found.case.id, found.case.recipe, Verdict(line["verified"]), reason)
-            return Comparison(found.case, Decision(Performance.NOT_MEASURED, reason), result)
-        first = found.decision.verdict
-        verdict, reason = _told(first, found.decision.reason, Performance(line["verdict"]) if line else None)
-        decision = replace(found.decision, verdict=verdict, reason=reason)
-        return replace(found, decision=decision, recurs=verdict is first)
+            return Comparison(found.case, Judgement(found.case.id, Performance.NOT_MEASURED, reason), result)
+        first = found.judgement
+        verdict, reason = _confirmed(first, Performance(line["verdict"]) if line else None)
+        judgement = replace(first, verdict=verdict, reason=reason)
+        return replace(found, judgement=judgement, recurs=verdict is first.verdict)
 
-    return [recurred(one) if one.decision.verdict in CHANGED else one for one in done]
+    return [recurred(one) if one.judgement.verdict in CHANGED else one for one in done]
 
 
-def _told(first: Performance, reason: str, second: Performance | None) -> tuple[Performance, str]:
+def _confirmed(first: Judgement, second: Performance | None) -> tuple[Performance, str]:
     """Verdict and reason for a case that changed once.
 
     second: the second process's verdict; None if it did not time it
     """
-    if second is first:
-        return first, f"{reason}; so it is in a second process"
-    told = f"a second found {second}" if second else "no second has timed it"
-    return Performance.AMBIGUOUS, f"{first} in one process, and {told}: {reason}"
+    if second is first.verdict:
+        return second, f"{first.reason}; so it is in a second process"
+    other = f"a second found {second}" if second else "no second has timed it"
+    return Performance.AMBIGUOUS, f"{first.verdict} in one process, and {other}: {first.reason}"
 
 
 def runs_again(run: RunFiles, ids: Sequence[str], gpu: bool, subject: str = "") -> list[RunFiles]:
@@ -177,10 +179,10 @@ def require_new(folder: Path) -> None:
         raise UsageError(f"{path} is there already, of another gate; delete it, or name another folder")
 
 
-def compare_again(base: str, effect: float, again: bool, ids: Sequence[str], folder: Path) -> dict[str, Record]:
+def compare_again(base: str, effect: float, unchanged_too: bool, ids: Sequence[str], folder: Path) -> dict[str, Record]:
     """Gate these cases against a revision in a new process, and return its lines; cases it did not reach have none."""
     path = folder / FILE
-    options = ["--once", "--base", base, "--effect", str(effect), *(["--all"] if again else [])]
+    options = ["--once", "--base", base, "--effect", str(effect), *(["--all"] if unchanged_too else [])]
     _harness("gate", str(folder.absolute()), *options, *_cases(ids))
     lines = read_bench_or_gate(path)[1] if path.exists() else []
     return {line["case_id"]: line for line in lines if "case_id" in line}
@@ -193,4 +195,14 @@ def _cases(ids: Sequence[str]) -> list[str]:
 def _harness(*words: str) -> None:
     """Run a command of this harness without showing its output; errors are shown."""
     path = os.pathsep.join([str(PACKAGE.parent), *(each or str(Path.cwd()) for each in sys.path)])
-    child.harness(*words, stdout=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": path})
+    run_harness(*words, stdout=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": path})
+
+
+def run_harness(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run `python -m harness` with these words to its end. options: as `subprocess.run` takes them
+
+    It ends with this process, because an orphan would slow down the next timing.
+    """
+    command = [sys.executable, "-m", "harness", *words]
+    ending = partial(end_with_parent, os.getpid())
+    return subprocess.run(command, check=False, text=True, preexec_fn=ending, **options)

@@ -46,7 +46,7 @@ def junit(
             continue
         kind = kinds.get(judgement.verdict.exit_code)
         text = f"{judgement.reason}\nreproduce {rerun(judgement.case_id)}"
-        cases.append(_case(judgement.case_id, judgement.now_us, kind, judgement.verdict, judgement.reason, text))
+        cases.append(_case(judgement.case_id, judgement.candidate_us, kind, judgement.verdict, judgement.reason, text))
     suite, root = TestSuite("gate"), JUnitXml()
     suite.add_testcases(cases)
     root.add_testsuite(suite)

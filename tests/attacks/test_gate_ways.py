@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from run_here import command
 from runs_on_disk import GPU, IDS, about, passed, sources, write_run
-from timed_runs import DUEL_HEADER, HEADER, duel_line
+from timed_runs import GATE_HEADER, HEADER, gate_line
 from ways import StillGreenError, must_be_red
 
 from harness.bench import statistics
@@ -27,9 +27,17 @@ from harness.suite.suite import find_case
 from harness.verdict import Result, Verdict
 
 try:
-    from harness.gate.times import judge_times
-except ImportError:  # before they had a module of their own
-    from harness.gate.against_baseline import _judge_times as judge_times
+    from harness.gate.decision import samples_of
+except ImportError:  # before one rule book judged both gates
+    try:
+        from harness.gate.times import judge_times
+    except ImportError:  # before times had a module of their own
+        from harness.gate.against_baseline import _judge_times as judge_times
+else:
+
+    def judge_times(case_id: str, now: dict, then: dict, medians: tuple[float, float], effect: float):
+        return decide(samples_of(now), None, samples_of(then), effect, case_id)
+
 
 CASE = IDS[0]
 FAST, SLOW = ([base + i / 10 for i in range(12)] for base in (20.0, 40.0))
@@ -110,14 +118,14 @@ def test_a_run_that_was_killed(gate):
 def reported(tmp_path: Path, capsys: pytest.CaptureFixture[str], line: dict[str, Any], **header: Any):
     """What `harness report` makes of a gate of this line."""
     file = tmp_path / "gate.jsonl"
-    lines = (DUEL_HEADER | header, line, {"end": HEADER["roofline"][1]})
+    lines = (GATE_HEADER | header, line, {"end": HEADER["roofline"][1]})
     file.write_text("".join(json.dumps(each) + "\n" for each in lines))
     return command(capsys, "report", file)
 
 
 def test_a_verdict_that_its_interval_does_not_give(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """Call a slower case SAME in the file of a gate, and publish its page."""
-    line = duel_line(CASE, "SLOWER", 1.5) | {"verdict": "SAME"}
+    line = gate_line(CASE, "SLOWER", 1.5) | {"verdict": "SAME"}
     must_be_red(reported(tmp_path, capsys, line), "is SAME, and its changes are SLOWER")
 
 
@@ -130,7 +138,7 @@ def test_a_comparison_that_is_not_its_samples(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any]
 ):
     """Write another median, change or verification beside the samples of a gate, and publish its page."""
-    line = duel_line(CASE, "SLOWER", 1.5) | changes
+    line = gate_line(CASE, "SLOWER", 1.5) | changes
     must_be_red(reported(tmp_path, capsys, line), "is not what a run writes: line 2")
 
 
@@ -164,7 +172,7 @@ def test_a_slower_case_that_is_edited_into_another(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any], sentence: str
 ):
     """Edit the verdict of a slower case and some of what it follows from, and publish its page."""
-    must_be_red(reported(tmp_path, capsys, duel_line(CASE, "SLOWER", 1.5) | changes), sentence)
+    must_be_red(reported(tmp_path, capsys, gate_line(CASE, "SLOWER", 1.5) | changes), sentence)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +188,7 @@ def test_what_the_command_of_a_gate_does_not_write(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str, changes: dict[str, Any], sentence: str
 ):
     """Claim unchanged machine code of a gate that times it all, or a second process of one that asks none."""
-    line = duel_line(CASE, "SLOWER", 1.5) | changes
+    line = gate_line(CASE, "SLOWER", 1.5) | changes
     assert reported(tmp_path, capsys, line).returncode == 0
     must_be_red(reported(tmp_path, capsys, line, command=f"harness gate --base main {option}"), sentence)
 
@@ -200,8 +208,8 @@ def test_what_a_gate_writes_is_read_as_what_it_decided(tmp_path: Path, capsys: p
                 name: Samples(list(us * factor * rng.normal(1, 0.001, 30)), clocks)
                 for name, factor in (("head", change), ("again", change), ("base", 1.0))
             }
-            found.append(Comparison(case, decide(**sides), verified, sides, 4, 8, 1000))
-    assert {*(one.decision.verdict for one in found)} >= {"SAME", "AMBIGUOUS", "SLOWER"}
+            found.append(Comparison(case, decide(*sides.values()), verified, sides, 4, 8, 1000))
+    assert {*(one.judgement.verdict for one in found)} >= {"SAME", "AMBIGUOUS", "SLOWER"}
     for one in found:
         line = json.loads(json.dumps(revision_run.record(one)))
         done = reported(tmp_path, capsys, line)
@@ -210,7 +218,7 @@ def test_what_a_gate_writes_is_read_as_what_it_decided(tmp_path: Path, capsys: p
 
 
 THREE = tuple(f"swizzle/default/{shape}/normal/graph" for shape in ("128x256", "128x512", "256x256"))
-LINES = [duel_line(case_id, "SAME") for case_id in THREE]
+LINES = [gate_line(case_id, "SAME") for case_id in THREE]
 END = {"end": HEADER["roofline"][1]}
 NAMED = {"command": "harness gate --base main " + " ".join(f"--case {case_id}" for case_id in THREE)}
 
@@ -219,7 +227,7 @@ def page(tmp_path: Path, capsys: pytest.CaptureFixture[str], *lines: dict[str, A
     """What `harness report` makes of these lines behind a header, the last so many bytes cut off, and the title."""
     file, made = tmp_path / "gate.jsonl", tmp_path / "gate.md"
     made.unlink(missing_ok=True)
-    text = "".join(json.dumps(each) + "\n" for each in (DUEL_HEADER | header, *lines))
+    text = "".join(json.dumps(each) + "\n" for each in (GATE_HEADER | header, *lines))
     file.write_text(text[: len(text) - cut])
     done = command(capsys, "report", file)
     return done, made.read_text().partition("\n")[0] if made.exists() else ""
@@ -238,7 +246,7 @@ def test_a_gate_that_was_killed_is_not_clean(
         assert done.returncode == 0, done.stderr
         unfinished = f"unfinished, {count}{of} cases; exit 3, noisy"
         assert title == f"# Gate: {'exit 0, clean' if count is None else unfinished}"
-    _, title = page(tmp_path, capsys, LINES[0], duel_line(THREE[1], "SLOWER", 1.5), **header)
+    _, title = page(tmp_path, capsys, LINES[0], gate_line(THREE[1], "SLOWER", 1.5), **header)
     assert title == f"# Gate: unfinished, 2{of} cases; exit 2, slower"
 
 
@@ -248,7 +256,7 @@ OTHER_LINES = {
     "one is gone": ([*LINES[:2], END], {"chosen": 3}, "came to its end with 2 cases, and 3 were chosen"),
     "one that is named is gone": ([*LINES[:2], END], NAMED, "came to its end with 2 cases, and 3 were chosen"),
     "one too many": ([*LINES, END], {"chosen": 2}, "the gate has 3 cases, and 2 were chosen"),
-    "one exchanged": ([*LINES[:2], duel_line(CASE, "SAME"), END], NAMED, "is not among the cases that the gate's"),
+    "one exchanged": ([*LINES[:2], gate_line(CASE, "SAME"), END], NAMED, "is not among the cases that the gate's"),
     "of another recipe": ([*LINES, END], {"command": "harness gate --base main --recipe gemm"}, "is not among the"),
     "fewer chosen than named": (LINES[:2], NAMED | {"chosen": 2}, "2 cases chosen, and its command names 3"),
     "none chosen": ([*LINES, END], {"chosen": 0}, "chosen: Input should be greater than or equal to 1"),
@@ -268,7 +276,7 @@ OTHER_LINES = {
         [*LINES, END], {"sources": sources()[:16], "chosen": 3}, "bytes is 1000, and a copy of its memory has 4096",
     ),
     "no time": (
-        [duel_line("swizzle/default/32768x8192/normal/graph", "SAME", us=1.0), END], {}, "us cannot be: 33,554,432",
+        [gate_line("swizzle/default/32768x8192/normal/graph", "SAME", us=1.0), END], {}, "us cannot be: 33,554,432",
     ),
 }  # fmt: skip
 
@@ -308,7 +316,7 @@ def test_a_gate_whose_header_has_an_effect_without_bound(
 ):
     """Write a huge effect into the header of a gate, under which every case is the SAME."""
     file = tmp_path / "gate.jsonl"
-    file.write_text(json.dumps(DUEL_HEADER | {"effect": effect}) + "\n")
+    file.write_text(json.dumps(GATE_HEADER | {"effect": effect}) + "\n")
     must_be_red(command(capsys, "report", file), "effect")
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from run_here import command
 from runs_on_disk import GPU, IDS, about, mismatch, passed, sources, write_run
-from timed_runs import DUEL_HEADER, HEADER, duel_lines
+from timed_runs import GATE_HEADER, HEADER, gate_lines
 from toy_runs import CONFTEST, SMOKE, Runs, toy_runs
 from ways import StillGreenError, must_be_red
 
@@ -307,7 +307,7 @@ def test_a_run_says_what_is_pasted(tmp_path: Path, capsys: pytest.CaptureFixture
 @pytest.mark.parametrize("base", ["$(evil)", "main; evil", "--once evil"])
 def test_a_gate_says_what_is_pasted(base: str):
     """The base in the file of a gate is no revision, and its page has a command that gates against it again."""
-    line = from_lines(DUEL_HEADER | {"base": base}, duel_lines()).rerun(IDS[0])
+    line = from_lines(GATE_HEADER | {"base": base}, gate_lines()).rerun(IDS[0])
     if "evil" in line:
         raise StillGreenError(line)
-    assert from_lines(DUEL_HEADER, duel_lines()).rerun(IDS[0]).endswith(f"gate --base main --case '{IDS[0]}'")
+    assert from_lines(GATE_HEADER, gate_lines()).rerun(IDS[0]).endswith(f"gate --base main --case '{IDS[0]}'")

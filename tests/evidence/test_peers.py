@@ -18,8 +18,8 @@ from evidence.peers import contests, peer_bench, prepared, tables
 from evidence.peers.contests import COMPILED, QUANTIZERS, Contest
 from evidence.peers.implementations import Peer
 from evidence.peers.peer_bench import OURS, PeerBench
+from harness.bench.statistics import Samples
 from harness.errors import DeviceUnavailable, Exit, LaunchError, UsageError
-from harness.gate.decision import Samples
 from harness.subjects.audit import conventions
 from harness.suite.suite import find_case
 from harness.verdict import Verdict
@@ -228,7 +228,7 @@ def meet(monkeypatch):
         monkeypatch.setattr(peer_bench, "load", lambda name: subject)
         monkeypatch.setattr(peer_bench, "bytes_moved", lambda *given: 42_000_000)
         monkeypatch.setattr(
-            peer_bench.interleave, "take",
+            peer_bench, "take",
             lambda clock, sides, rounds, order: {n: Samples([s.us / 2] * rounds, [1980.0]) for n, s in sides.items()},
         )  # fmt: skip
         preparer = SimpleNamespace(prepare=lambda case: prepared_case)

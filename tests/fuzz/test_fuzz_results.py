@@ -12,7 +12,7 @@ from hostile import bounded, mutated, patience
 from hypothesis import given
 from hypothesis import strategies as st
 from runs_on_disk import IDS, about, passed
-from timed_runs import DUEL_HEADER, HEADER, duel_lines, gate_run, wrong
+from timed_runs import GATE_HEADER, HEADER, gate_lines, gate_run, wrong
 
 from harness import cli
 from harness.errors import Exit, UsageError
@@ -40,7 +40,7 @@ FILES = {
     "plain/journal.jsonl": lines(WHOLE, *PLAIN),
     "run/bench_header.json": json.dumps(HEADER).encode(),
     "held.jsonl": lines(HEADER | {"date": "2025-12-31T00:00:00Z"}, *HELD[:3]),
-    "gate.jsonl": lines(DUEL_HEADER, *duel_lines()[:3], duel_lines()[-1]),
+    "gate.jsonl": lines(GATE_HEADER, *gate_lines()[:3], gate_lines()[-1]),
 }
 COMMANDS = {
     "run/journal.jsonl": [("report", "run"), ("gate", "run", "--baseline", "held.jsonl")],

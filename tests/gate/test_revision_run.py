@@ -10,10 +10,9 @@ import pytest
 from harness.bench.baseline import baseline_first
 from harness.errors import DeviceUnavailable
 from harness.gate import revision_run
-from harness.gate.decision import Decision
 from harness.gate.revision_bench import Comparison
 from harness.suite.suite import find_case
-from harness.verdict import Performance
+from harness.verdict import Judgement, Performance
 
 CASE = find_case("swizzle/default/256x256/normal/graph")
 SAME = find_case("per_token/default/48x80/normal/graph")
@@ -62,7 +61,7 @@ def asked(monkeypatch, tmp_path):
 
         def compare(self, case):
             found.compared.append(case.id)
-            return Comparison(case, Decision(Performance.SAME, "as before"), None)
+            return Comparison(case, Judgement(case.id, Performance.SAME, "as before"), None)
 
     monkeypatch.setattr(revision_run, "Ahead", Ahead)
     monkeypatch.setattr(revision_run, "CudaDevice", Device)
@@ -71,7 +70,7 @@ def asked(monkeypatch, tmp_path):
     monkeypatch.setattr(revision_run.roofline, "copy_gbps", lambda clock: 4000.0)
     monkeypatch.setattr(revision_run, "compile_changed", lambda *_: [])
     revision = SimpleNamespace(kernels=tmp_path / "kernels", suites=tmp_path / "suites", commit="0" * 40)
-    monkeypatch.setattr(revision_run.checkout, "fetch", lambda *_: revision)
+    monkeypatch.setattr(revision_run, "fetch", lambda *_: revision)
     return found
 
 

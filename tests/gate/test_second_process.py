@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import timed_runs
-from timed_runs import DUEL_HEADER, HEADER, duel_line, duel_lines
+from timed_runs import GATE_HEADER, HEADER, gate_line, gate_lines
 
 from harness.cli import main
 from harness.contract.case import Case
 from harness.errors import Exit, UsageError
+from harness.files import ROOT
 from harness.gate import revision_run, second_process
 from harness.gate.against_baseline import judge
 from harness.gate.decision import Samples, decide
 from harness.gate.report import from_lines
 from harness.gate.revision_bench import Comparison
-from harness.gate.second_process import recurring
+from harness.gate.second_process import recurring, run_harness
 from harness.records.run_folder import RunFiles, read_bench_or_gate
 from harness.suite.suite import find_case
 from harness.verdict import Judgement, Performance, Result, Verdict
@@ -37,7 +40,7 @@ def samples(rng: np.random.Generator, us: float) -> Samples:
 def compared(rng: np.random.Generator, case: Case, change: float) -> Comparison:
     us = {"head": 100.0 * change, "again": 100.0 * change, "base": 100.0}
     series = {name: samples(rng, mean) for name, mean in us.items()}
-    return Comparison(case, decide(**series), Result(case.id, case.recipe, Verdict.PASS), series, 4, 8, 1000)
+    return Comparison(case, decide(*series.values()), Result(case.id, case.recipe, Verdict.PASS), series, 4, 8, 1000)
 
 
 @pytest.fixture(params=["SLOWER", "FASTER"])
@@ -50,9 +53,9 @@ def written(tmp_path: Path, changed: str) -> tuple[Path, list[Comparison]]:
     changes = {"SLOWER": (1.0, 1.05, 1.06), "FASTER": (1.0, 0.95, 0.94)}[changed]
     rng = np.random.default_rng(1)
     done = [compared(rng, case, change) for case, change in zip(CASES, changes, strict=True)]
-    assert [one.decision.verdict for one in done] == ["SAME", changed, changed]
+    assert [one.judgement.verdict for one in done] == ["SAME", changed, changed]
     path = tmp_path / "gate.jsonl"
-    lines = [DUEL_HEADER, *map(revision_run.record, done), duel_lines()[-1]]
+    lines = [GATE_HEADER, *map(revision_run.record, done), gate_lines()[-1]]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path, done
 
@@ -65,22 +68,22 @@ def test_what_changed_counts_if_it_recurs(written, changed: str):
     path, done = written
     second = {CASES[1].id: line_of(CASES[1], changed), CASES[2].id: line_of(CASES[2], "SAME")}
     found = second_process.recurring_comparisons(done, second)
-    assert [one.decision.verdict for one in found] == ["SAME", changed, "AMBIGUOUS"]
-    assert found[1].decision.reason.endswith("; so it is in a second process")
-    assert found[2].decision.reason.startswith(f"{changed} in one process, and a second found SAME: time ")
+    assert [one.judgement.verdict for one in found] == ["SAME", changed, "AMBIGUOUS"]
+    assert found[1].judgement.reason.endswith("; so it is in a second process")
+    assert found[2].judgement.reason.startswith(f"{changed} in one process, and a second found SAME: time ")
     revision_run.rewrite(path, found)
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [(line["verdict"], line["recurs"]) for line in lines[1:-1]] == [
         ("SAME", None), (changed, True), ("AMBIGUOUS", False),
     ]  # fmt: skip
-    assert lines[0] == DUEL_HEADER and "end" in lines[-1]
+    assert lines[0] == GATE_HEADER and "end" in lines[-1]
     assert [each.verdict for each in from_lines(*read_bench_or_gate(path)).judgements] == ["SAME", changed, "AMBIGUOUS"]
 
 
 def test_a_second_process_that_does_not_come_to_a_case_proves_nothing(written):
     found = second_process.recurring_comparisons(written[1], {})
-    assert [one.decision.verdict for one in found] == ["SAME", "AMBIGUOUS", "AMBIGUOUS"]
-    assert "and no second has timed it" in found[1].decision.reason
+    assert [one.judgement.verdict for one in found] == ["SAME", "AMBIGUOUS", "AMBIGUOUS"]
+    assert "and no second has timed it" in found[1].judgement.reason
 
 
 def test_a_kernel_that_is_wrong_in_the_second_process_is_wrong(written):
@@ -88,7 +91,7 @@ def test_a_kernel_that_is_wrong_in_the_second_process_is_wrong(written):
     second = {CASES[1].id: line_of(CASES[1], "NOT_MEASURED", "MISMATCH", "MISMATCH: 3 bytes differ")}
     found = second_process.recurring_comparisons(done, second)
     assert found[1].verified.verdict is Verdict.MISMATCH
-    assert found[1].decision.reason == "in a second process: MISMATCH: 3 bytes differ"
+    assert found[1].judgement.reason == "in a second process: MISMATCH: 3 bytes differ"
     revision_run.rewrite(path, found)
     _, lines = read_bench_or_gate(path)
     assert [line.get("verified") for line in lines[:-1]] == ["PASS", "MISMATCH", "PASS"]
@@ -97,17 +100,17 @@ def test_a_kernel_that_is_wrong_in_the_second_process_is_wrong(written):
 def test_the_opposite_of_a_second_process_is_no_recurrence(written, changed: str):
     other = {"SLOWER": "FASTER", "FASTER": "SLOWER"}[changed]
     found = second_process.recurring_comparisons(written[1], {case.id: line_of(case, other) for case in CASES})
-    assert [one.decision.verdict for one in found] == ["SAME", "AMBIGUOUS", "AMBIGUOUS"]
-    assert f"{changed} in one process, and a second found {other}" in found[1].decision.reason
+    assert [one.judgement.verdict for one in found] == ["SAME", "AMBIGUOUS", "AMBIGUOUS"]
+    assert f"{changed} in one process, and a second found {other}" in found[1].judgement.reason
 
 
 def test_a_report_demands_what_a_second_process_found(changed: str):
-    line = duel_line("per_tensor/default/1024x2048/normal/graph", changed, 1.1 if changed == "SLOWER" else 0.9)
+    line = gate_line("per_tensor/default/1024x2048/normal/graph", changed, 1.1 if changed == "SLOWER" else 0.9)
     for recurs, verdict in ((False, changed), (True, "AMBIGUOUS")):
         with pytest.raises(UsageError, match=f"is {verdict}, and its changes are"):
-            from_lines(DUEL_HEADER, [line | {"recurs": recurs, "verdict": verdict}])
+            from_lines(GATE_HEADER, [line | {"recurs": recurs, "verdict": verdict}])
     for recurs, verdict in ((False, "AMBIGUOUS"), (True, changed), (None, changed)):
-        (judgement,) = from_lines(DUEL_HEADER, [line | {"recurs": recurs, "verdict": verdict}]).judgements
+        (judgement,) = from_lines(GATE_HEADER, [line | {"recurs": recurs, "verdict": verdict}]).judgements
         assert judgement.verdict == verdict
 
 
@@ -117,7 +120,7 @@ def test_the_second_process_is_the_same_gate_of_those_cases(monkeypatch, tmp_pat
     def run(words, **_):
         ran.append(words)
         tmp_path.joinpath("gate.jsonl").write_text(
-            "".join(json.dumps(line) + "\n" for line in (DUEL_HEADER, *duel_lines()))
+            "".join(json.dumps(line) + "\n" for line in (GATE_HEADER, *gate_lines()))
         )
         return SimpleNamespace(returncode=2)
 
@@ -154,7 +157,7 @@ def test_the_command_asks_a_second_process(written, changed: str, monkeypatch, c
         main(["gate", "--base", "main", *(["--once"] if once else []), "--case", CASES[0].id])
     assert ended.value.code == code
     ids = [case.id for case in CASES[1:]]
-    commit = DUEL_HEADER["base_commit"]  # not `main`, which may have moved
+    commit = GATE_HEADER["base_commit"]  # not `main`, which may have moved
     assert asked == ([] if once else [(commit, 0.01, False, ids, path.parent / "second_process")])
     told = [line["recurs"] for line in read_bench_or_gate(path)[1] if "case_id" in line]
     assert told == [None, *([None] * 2 if once else [recurs] * 2)]
@@ -176,7 +179,7 @@ def test_the_command_asks_a_second_process(written, changed: str, monkeypatch, c
 )
 def test_what_several_processes_find(first: str, again: bool, second: list[str], found: str):
     others = [Judgement("x", Performance(verdict), f"number {number}") for number, verdict in enumerate(second)]
-    (judgement,) = recurring([Judgement("x", Performance(first), "why", again=again)], others)
+    (judgement,) = recurring([Judgement("x", Performance(first), "why", ask_again=again)], others)
     assert judgement.verdict == found
 
 
@@ -188,7 +191,7 @@ def test_two_speeds_of_a_clock_are_in_the_reason():
 
 
 def read_lines() -> list[dict]:
-    return [line for line in duel_lines() if "case_id" in line]
+    return [line for line in gate_lines() if "case_id" in line]
 
 
 # A gate against a baseline, simulated
@@ -280,3 +283,41 @@ def test_what_no_process_can_tell_is_not_asked():
     of_the_baseline = judged([timed_runs.record(TIMED.format(1), 100.0)], [stored])
     assert [each.verdict for each in of_the_baseline] == [Performance.INVALID]
     assert second_process.to_ask([*hidden, *of_the_baseline]) == []
+
+
+# How it is begun, and ends
+
+
+def test_a_second_process_is_of_this_harness_and_its_exit_code_is_known():
+    done = run_harness("list", "nope", cwd=ROOT, capture_output=True)
+    assert (done.returncode, done.stdout) == (64, "")
+    assert "nope" in done.stderr
+
+
+def test_a_second_process_ends_with_a_gate_that_is_killed(tmp_path: Path):
+    sleeper, number = tmp_path / "sleeper", tmp_path / "pid"
+    sleeper.write_text(f"#!/bin/sh\necho $$ > {number}.new; mv {number}.new {number}; exec sleep 60\n")
+    sleeper.chmod(0o755)
+    start = "from harness.gate.second_process import run_harness; run_harness()"
+    program = f"import sys; sys.executable = {str(sleeper)!r}\n{start}"
+    gate = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT)
+    _until(number.exists)
+    gate.kill()
+    gate.wait()
+    _until(lambda: not _runs(int(number.read_text())))
+
+
+def _runs(pid: int) -> bool:
+    """Whether a process exists and is not a zombie; in a container there may be nobody to reap it."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def _until(done) -> None:
+    for _ in range(300):
+        if done():
+            return
+        time.sleep(0.1)
+    pytest.fail("not within 30 s")

@@ -10,15 +10,15 @@ from xml.etree import ElementTree
 
 import pytest
 from timed_runs import (
-    DUEL_HEADER,
     FASTER,
+    GATE_HEADER,
     HEADER,
     NEW,
     SLOWER,
     UNTIMED,
     WRONG,
-    duel_line,
-    duel_lines,
+    gate_line,
+    gate_lines,
     gate_run,
     record,
     wrong,
@@ -28,7 +28,7 @@ from harness.cli import main
 from harness.errors import Exit
 from harness.files import ROOT
 from harness.gate.against_baseline import exit_code, judge
-from harness.gate.decision import Decision, Samples, decide
+from harness.gate.decision import Samples, decide
 from harness.gate.report import from_lines, from_run, write_gate
 from harness.gate.revision_bench import Comparison
 from harness.gate.revision_run import record as line_of
@@ -200,7 +200,7 @@ def test_a_clean_run_has_an_empty_report():
 
 
 def test_a_gate_against_a_revision_is_written_alike(tmp_path: Path):
-    gated = from_lines(DUEL_HEADER, duel_lines())
+    gated = from_lines(GATE_HEADER, gate_lines())
     code = exit_code(gated.records, gated.judgements)
     files = {path.name: path.read_text() for path in write_gate(tmp_path, gated, code)}
     assert files["gate.md"].startswith("# Gate: exit 1, bytes differ\n") and "main, commit feedbeef" in files["gate.md"]
@@ -218,7 +218,7 @@ def test_a_gate_against_a_revision_is_written_alike(tmp_path: Path):
 
 def test_a_gate_against_a_revision_can_be_reported_from_its_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     file = tmp_path / "planted.jsonl"
-    lines = [DUEL_HEADER, duel_line(SLOWER, "SLOWER", 1.1), {"end": HEADER["roofline"][1]}]
+    lines = [GATE_HEADER, gate_line(SLOWER, "SLOWER", 1.1), {"end": HEADER["roofline"][1]}]
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     with pytest.raises(SystemExit) as ended:
         main(["report", str(file)])
@@ -254,15 +254,15 @@ def test_the_line_of_a_match_is_one_that_a_report_reads():
     sides = {name: Samples([us] * 12, [1980.0] * 12) for name, us in (("head", 55.0), ("again", 55.1), ("base", 50.0))}
     decision = replace(decide(**sides), reason="proven")
     verified = Result(case.id, case.recipe, Verdict.PASS)
-    untimed = Decision(Performance.NOT_MEASURED, "it has no graph")
+    untimed = Judgement("", Performance.NOT_MEASURED, "it has no graph")
     lines = [
         line_of(Comparison(case, decision, verified, sides, 4, 8, 1000)),
         line_of(Comparison(case, untimed, verified, {})),
     ]
-    gated = from_lines(DUEL_HEADER, json.loads(json.dumps(lines)))
+    gated = from_lines(GATE_HEADER, json.loads(json.dumps(lines)))
     assert gated.judgements[0] == Judgement(case.id, Performance.SLOWER, "proven", 55.0, 50.0, Change(1.1, 1.1, 1.1))
-    assert gated.judgements[1].change is None
-    gated = from_lines(DUEL_HEADER, lines[:1])
+    assert gated.judgements[1].time is None
+    gated = from_lines(GATE_HEADER, lines[:1])
     assert {name: side[case.id][0] for name, side in gated.samples.items()} == {
         "base": 50,
         "now": 55,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from browser import Browser, find_browser
-from timed_runs import DUEL_HEADER, HEADER, duel_lines, gate_run, products
+from timed_runs import GATE_HEADER, HEADER, gate_lines, gate_run, products
 
 from harness.files import ROOT
 from harness.gate.against_baseline import exit_code, judge
@@ -46,7 +46,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     timed = [*run.records, *products()]
     written = [*tables.write_verify(folder, run.records), *tables.write_bench(folder, HEADER, timed)]
     written += write_gate(folder, from_run(run, HEADER, held, judgements), exit_code(run.records, judgements))
-    gated = from_lines(DUEL_HEADER, duel_lines())
+    gated = from_lines(GATE_HEADER, gate_lines())
     written += write_pages(folder, "duel", gated, exit_code(gated.records, gated.judgements))
     return {path.stem: path for path in (*written, EXAMPLE) if path.suffix == ".html"}
 

@@ -21,7 +21,7 @@ from harness.bench.rounds import Baseline
 from harness.device.emulator import EmulatorDevice
 from harness.errors import Exit, UsageError
 from harness.files import ROOT
-from harness.gate import baseline, comparable
+from harness.gate import against_baseline, baseline
 from harness.jit.compile import compile_kernel
 from harness.jit.signature import read_signatures
 from harness.records.run_folder import RunFiles
@@ -534,8 +534,8 @@ CASES = "per_tensor/default/1024x2048/normal/eager"
 @pytest.mark.parametrize("ours, theirs", [("mine (1)", "mine (2)"), ("mine (1)", ""), ("", "mine (1)")])
 def test_times_of_different_subjects_are_not_compared(ours: str, theirs: str):
     headers = [of_subject(name) if name else HEADER for name in (ours, theirs)]
-    assert "subject" in comparable.incomparable(*headers)
-    assert comparable.incomparable(headers[0], headers[0]) == ""
+    assert "subject" in against_baseline.incomparable(*headers)
+    assert against_baseline.incomparable(headers[0], headers[0]) == ""
 
 
 def test_no_subject_becomes_the_baseline_of_our_kernels(tmp_path: Path):

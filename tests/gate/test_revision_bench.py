@@ -1,9 +1,8 @@
-"""A gate against a base revision, from its files to its verdicts; two sides that are made up stand in for a GPU's."""
+"""One case of head and base, from machine code to verdict; two sides that are made up stand in for a GPU's."""
 
 from __future__ import annotations
 
 import json
-import subprocess
 from contextlib import nullcontext
 from types import SimpleNamespace
 
@@ -12,62 +11,15 @@ import pytest
 
 import harness.gate.revision_bench
 import harness.gate.revision_run
+from harness.bench.rounds import BETWEEN_CLOCKS
+from harness.bench.statistics import Samples
 from harness.device.device import Outcome
 from harness.errors import CompileError, Exit, LaunchError, UsageError
-from harness.gate import checkout, interleave
-from harness.gate.decision import Samples
 from harness.gate.revision_bench import RevisionBench
 from harness.suite.suite import find_case
 from harness.verdict import Performance, Result, Verdict, failures_of
 
 CASE = find_case("swizzle/default/256x256/normal/graph")
-
-
-# Files of the other revision
-
-
-@pytest.fixture
-def repository(tmp_path):
-    def git(*words):
-        subprocess.run(
-            ["git", "-C", str(tmp_path), "-c", "user.name=n", "-c", "user.email=e", *words],
-            check=True,
-            capture_output=True,
-        )
-
-    git("init", "-q")
-    git("commit", "-q", "--allow-empty", "-m", "nothing yet")
-    for name in ("harness/kernels/toy.cu", "suites/toy.yaml"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("first\n")
-    git("add", "-A")
-    git("commit", "-q", "-m", "a kernel")
-    (tmp_path / "harness/kernels/toy.cu").write_text("edited\n")
-    return tmp_path
-
-
-def test_a_revision_is_fetched_beside_and_nothing_is_changed(repository, tmp_path):
-    fetched = checkout.fetch("HEAD", tmp_path / "beside", repository)
-    assert (fetched.kernels / "toy.cu").read_text() == (fetched.suites / "toy.yaml").read_text() == "first\n"
-    assert len(fetched.commit) == 40
-    assert (repository / "harness/kernels/toy.cu").read_text() == "edited\n"
-
-
-@pytest.mark.parametrize(
-    "name, sentence",
-    [
-        ("nosuch", "--base nosuch names no commit of this repository"),
-        ("HEAD~1", "--base HEAD~1 has no harness/kernels and no suites"),
-        ("--output=x", "--base --output=x names no commit of this repository"),
-    ],
-)
-def test_a_revision_that_cannot_be_a_base(repository, tmp_path, name, sentence):
-    with pytest.raises(UsageError, match=sentence):
-        checkout.fetch(name, tmp_path / "beside", repository)
-    assert not (tmp_path / "beside").exists()
-
-
-# Matches
 
 
 class Graph:
@@ -122,7 +74,7 @@ class Side:
 def meet(monkeypatch):
     """Comparison a head with a base: sides, or an error that preparing them raises."""
 
-    def match(head, base, verdict=Verdict.PASS, again=False, noise=0.002, capture=None, effect=0.01, nbytes=0):
+    def match(head, base, verdict=Verdict.PASS, unchanged_too=False, noise=0.002, capture=None, effect=0.01, nbytes=0):
         waiting = [head, base]
         sides = {}
 
@@ -170,8 +122,8 @@ def meet(monkeypatch):
         monkeypatch.setattr(module, "Rotation", prepare)
         monkeypatch.setattr(module, "rotate", lambda clock, launches: (Graph(launches[0], 3), 3))
         monkeypatch.setattr(module, "capture", capture or (lambda clock, launches, calls: Graph(launches[0], calls)))
-        monkeypatch.setattr(interleave, "take", take)
-        bench = RevisionBench(*devices, clock, effect, again)
+        monkeypatch.setattr(module, "take", take)
+        bench = RevisionBench(*devices, clock, effect, unchanged_too)
         bench.roofline_gbps = 4200.0 if nbytes else 0.0
         return bench.compare(CASE)
 
@@ -181,25 +133,25 @@ def meet(monkeypatch):
 @pytest.mark.parametrize("us, verdict", [(100, Performance.SAME), (103, Performance.SLOWER), (97, Performance.FASTER)])
 def test_a_change_of_the_code_is_timed(meet, us, verdict):
     found = meet(Side(us, "b"), Side(100))
-    assert found.decision.verdict is verdict
-    assert found.decision.head_us == pytest.approx(us, rel=0.005)
+    assert found.judgement.verdict is verdict
+    assert found.judgement.candidate_us == pytest.approx(us, rel=0.005)
     assert set(found.samples) == {"head", "again", "base"}
 
 
 def test_a_time_that_physics_does_not_allow_is_invalid(meet):
     """Else a side whose launches did nothing in a replay that nobody looks at would be FASTER, or the other SLOWER."""
     allowed = 2 << 20  # bytes
-    assert meet(Side(50, "b"), Side(100), nbytes=allowed).decision.verdict is Performance.FASTER
+    assert meet(Side(50, "b"), Side(100), nbytes=allowed).judgement.verdict is Performance.FASTER
     for head, base, name in ((50, 100, "head"), (100, 50, "base")):
         found = meet(Side(head, "b"), Side(base), nbytes=300_000_000)
-        assert found.decision.verdict is Performance.INVALID
-        assert found.decision.reason.startswith(f"the time of the {name} is none: ")
-        assert "us cannot be: 300,000,000 bytes take 57" in found.decision.reason
-        assert found.decision.head_us is None
+        assert found.judgement.verdict is Performance.INVALID
+        assert found.judgement.reason.startswith(f"the time of the {name} is none: ")
+        assert "us cannot be: 300,000,000 bytes take 57" in found.judgement.reason
+        assert found.judgement.candidate_us is None
 
 
 def test_what_counts_is_what_was_asked_for(meet):
-    assert meet(Side(103, "b"), Side(100), effect=0.05).decision.verdict is Performance.SAME
+    assert meet(Side(103, "b"), Side(100), effect=0.05).judgement.verdict is Performance.SAME
 
 
 def test_the_base_works_in_the_scratch_of_the_head(meet):
@@ -214,7 +166,7 @@ def test_every_ten_rounds_have_graphs_of_their_own(meet, us, rounds):
     """One graph of the same launches may be 2 % slower than another, in all of its rounds."""
     before = Graph.made
     found = meet(Side(us, "b"), Side(100))
-    assert Graph.made - before == 3 + 3 * rounds // interleave.BLOCK
+    assert Graph.made - before == 3 + 3 * rounds // BETWEEN_CLOCKS
     assert {len(samples.us) for samples in found.samples.values()} == {rounds}
 
 
@@ -228,23 +180,23 @@ def test_graphs_of_the_base_must_be_right_to_the_end(meet, monkeypatch):
 
     monkeypatch.setattr(Graph, "made", 1)
     found = meet(Side(digest="b"), base, capture=capture)
-    assert found.decision.verdict is Performance.INVALID
-    assert "after timing, the graph of the base wrote other bytes" in found.decision.reason
+    assert found.judgement.verdict is Performance.INVALID
+    assert "after timing, the graph of the base wrote other bytes" in found.judgement.reason
 
 
 def test_the_same_machine_code_is_not_timed_unless_that_is_asked_for(meet):
     found = meet(Side(), Side())
-    assert (found.decision.verdict, found.samples) == (Performance.SAME, {})
-    assert "not timed" in found.decision.reason
+    assert (found.judgement.verdict, found.samples) == (Performance.SAME, {})
+    assert "not timed" in found.judgement.reason
     assert found.verified is None  # its bytes are the base's, too
     assert harness.gate.revision_run.record(found)["verified"] is None
-    assert len(meet(Side(), Side(), again=True).samples["base"].us) >= 30
+    assert len(meet(Side(), Side(), unchanged_too=True).samples["base"].us) >= 30
 
 
 def test_only_what_is_ambiguous_gets_more_rounds(meet):
     assert len(meet(Side(100, "b"), Side(100)).samples["head"].us) == harness.gate.revision_bench.FEWEST
     noisy = meet(Side(101, "b"), Side(100), noise=0.2)
-    assert noisy.decision.verdict is Performance.AMBIGUOUS
+    assert noisy.judgement.verdict is Performance.AMBIGUOUS
     assert len(noisy.samples["head"].us) == harness.gate.revision_bench.MOST
 
 
@@ -277,15 +229,15 @@ def test_only_what_is_ambiguous_gets_more_rounds(meet):
     ],
 )
 def test_what_cannot_be_compared_has_a_state_of_its_own(meet, head, base, verdict, reason):
-    decision = meet(head, base).decision
-    assert decision.verdict is verdict
-    assert reason in decision.reason
+    judgement = meet(head, base).judgement
+    assert judgement.verdict is verdict
+    assert reason in judgement.reason
 
 
 @pytest.mark.parametrize("verdict", [Verdict.MISMATCH, Verdict.CONVENTION])
 def test_other_bytes_are_never_timed(meet, verdict):
     found = meet(Side(digest="b"), Side(), verdict=verdict)
-    assert (found.decision.verdict, found.samples) == (Performance.NOT_MEASURED, {})
+    assert (found.judgement.verdict, found.samples) == (Performance.NOT_MEASURED, {})
     wrong = [record["case_id"] for record in failures_of([found.verified.to_record()])]
     assert wrong == ([CASE.id] if verdict is Verdict.MISMATCH else [])
 
@@ -296,7 +248,7 @@ def test_a_launch_that_fails_costs_its_own_case_only(meet, monkeypatch):
 
     side = Side(digest="b")
     monkeypatch.setattr(Side, "poison", lambda self, byte: fail(None, None))
-    assert meet(side, Side()).decision.verdict is Performance.INVALID
+    assert meet(side, Side()).judgement.verdict is Performance.INVALID
 
 
 def test_a_record_is_one_line_that_holds_every_sample(meet):

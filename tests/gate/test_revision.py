@@ -1,9 +1,10 @@
-"""Which kernels of two revisions differ by their sources, and that only those are compiled, side by side."""
+"""Files of another revision, which of its kernels differ by their sources, and that only those are compiled."""
 
 from __future__ import annotations
 
 import re
 import shutil
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,9 +12,10 @@ import pytest
 
 from harness.bench.timed import digest
 from harness.device.cuda_program import launches_of
+from harness.errors import UsageError
 from harness.files import KERNELS, SUITES
-from harness.gate import changed_sources
-from harness.gate.changed_sources import compile_changed, same_sources
+from harness.gate import revision
+from harness.gate.revision import compile_changed, fetch, same_sources
 from harness.gate.revision_bench import RevisionBench
 from harness.jit import cache
 from harness.suite.suite import find_case
@@ -36,7 +38,7 @@ def edit(path: Path, old: str, new: str) -> None:
 
 
 def test_a_copy_is_the_same_and_nothing_is_compiled(base, monkeypatch):
-    monkeypatch.setattr(changed_sources, "_compile", lambda job: pytest.fail("compiled"))
+    monkeypatch.setattr(revision, "_compile", lambda job: pytest.fail("compiled"))
     assert same_sources(SWIZZLE, HEAD, base) and same_sources(CASTS, HEAD, base)
     assert compile_changed([SWIZZLE, CASTS], HEAD, base) == []
 
@@ -86,3 +88,44 @@ def test_both_sides_of_what_differs_are_compiled_into_the_cache_and_no_more(base
 def test_an_error_of_the_compiler_is_left_to_the_case(base):
     edit(base.kernels / "swizzle.cu", "__global__", "__global__ nonsense")
     assert len(compile_changed([SWIZZLE], HEAD, base, processes=2)) >= 1
+
+
+@pytest.fixture
+def repository(tmp_path):
+    def git(*words):
+        subprocess.run(
+            ["git", "-C", str(tmp_path), "-c", "user.name=n", "-c", "user.email=e", *words],
+            check=True,
+            capture_output=True,
+        )
+
+    git("init", "-q")
+    git("commit", "-q", "--allow-empty", "-m", "nothing yet")
+    for name in ("harness/kernels/toy.cu", "suites/toy.yaml"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("first\n")
+    git("add", "-A")
+    git("commit", "-q", "-m", "a kernel")
+    (tmp_path / "harness/kernels/toy.cu").write_text("edited\n")
+    return tmp_path
+
+
+def test_a_revision_is_fetched_beside_and_nothing_is_changed(repository, tmp_path):
+    fetched = fetch("HEAD", tmp_path / "beside", repository)
+    assert (fetched.kernels / "toy.cu").read_text() == (fetched.suites / "toy.yaml").read_text() == "first\n"
+    assert len(fetched.commit) == 40
+    assert (repository / "harness/kernels/toy.cu").read_text() == "edited\n"
+
+
+@pytest.mark.parametrize(
+    "name, sentence",
+    [
+        ("nosuch", "--base nosuch names no commit of this repository"),
+        ("HEAD~1", "--base HEAD~1 has no harness/kernels and no suites"),
+        ("--output=x", "--base --output=x names no commit of this repository"),
+    ],
+)
+def test_a_revision_that_cannot_be_a_base(repository, tmp_path, name, sentence):
+    with pytest.raises(UsageError, match=sentence):
+        fetch(name, tmp_path / "beside", repository)
+    assert not (tmp_path / "beside").exists()

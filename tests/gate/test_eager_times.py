@@ -9,7 +9,7 @@ import pytest
 from gate_runs import BENCHED, CASE, OTHER, Folder, changed, only, record, run_of
 
 from harness.errors import Exit
-from harness.gate import baseline, comparable
+from harness.gate import against_baseline, baseline
 from harness.records.run_folder import read_bench
 from harness.verdict import Performance
 
@@ -20,27 +20,29 @@ SLOW_EVENTS = changed(floors_us={"events": 2.9})  # where others have 1.5
 def test_an_eager_time_may_be_longer_by_what_its_events_are(seed: int):
     judgement = only(run_of(record(us=8.0 + 1.4, seed=seed, code=f"code {seed}"), header=SLOW_EVENTS), record(us=8.0))
     assert judgement.verdict is Performance.SAME or "nothing can be told of so short a time" in judgement.reason
-    assert judgement.change.ratio == pytest.approx(1, abs=0.002)
-    assert (judgement.now_us, judgement.base_us) == pytest.approx((9.4, 8.0), abs=0.05)  # as they were measured
+    assert judgement.time.ratio == pytest.approx(1, abs=0.002)
+    assert (judgement.candidate_us, judgement.reference_us) == pytest.approx(
+        (9.4, 8.0), abs=0.05
+    )  # as they were measured
     assert judgement.reason.endswith("; two events took 1.50 us then and 2.90 now, which is allowed for")
 
 
 def test_it_is_allowed_for_the_other_way_round():
     judgement = only(run_of(record(us=100.0, seed=1)), record(us=101.4), header=SLOW_EVENTS)
-    assert judgement.change.ratio == pytest.approx(1, abs=0.001)
+    assert judgement.time.ratio == pytest.approx(1, abs=0.001)
     assert judgement.reason.endswith("; two events took 2.90 us then and 1.50 now, which is allowed for")
 
 
 def test_a_kernel_that_is_slower_beside_it_is_slower():
     judgement = only(run_of(record(us=50.0 + 1.4 + 4.0, seed=1), header=SLOW_EVENTS), record(us=50.0))
-    assert judgement.verdict is Performance.SLOWER and judgement.change.ratio == pytest.approx(1.08, abs=0.002)
+    assert judgement.verdict is Performance.SLOWER and judgement.time.ratio == pytest.approx(1.08, abs=0.002)
     hidden = only(run_of(record(us=50.0, seed=1)), record(us=50.0 - 4.0 + 1.4), header=SLOW_EVENTS)
     assert hidden.verdict is Performance.SLOWER  # its events are faster, and its time is not
 
 
 def test_the_time_of_a_graph_holds_no_events():
     judgement = only(run_of(record(OTHER, us=50.0, seed=1), header=SLOW_EVENTS), record(OTHER, us=50.0))
-    assert judgement.verdict is Performance.SAME and judgement.change.ratio == pytest.approx(1, abs=0.001)
+    assert judgement.verdict is Performance.SAME and judgement.time.ratio == pytest.approx(1, abs=0.001)
     assert "events" not in judgement.reason
     assert only(run_of(record(OTHER, us=51.4 + 2, seed=1), header=SLOW_EVENTS), record(OTHER, us=50.0)).verdict is (
         Performance.SLOWER
@@ -116,7 +118,7 @@ def test_a_baseline_of_several_runs_knows_the_events_of_each(tmp_path: Path):
     assert {part["date"]: part["floors_us"] for part in header["parts"]} == {
         "2026-01-01T00:00:00Z": {"events": 1.5}, "2026-02-02T00:00:00Z": {"events": 2.9},
     }  # fmt: skip
-    events = {each["case_id"]: comparable.measured_by(each, header)["floors_us"]["events"] for each in stored}
+    events = {each["case_id"]: against_baseline.measured_by(each, header)["floors_us"]["events"] for each in stored}
     assert events == {BENCHED: 1.5, CASE: 2.9}
 
 

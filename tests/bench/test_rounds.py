@@ -9,8 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.gate import interleave
-from harness.gate.interleave import BLOCK, TimedGraph
+from harness.bench.rounds import BETWEEN_CLOCKS, TimedGraph, take
 
 
 @pytest.fixture
@@ -53,16 +52,16 @@ def gpu(monkeypatch) -> SimpleNamespace:
 
 def test_a_time_is_of_one_call_and_has_the_clock_of_its_block(gpu):
     graphs = {"head": gpu.graph("head", 5.0, 3), "again": gpu.graph("again", 6.0, 3), "base": gpu.graph("base", 7.0, 4)}
-    found = interleave.take(gpu.clock, graphs, BLOCK + 1, random.Random(0))
+    found = take(gpu.clock, graphs, BETWEEN_CLOCKS + 1, random.Random(0))
     for name, us in (("head", 5.0), ("again", 6.0), ("base", 7.0)):
-        assert found[name].us == pytest.approx([us] * 2 * BLOCK)
-        assert found[name].mhz == [1995.0] * BLOCK + [1990.0] * BLOCK
+        assert found[name].us == pytest.approx([us] * 2 * BETWEEN_CLOCKS)
+        assert found[name].mhz == [1995.0] * BETWEEN_CLOCKS + [1990.0] * BETWEEN_CLOCKS
     assert gpu.blocks == [["flush"]] * 2
 
 
 def test_each_round_has_each_graph_once_in_an_order_of_its_own(gpu):
     graphs = {name: gpu.graph(name, 5.0, 1) for name in ("head", "again", "base")}
-    interleave.take(gpu.clock, graphs, 60, random.Random(0))
+    take(gpu.clock, graphs, 60, random.Random(0))
     rounds = [tuple(gpu.launched[start : start + 3]) for start in range(0, 180, 3)]
     assert all(sorted(each) == ["again", "base", "head"] for each in rounds)
     assert len(set(rounds)) == 6

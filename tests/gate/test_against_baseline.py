@@ -25,8 +25,8 @@ def test_a_change_is_judged_by_rank_and_size(us: float, verdict: Performance, co
     judgement = only(run, record())
     assert judgement.verdict is verdict
     assert against_baseline.exit_code(run.records, [judgement]) is code
-    assert judgement.change.ratio == pytest.approx(us / 100, abs=0.002)
-    assert judgement.reason.startswith(f"time {judgement.change.ratio - 1:+.1%} (")
+    assert judgement.time.ratio == pytest.approx(us / 100, abs=0.002)
+    assert judgement.reason.startswith(f"time {judgement.time.ratio - 1:+.1%} (")
 
 
 def with_slow_calls(calls: int, seed: int = 1, **changes) -> dict:
@@ -41,17 +41,20 @@ def with_slow_calls(calls: int, seed: int = 1, **changes) -> dict:
 
 def test_a_kernel_that_is_slow_in_a_quarter_of_its_calls_is_not_the_same():
     judgement = only(run_of(with_slow_calls(7)), record())
-    assert judgement.change.verdict(against_baseline.EFFECT) is Performance.SAME
-    assert (judgement.verdict, judgement.again) == (Performance.AMBIGUOUS, False)  # a second process would miss as much
+    assert judgement.time.verdict(against_baseline.EFFECT) is Performance.SAME
+    assert (judgement.verdict, judgement.ask_again) == (
+        Performance.AMBIGUOUS,
+        False,
+    )  # a second process would miss as much
     assert judgement.reason.startswith("SAME, but its slowest fifth begins +199")
     tail = only(run_of(with_slow_calls(4)), record())
-    assert (tail.verdict, tail.again) == (Performance.AMBIGUOUS, False)
+    assert (tail.verdict, tail.ask_again) == (Performance.AMBIGUOUS, False)
     assert tail.reason.startswith("SAME, but for its tail: 4 of 30 rounds take at least 1.2 times the median, and 0 of")
     once = only(run_of(with_slow_calls(1)), record())  # as of other work on the host: a second process tells
-    assert (once.verdict, once.again) == (Performance.AMBIGUOUS, True)
+    assert (once.verdict, once.ask_again) == (Performance.AMBIGUOUS, True)
     assert only(run_of(with_slow_calls(4)), with_slow_calls(4, seed=0)).verdict is Performance.SAME
     few = only(run_of(record(seed=1, count=20)), record(count=20))
-    assert (few.verdict, few.again) == (Performance.SAME, True)
+    assert (few.verdict, few.ask_again) == (Performance.SAME, True)
     assert only(run_of(record(seed=1)), with_slow_calls(7, seed=0)).verdict is Performance.SAME
     # Where the machine code is the same, it is the noise of a process.
     assert only(run_of(with_slow_calls(7, code="code 0")), record()).verdict is Performance.SAME
@@ -59,7 +62,7 @@ def test_a_kernel_that_is_slow_in_a_quarter_of_its_calls_is_not_the_same():
 
 def test_a_change_between_the_two_proofs_is_ambiguous():
     judgement = only(run_of(record(us=102.8, seed=1)), record())
-    assert judgement.change.ratio < 1 + against_baseline.EFFECT < judgement.change.high
+    assert judgement.time.ratio < 1 + against_baseline.EFFECT < judgement.time.high
     assert judgement.verdict is Performance.AMBIGUOUS
     assert judgement.verdict.exit_code is Exit.NOISY
 
@@ -101,7 +104,7 @@ def test_a_faster_machine_does_not_hide_a_slower_kernel():
 @pytest.mark.parametrize("us", [95.0, 105.0])
 def test_the_same_machine_code_in_another_process_may_differ_by_twice_of_what_counts(us: float):
     judgement = only(run_of(record(us=us, seed=1, code="code 0")), record())
-    assert judgement.change.verdict(against_baseline.EFFECT) in (Performance.SLOWER, Performance.FASTER)
+    assert judgement.time.verdict(against_baseline.EFFECT) in (Performance.SLOWER, Performance.FASTER)
     assert judgement.verdict is Performance.SAME
 
 
@@ -135,7 +138,7 @@ def test_few_samples_prove_nothing(now: int, then: int, whose: str):
     judgement = only(run_of(record(us=200.0, seed=1, count=now)), record(count=then))
     told = f"{whose} has 9 samples; 10 are the fewest that show anything"
     assert (judgement.verdict, judgement.reason) == (Performance.AMBIGUOUS, told)
-    assert judgement.again == (whose == "this run")  # more of the baseline no second process can take
+    assert judgement.ask_again == (whose == "this run")  # more of the baseline no second process can take
 
 
 @pytest.mark.parametrize(
@@ -312,7 +315,7 @@ def test_cycles_of_a_clock_of_two_speeds_are_doubted_as_times_are():
 def test_a_run_is_not_judged_by_its_own_samples_whatever_its_header_says():
     """Such a header comes from a run that was saved before its commit, or from merged shards that were."""
     judgement = only(run_of(record()), record())
-    assert (judgement.verdict, judgement.again) == (Performance.INVALID, False)
+    assert (judgement.verdict, judgement.ask_again) == (Performance.INVALID, False)
     assert judgement.reason == "these are the baseline's own times; time the suites again"
 
 
@@ -362,7 +365,7 @@ def test_a_product_that_needs_more_cycles_in_the_same_time_is_not_the_same():
     """The power limit held the baseline's clock down, and now holds the kernel less."""
     stored = clocked(mhz=1755.0, samples_mhz=[1755.0] * 30)
     judgement = only(run_of(clocked(seed=1)), stored)
-    assert (judgement.verdict, judgement.again) == (Performance.AMBIGUOUS, True)
+    assert (judgement.verdict, judgement.ask_again) == (Performance.AMBIGUOUS, True)
     assert judgement.reason.startswith("SAME by time but SLOWER by cycles (1,755 MHz then, 1,980 now)")
     assert only(run_of(clocked(seed=1, mhz=1755.0, samples_mhz=[1755.0] * 30)), clocked()).verdict is Performance.SAME
     moves_bytes = clocked(seed=1)
