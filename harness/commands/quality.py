@@ -10,9 +10,8 @@ from rich.progress import Progress
 from harness.commands import _shared
 from harness.errors import UsageError
 from harness.inputs.dtypes import DTYPES
-from harness.quality import measure, pictures, tables, tensors, variants
-from harness.quality.compare import Comparison
-from harness.quality.scope import SCOPES
+from harness.quality import measure, tables, tensors, variants
+from harness.quality.compare import SCOPES, Comparison
 from harness.quality.tables import Results
 from harness.quality.tensors import Tensor
 from harness.records.run_folder import new_folder
@@ -48,7 +47,7 @@ def command(
     """
     measure.require()
     if drawn:
-        pictures.require()
+        tables.require_matplotlib()
     chosen, undefined = variants.parse(specs, dtype)
     comparison = Comparison(chosen)
     stored, unfit = _stored(path, patterns, names, dtype)
@@ -71,7 +70,7 @@ def command(
     folder = out or new_folder()
     drawings = []
     if drawn:
-        drawings = pictures.draw(tables.frame(results.measured), *comparison.maps(stored or made), folder)
+        drawings = tables.draw(tables.frame(results.measured), *comparison.maps(stored or made), folder)
     for written in (*tables.write(results, folder, drawings), *drawings):
         click.echo(written)
 

@@ -11,10 +11,8 @@ from harness.errors import UsageError
 from harness.files import KERNELS
 from harness.ground.command_lines import this_python
 from harness.records.run_folder import new_folder
-from harness.shrink.failure import describe
 from harness.shrink.reproducer import write
-from harness.shrink.search import Budget
-from harness.shrink.shrinker import shrink
+from harness.shrink.shrinker import Budget, describe, shrink
 from harness.suite.suite import find_case
 
 

@@ -10,8 +10,7 @@ from harness.commands import _shared
 from harness.device.select import select
 from harness.errors import Exit
 from harness.random_bits import design, study
-from harness.random_bits.sample import Sampler
-from harness.random_bits.subject import case_of, require, under_test
+from harness.random_bits.sample import Sampler, case_of, require, under_test
 from harness.report.console import show
 
 

@@ -1,17 +1,86 @@
-"""Compare variants on tensors, measuring each pair once."""
+"""Compare variants on tensors, measuring each pair once, and a layer that mixes recipes.
+
+Such a layer has four_over_six for some of its tensors and per_tensor for the others.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
 
 from harness.contract.case import Case
 from harness.errors import UsageError
-from harness.quality import scope, variants
+from harness.quality import variants
 from harness.quality.measure import Quality, block_snr, measure
-from harness.quality.pictures import Map
-from harness.quality.scope import Total
 from harness.quality.tensors import Tensor
+
+SCOPES = ("none", "weights", "activations", "all")
+WEIGHT, GRADIENT, ACTIVATION = "weight", "gradient", "activation"
+
+
+@dataclass(frozen=True)
+class Total:
+    """The quality of a set of tensors under a scope.
+
+    tensors: how many; inside: how many take four_over_six; elements: the share of all elements that these have
+    snr_db: unweighted mean over the tensors; lowest_db, lowest: SNR and name of the worst
+    saturated, zeroed: shares of the elements of all tensors together
+    """
+
+    scope: str
+    tensors: int
+    inside: int
+    elements: float
+    snr_db: float
+    lowest_db: float
+    lowest: str
+    saturated: float
+    zeroed: float
+
+
+def kind(name: str) -> str:
+    """The kind of a tensor by its name: a gradient if it contains `grad`, a weight if `weight`, else an activation."""
+    lower = name.lower()
+    return GRADIENT if "grad" in lower else WEIGHT if "weight" in lower else ACTIVATION
+
+
+def takes(scope: str, name: str) -> bool:
+    return scope == "all" or {"weights": WEIGHT, "activations": ACTIVATION}.get(scope) == kind(name)
+
+
+def total(scope: str, names: Sequence[str], measured: Callable[[str, bool], Quality]) -> Total:
+    """The total of a scope. `measured(name, inside)`: a tensor under four_over_six if inside, else per_tensor."""
+    found = [measured(name, takes(scope, name)) for name in names]
+    sizes = [quality.rows * quality.cols for quality in found]
+    inside = [takes(scope, name) for name in names]
+    lowest = min(found, key=lambda quality: quality.snr_db)
+
+    def share(values: Sequence[float]) -> float:
+        return sum(size * value for size, value in zip(sizes, values, strict=True)) / sum(sizes)
+
+    return Total(
+        scope=scope,
+        tensors=len(names),
+        inside=sum(inside),
+        elements=share(inside),
+        snr_db=statistics.fmean(quality.snr_db for quality in found),
+        lowest_db=lowest.snr_db,
+        lowest=lowest.tensor,
+        saturated=share([quality.saturated for quality in found]),
+        zeroed=share([quality.zeroed for quality in found]),
+    )
+
+
+class Map(NamedTuple):
+    """SNR in dB of each block of a tensor, in its place, under one variant."""
+
+    variant: str
+    blocks: np.ndarray
 
 
 class Comparison:
@@ -48,7 +117,7 @@ class Comparison:
             tensor = by_name[name]
             return self._quality(variants.place(inside if within else outside, *tensor.values.shape, name), tensor)
 
-        return scope.total(name, list(by_name), measured)
+        return total(name, list(by_name), measured)
 
     def maps(self, tensors: Sequence[Tensor]) -> tuple[str, list[Map]]:
         """The tensor on which some rowwise variant gains most over the first one, and the block SNR of both."""

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from harness.oracles.nvfp4 import BLOCK
-from harness.random_bits import bias, design, repeats
-from harness.random_bits.bias import Count, Test
+from harness.random_bits import design, significance
 from harness.random_bits.design import HALF_CODES, INTERVALS, PROBES, Cell
 from harness.random_bits.sample import Codes, Sampler
+from harness.random_bits.significance import Count, Test
 
 # Differences in (seed, offset) between two launches, as callers number tensors, steps and ranks.
 LAUNCHES = {
@@ -119,14 +119,14 @@ def _places(side: str, plan: Plan, rounded: Sequence[Codes], at: np.ndarray, sid
         yield _pooled(side, f"{fraction:g} of the way up", chosen, alpha)
     yield _pooled(side, "all intervals", [count for cell, count in pairs if not cell.probe], alpha)
     judged = [each for each in pairs if _judged(each[0], plan.bits)]
-    cell, count = min(judged, key=lambda each: bias.chance(each[1]))
-    worst = bias.exact(count, alpha)
+    cell, count = min(judged, key=lambda each: significance.chance(each[1]))
+    worst = significance.exact(count, alpha)
     yield _row(side, f"one place, the worst of {len(judged)}", worst, alpha, f"at {cell.value:g}, p = {worst.p:.2g}")
     yield _resolution(side, pairs)
 
 
 def _pooled(side: str, what: str, counts: Sequence[Count], alpha: float) -> Row:
-    return _row(side, what, bias.pooled(counts, alpha), alpha)
+    return _row(side, what, significance.pooled(counts, alpha), alpha)
 
 
 def _row(side: str, what: str, test: Test, alpha: float, note: str = "") -> Row:
@@ -155,8 +155,8 @@ def _bits(side: str, plan: Plan, launches: dict[str, Codes], sides: int) -> Iter
     of_bias, of_repeats = plan.alphas(sides)
     signs = {name: _signs(codes) for name, codes in launches.items()}
     counts = [_count([each[:, place::BLOCK] for each in signs.values()]) for place in range(BLOCK)]
-    place = min(range(BLOCK), key=lambda place: bias.chance(counts[place]))
-    worst = bias.exact(counts[place], of_bias)
+    place = min(range(BLOCK), key=lambda place: significance.chance(counts[place]))
+    worst = significance.exact(counts[place], of_bias)
     yield _row(side, f"one place of {BLOCK} in a block", worst, of_bias, f"place {place}, p = {worst.p:.2g}")
     first = signs["a launch"]
     yield _repeat(side, "within a launch", first, first, of_repeats)
@@ -185,7 +185,7 @@ def _repeat(side: str, what: str, one: np.ndarray, other: np.ndarray, alpha: flo
     n = int(np.count_nonzero(one))
     if _diluted(one, other):
         return Row(side, what, n, math.nan, math.nan, False, "not tested, since bits that are biased agree by that")
-    found = repeats.strongest(one, other, alpha, itself=one is other)
+    found = significance.strongest(one, other, alpha, itself=one is other)
     place = f"{found.lag[0]} rows and {found.lag[1]} columns apart" if any(found.lag) else "in the same place"
     note = f"{place}, {found.strength:.1f} of {found.limit:.1f} standard deviations"
     return Row(side, what, n, found.share, found.seen, found.found, note, found.strength)

@@ -41,6 +41,14 @@ class Candidate:
         return oracle_of(self.case.recipe).inputs(self.case, **self._joined())
 
     @property
+    def drawn_from_tensors(self) -> bool:
+        """Whether kernel inputs depend on the tensors, and not on the case alone."""
+        zeros, ones = (  # its own may all be zeros by now
+            self.with_arrays([np.full_like(array, value) for array in self.arrays]).inputs() for value in (0, 1)
+        )
+        return any(array.tobytes() != zeros[name].tobytes() for name, array in ones.items())
+
+    @property
     def arrays(self) -> list[np.ndarray]:
         """All matrices, in the order that `with_arrays` takes them."""
         return [array for part in self.parts for array in part.values()]

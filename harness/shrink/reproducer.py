@@ -16,8 +16,7 @@ from harness.device.select import select
 from harness.errors import InputError, SuiteError
 from harness.files import KERNELS, recipe_dir, storage, write_text
 from harness.ground.yaml_lines import read
-from harness.shrink.failure import describe
-from harness.shrink.shrinker import Shrunk
+from harness.shrink.shrinker import Shrunk, describe
 from harness.suite.schema import Block
 from harness.suite.suite import suite_of
 from harness.suite.suite_file import use_recipe_dir

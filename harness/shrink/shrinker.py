@@ -1,11 +1,17 @@
-"""Shrink a case: default flags, fewer tensors, fewer rows and columns, and zeros, while it fails like the original."""
+"""Shrink a case: default flags, fewer tensors, fewer rows and columns, and zeros, while it fails like the original.
+
+Delta debugging: cut off the ends, then leave out smaller and smaller pieces while the rest still fails.
+"""
 
 from __future__ import annotations
 
 import copy
+import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -13,11 +19,129 @@ from harness.contract.case import Case
 from harness.device.device import Device
 from harness.errors import ContractError, UsageError
 from harness.shrink.candidate import COLS, ROWS, Candidate, N
-from harness.shrink.failure import Failure, cause_of
-from harness.shrink.search import Budget, smallest
 from harness.suite.suite import suite_of
 from harness.verdict import Result, Verdict
 from harness.verify.verify import verify
+
+_FIELD = re.compile(r"^field +([\w.]+)", re.MULTILINE)
+_DISAGREED = re.compile(r"the oracles disagree on (?:\d+ bytes of )?([\w.]+)")
+_ACCESS = re.compile(r"^[\w ]+ at [\w.]+:\d+")
+_CAUSE = re.compile(r"^cause +(.+)$", re.MULTILINE)
+
+
+class Failure(NamedTuple):
+    """The facts by which two failing results are compared.
+
+    where: the first wrong field, or the kind and line of a wrong access; empty if there is neither
+    """
+
+    verdict: Verdict
+    where: str
+
+    @classmethod
+    def of(cls, result: Result) -> Failure:
+        if field := _FIELD.search(result.story):
+            return cls(result.verdict, field[1])
+        if disagreed := _DISAGREED.search(result.reason):
+            return cls(result.verdict, f"{disagreed[1]}, on which the oracles disagree")
+        access = _ACCESS.search(result.reason)
+        return cls(result.verdict, access[0] if access else "")
+
+    def __str__(self) -> str:
+        return f"{self.verdict} in {self.where}" if self.where else str(self.verdict)
+
+
+def cause_of(result: Result) -> str:
+    """The diagnosed cause with its explanation, or an empty string."""
+    found = _CAUSE.search(result.story)
+    return found[1].strip() if found else ""
+
+
+def describe(result: Result, cause: str = "") -> str:
+    """The story; the reason if there is no story. cause: replaces the story's own"""
+    story = result.story or f"{result.verdict}  {result.case_id}\n  {result.reason}"
+    return _CAUSE.sub(lambda line: line[0].replace(line[1], cause), story) if cause else story
+
+
+Items = TypeVar("Items", bound=Sequence)
+
+
+@dataclass
+class Budget:
+    """How many tries and seconds a search may take, and has taken."""
+
+    tries: int = 600
+    seconds: float = 120
+    spent: int = 0
+    started: float = field(default_factory=time.perf_counter)
+
+    @property
+    def elapsed(self) -> float:
+        return time.perf_counter() - self.started
+
+    @property
+    def over(self) -> bool:
+        return self.spent >= self.tries or self.elapsed >= self.seconds
+
+    def __str__(self) -> str:
+        """Why the search ended."""
+        if self.spent >= self.tries:
+            return f"all {self.tries} tries are used up, so that something smaller may fail, too"
+        if self.elapsed >= self.seconds:
+            return f"{self.seconds:g} seconds are over, so that something smaller may fail, too"
+        return "nothing smaller that was tried fails like this"
+
+
+def smallest(items: Items, fails: Callable[[Items], bool], budget: Budget, most_pieces: int | None = None) -> Items:
+    """Find few items that still fail, at least one, in their order; without any single one of them the rest passes.
+
+    items: a list or an array that fails as a whole
+    most_pieces: how many pieces the items are cut into at the most; without it, one for each item
+    """
+    items = items[: _fewest(len(items), lambda count: fails(items[:count]), budget)]
+    whole = len(items)
+    items = items[whole - _fewest(whole, lambda count: fails(items[whole - count :]), budget) :]
+    pieces = 2
+    while len(items) > 1 and not budget.over:
+        found = _smaller(items, min(pieces, len(items)), fails, budget)
+        if found is not None:
+            items, pieces = found
+        elif pieces >= min(len(items), most_pieces or len(items)):
+            break
+        else:
+            pieces *= 2
+    return items
+
+
+def _fewest(count: int, fails: Callable[[int], bool], budget: Budget) -> int:
+    """The smallest count that fails, if every larger one fails, too; otherwise some count that fails."""
+    low = 1
+    while low < count and not budget.over:
+        middle = (low + count) // 2
+        if fails(middle):
+            count = middle
+        else:
+            low = middle + 1
+    return count
+
+
+def _smaller(items: Items, pieces: int, fails: Callable[[Items], bool], budget: Budget) -> tuple[Items, int] | None:
+    """A failing piece, or all pieces but one if they fail, and how many pieces to cut it into next; else None."""
+    ends = [len(items) * i // pieces for i in range(pieces + 1)]
+    for first, last in zip(ends, ends[1:], strict=False):
+        if budget.over:
+            return None
+        if fails(items[first:last]):
+            return items[first:last], 2
+    for first, last in zip(ends, ends[1:], strict=False):
+        if budget.over or pieces == 2:  # leaving out one half is the same as keeping the other
+            return None
+        before, after = items[:first], items[last:]
+        rest = before + after if isinstance(before, list) else np.concatenate([before, after])
+        if fails(rest):
+            return rest, max(pieces - 1, 2)
+    return None
+
 
 GREEN = (Verdict.PASS, Verdict.EXCLUDED)
 PLAIN = "normal"  # an input name without special promises, because the remaining values are no longer the input's
@@ -57,7 +181,7 @@ def shrink(case: Case, device: Device, budget: Budget) -> Shrunk:
     search.target = next((only for only in _alone(device) if search.fails(candidate)), device)
     candidate = search.smaller(candidate)
     inputs, arrays = candidate.inputs(), candidate.arrays
-    if not _depends_on_tensors(candidate):
+    if not candidate.drawn_from_tensors:
         inputs = search.with_fewer_bytes(candidate.case, inputs)
         arrays = [inputs[name] for name in _values(inputs)]
     result = verify(candidate.case, device, inputs=inputs)
@@ -93,10 +217,9 @@ class _Search:
 
     def fails_on(self, case: Case, inputs: dict[str, np.ndarray]) -> bool:
         self.budget.spent += 1
+        results = (verify(case, self.target, inputs=inputs) for _ in range(self.attempts))
         try:
-            return any(
-                Failure.of(verify(case, self.target, inputs=inputs)) == self.failure for _ in range(self.attempts)
-            )
+            return any(Failure.of(result) == self.failure for result in results)
         except ContractError:
             return False
 
@@ -177,14 +300,6 @@ def _require_shrinkable(before: Result, device: Device) -> None:
             f"{before.case_id} is a {before.verdict}, after which a GPU cannot be asked again; "
             "shrink it with --device emulator, which also has the line of the access"
         )
-
-
-def _depends_on_tensors(candidate: Candidate) -> bool:
-    """Whether kernel inputs depend on the tensors, and not on the case alone."""
-    zeros, ones = (  # its own may all be zeros by now
-        candidate.with_arrays([np.full_like(array, value) for array in candidate.arrays]).inputs() for value in (0, 1)
-    )
-    return any(array.tobytes() != zeros[name].tobytes() for name, array in ones.items())
 
 
 def _values(inputs: Mapping[str, np.ndarray]) -> list[str]:

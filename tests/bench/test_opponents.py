@@ -18,7 +18,7 @@ import harness.bench.bench
 from harness.bench import cold_copies
 from harness.bench.baseline import against_copy, against_library, baseline_id, baseline_of, opponents, second_of
 from harness.bench.bench import Bench
-from harness.bench.rounds import Baseline, Turns
+from harness.bench.rounds import Baseline, InterleavedRounds
 from harness.bench.timed import Timed
 from harness.contract.case import Case
 from harness.records.records import Times
@@ -139,7 +139,7 @@ class Ours(Timed):
 def test_a_round_has_a_reading_of_each_opponent_and_the_clock_of_its_own():
     clock = FakeClock()
     opponents = [Baseline(lambda us=us: clock.pass_time(us)) for us in (250e-6, 50e-6)]
-    turns = Turns(clock, Ours(clock), opponents[0], in_turns(clock), opponents[1])
+    turns = InterleavedRounds(clock, Ours(clock), opponents[0], in_turns(clock), opponents[1])
     rounds = turns.take(4)
     assert [round(1e6 * each.seconds) for each in rounds] == [100] * 4
     assert [round(1e6 * each.baseline) for each in rounds] == [250] * 4
@@ -178,7 +178,9 @@ def test_a_late_host_counts_in_rounds_of_the_case_alone(whose: str):
 
     timed = Ours(clock)
     timed.enqueue = target("case")
-    rounds = Turns(clock, timed, Baseline(target("baseline")), in_turns(clock), Baseline(target("second"))).take(4)
+    rounds = InterleavedRounds(
+        clock, timed, Baseline(target("baseline")), in_turns(clock), Baseline(target("second"))
+    ).take(4)
     assert [each.exposed for each in rounds] == [whose == "case"] * 4
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from harness.errors import UsageError
-from harness.quality import scope, tensors, variants
+from harness.quality import compare, tensors, variants
 from harness.quality.compare import Comparison
 from harness.quality.measure import Quality, block_snr, measure
 
@@ -180,16 +180,16 @@ def test_a_variant_that_cannot_be_is_one_sentence(spec, sentence):
 @pytest.mark.parametrize(
     "name, kind",
     [
-        ("layers.0.ffn_up.weight", scope.WEIGHT),
-        ("ffn_up.input", scope.ACTIVATION),
-        ("ffn_up.grad_output", scope.GRADIENT),
-        ("ffn_up.weight.grad", scope.GRADIENT),
+        ("layers.0.ffn_up.weight", compare.WEIGHT),
+        ("ffn_up.input", compare.ACTIVATION),
+        ("ffn_up.grad_output", compare.GRADIENT),
+        ("ffn_up.weight.grad", compare.GRADIENT),
     ],
 )
 def test_the_kind_of_a_tensor_is_in_its_name(name, kind):
-    assert scope.kind(name) == kind
-    taken = [choice for choice in scope.SCOPES if scope.takes(choice, name)]
-    assert taken == [*({scope.WEIGHT: ["weights"], scope.ACTIVATION: ["activations"]}.get(kind, [])), "all"]
+    assert compare.kind(name) == kind
+    taken = [choice for choice in compare.SCOPES if compare.takes(choice, name)]
+    assert taken == [*({compare.WEIGHT: ["weights"], compare.ACTIVATION: ["activations"]}.get(kind, [])), "all"]
 
 
 def test_the_total_of_a_scope_by_hand():
@@ -200,7 +200,7 @@ def test_the_total_of_a_scope_by_hand():
         rows = 64 if name == "b" else 192
         return Quality("v", name, rows, 64, snr, snr, 0, 0, 0, zeroed, None)
 
-    none, weights, every = (scope.total(name, ["a.weight", "b"], measured) for name in ("none", "weights", "all"))
+    none, weights, every = (compare.total(name, ["a.weight", "b"], measured) for name in ("none", "weights", "all"))
     assert (none.inside, none.elements, none.snr_db, none.lowest_db, none.lowest) == (0, 0, 15, 10, "a.weight")
     assert (weights.inside, weights.elements, weights.snr_db) == (1, 0.75, 18)
     assert none.zeroed == 0.375 and weights.zeroed == 0.1875

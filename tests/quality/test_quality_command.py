@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 
 from harness import cli
 from harness.errors import Exit, InputError, UsageError
-from harness.quality import pictures, tensors, variants
+from harness.quality import tables, tensors, variants
 from harness.quality.compare import Comparison
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -189,6 +189,6 @@ def test_the_heat_map_shows_the_largest_gain():
 
 def test_a_large_heat_map_is_reduced_to_medians():
     blocks = np.arange(600.0)[:, None] * np.ones((1, 3))
-    reduced = pictures._reduced(blocks)
+    reduced = tables._reduced(blocks)
     assert reduced.shape == (200, 3) and reduced[0, 0] == 1
-    assert np.isnan(pictures._reduced(np.full((2, 2), np.nan))).all()
+    assert np.isnan(tables._reduced(np.full((2, 2), np.nan))).all()

@@ -13,11 +13,10 @@ import pytest
 from harness.cli import main
 from harness.device.emulator import EmulatorDevice
 from harness.errors import LaunchError, UsageError
-from harness.random_bits import bias, design, repeats, study
-from harness.random_bits.bias import Count
-from harness.random_bits.sample import Sampler
+from harness.random_bits import design, significance, study
+from harness.random_bits.sample import Sampler, case_of, under_test
+from harness.random_bits.significance import Count
 from harness.random_bits.study import Plan, Row
-from harness.random_bits.subject import case_of, under_test
 
 SOURCE = Path(__file__).with_name("stochastic.cu")
 MUTANTS = [word.strip() for word in SOURCE.read_text().partition("enum {")[2].partition("}")[0].split(",")]
@@ -68,26 +67,25 @@ def wrong(rows: Sequence[Row]) -> set[str]:
 def test_the_smallest_bias_is_seen_as_often_as_it_says():
     random, alpha = np.random.default_rng(0), 1e-4
     for n, fraction in ((2000, 0.5), (5000, 1 / 64), (5000, 63 / 64)):
-        seen = bias.exact(Count(round(n * fraction), n, fraction), alpha).seen
+        seen = significance.exact(Count(round(n * fraction), n, fraction), alpha).seen
         chance = fraction + seen if fraction < 0.9 else fraction - seen
         ups = random.binomial(n, chance, size=400)
-        assert np.mean([bias.chance(Count(int(k), n, fraction)) < alpha for k in ups]) > 0.96
+        assert np.mean([significance.chance(Count(int(k), n, fraction)) < alpha for k in ups]) > 0.96
         ups = random.binomial(n, fraction, size=400)
-        assert not any(bias.chance(Count(int(k), n, fraction)) < alpha / 100 for k in ups)
+        assert not any(significance.chance(Count(int(k), n, fraction)) < alpha / 100 for k in ups)
 
 
 def test_what_leaves_nothing_to_chance():
-    assert bias.exact(Count(0, 1000, 0.0), 1e-9).p == 1
-    assert bias.exact(Count(1, 1000, 0.0), 1e-9).p == 0
-    assert bias.pooled([Count(0, 1000, 0.0)], 1e-9).p == 1 and bias.pooled([Count(1, 1000, 0.0)], 1e-9).p == 0
-    assert math.isnan(bias.exact(Count(0, 0, 0.5), 1e-9).seen)
+    for test in (significance.exact, lambda count, alpha: significance.pooled([count], alpha)):
+        assert [test(Count(ups, 1000, 0.0), 1e-9).p for ups in (0, 1)] == [1, 0]
+    assert math.isnan(significance.exact(Count(0, 0, 0.5), 1e-9).seen)
 
 
 def test_pooled_counts_are_as_likely_as_their_sum():
     random, counts = np.random.default_rng(1), []
     for fraction in (1 / 64, 0.25, 0.5, 0.75, 63 / 64):
         counts.append([Count(int(k), 1000, fraction) for k in random.binomial(1000, fraction, size=1000)])
-    p = [bias.pooled(each, 1e-6).p for each in zip(*counts, strict=True)]
+    p = [significance.pooled(each, 1e-6).p for each in zip(*counts, strict=True)]
     for level in (0.5, 0.1, 0.01):
         assert abs(np.mean(np.array(p) < level) - level) < 5 * math.sqrt(level / 1000)
 
@@ -96,23 +94,23 @@ def test_a_share_of_bits_that_repeat_is_seen_from_where_it_says():
     random = np.random.default_rng(2)
     one = random.choice([-1.0, 1.0], size=(96, 64))
     other = random.choice([-1.0, 1.0], size=(96, 64))
-    honest = repeats.strongest(one, other, 1e-7)
-    assert not honest.found and not repeats.strongest(one, one, 1e-7, itself=True).found
+    honest = significance.strongest(one, other, 1e-7)
+    assert not honest.found and not significance.strongest(one, one, 1e-7, itself=True).found
     again = random.random(one.shape) < 1.05 * honest.seen
-    found = repeats.strongest(one, np.where(again, one, other), 1e-7)
+    found = significance.strongest(one, np.where(again, one, other), 1e-7)
     assert found.found and found.lag == (0, 0)
     moved = np.roll(one, (5, -3), axis=(0, 1))
-    assert repeats.strongest(one, moved, 1e-7).lag == (5, -3)
-    assert repeats.strongest(one, -one, 1e-7).share == -1
+    assert significance.strongest(one, moved, 1e-7).lag == (5, -3)
+    assert significance.strongest(one, -one, 1e-7).share == -1
     half = one.copy()
     half[48:] = half[:48]
-    assert repeats.strongest(half, half, 1e-7, itself=True).lag in ((48, 0), (-48, 0))
+    assert significance.strongest(half, half, 1e-7, itself=True).lag in ((48, 0), (-48, 0))
 
 
 def test_false_alarms_are_as_rare_as_alpha():
     """At a rate that can be counted: of 150 pairs of fair bits."""
     random = np.random.default_rng(3)
-    alarms = sum(repeats.strongest(*random.choice([-1.0, 1.0], size=(2, 48, 32)), 0.05).found for _ in range(150))
+    alarms = sum(significance.strongest(*random.choice([-1.0, 1.0], size=(2, 48, 32)), 0.05).found for _ in range(150))
     assert alarms <= 15
 
 
@@ -275,7 +273,7 @@ def test_a_kernel_with_other_scales_is_told_to_be_verified_first(folder: Path):
 def test_scipy_is_asked_for_by_name(monkeypatch: pytest.MonkeyPatch):
     import sys
 
-    from harness.random_bits.subject import require
+    from harness.random_bits.sample import require
 
     monkeypatch.setitem(sys.modules, "scipy.stats", None)
     with pytest.raises(UsageError, match=r"pip install 'nvfp4-harness\[stats\]'"):

@@ -27,9 +27,7 @@ from harness.ground.command_lines import this_python
 from harness.oracles import nvfp4
 from harness.shrink import reproducer, shrinker
 from harness.shrink.candidate import COLS, ROWS, Candidate, N
-from harness.shrink.failure import Failure
-from harness.shrink.search import Budget, smallest
-from harness.shrink.shrinker import Shrunk, shrink
+from harness.shrink.shrinker import Budget, Failure, Shrunk, shrink, smallest
 from harness.suite.suite import find_case
 from harness.verdict import Result, Verdict
 from harness.verify.expected import make_inputs
