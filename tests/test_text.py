@@ -16,7 +16,7 @@ from rich.table import Table
 from harness import text
 from harness.errors import UsageError
 from harness.files import ROOT
-from harness.report.junit import junit
+from harness.report.merge_request import junit
 from harness.report.tables import csv, markdown, write_verify
 from harness.runner import summary
 from harness.verdict import Judgement, Performance, Result, Verdict

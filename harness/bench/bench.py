@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from harness.bench.baseline import (
     against_library,
@@ -183,6 +184,28 @@ class Bench:
         except (WrongBytesError, CaseError) as error:
             return Baseline(why_not=str(error))
         return Baseline(timed.enqueue, timed.calls, timed.moved)
+
+
+class BenchAgainstOurs(Bench):
+    """Kernels that are not ours, with our kernel on the same case as the only opponent.
+
+    device: runs the kernels under test; its `inner` runs ours. in_passes: how graphs of our kernels are replayed
+    """
+
+    def __init__(self, device: Any, clock: Clock, roofline_gbps: float, in_passes: bool = False):
+        super().__init__(device, clock, roofline_gbps)
+        self._ours = Bench(device.inner, clock, roofline_gbps, in_passes)
+
+    def baseline_id(self, case: Case) -> str:
+        return f"ours {case.id}"
+
+    def _baseline(self, case: Case) -> Baseline:
+        if case.id not in self._baselines:
+            self._baselines = {case.id: self._ours.ready(case)}
+        return self._baselines[case.id]
+
+    def _second(self, case: Case) -> None:
+        """Return None, because our kernel is the only opponent."""
 
 
 def spoiled(verified: Result, verdict: Verdict, reason: str) -> Result:

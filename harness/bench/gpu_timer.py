@@ -2,7 +2,7 @@
 
 The host does not wait for the flush: while the GPU is busy with it, the host queues start event, launches and stop
 event, so that the time between the events holds no host latency if the host is done first. `exposed` records the
-rounds in which it was not.
+rounds in which it was not. The SM clock is read at each flush.
 """
 
 from __future__ import annotations
@@ -11,11 +11,48 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
 from typing import Any, Protocol
 
-from harness.bench.sm_clock import SmClock
 from harness.device.cuda import CudaDevice
-from harness.device.cuda_code import cuda_errors
+from harness.device.cuda_code import cuda_errors, load
+from harness.jit.compile import compile_kernel
+from harness.jit.signature import read_signatures
+
+MOST_READINGS = 4096  # readings between two calls of `restart`
+_LARGEST = 10_000  # MHz; beyond it, the two readings came from different counters
+
+
+class SmClock:
+    """Readings on the current stream, copied from the GPU by `mhz`."""
+
+    def __init__(self, device: CudaDevice):
+        import cupy
+
+        signature = read_signatures("sm_clock", Path(__file__).parent)["sm_clock"]
+        self._function = load(compile_kernel(signature, {}, device.targets[0]))
+        self._readings = cupy.zeros((MOST_READINGS, 3), cupy.uint64)
+        self._count = 0
+
+    def restart(self) -> None:
+        self._count = 0
+
+    def read(self) -> None:
+        """Queue a reading; beyond MOST_READINGS readings, the last slot is overwritten."""
+        self._count = min(self._count + 1, MOST_READINGS)
+        self._function((1,), (1,), (self._readings[self._count - 1],))
+
+    def mhz(self) -> list[float]:
+        """Between each reading and the next, once they have happened; 0 where another multiprocessor answered."""
+        taken = self._readings[: self._count].get().astype(float)
+        found = []
+        for (cycles_then, ns_then, sm_then), (cycles, ns, sm) in pairwise(taken):
+            passed = ns - ns_then
+            mhz = (cycles - cycles_then) / passed * 1e3 if passed > 0 and sm == sm_then else 0.0
+            found.append(mhz if 0 < mhz < _LARGEST else 0.0)
+        return found
+
 
 FLUSH_FACTOR = 3  # times the L2
 FLUSH_SMALLEST = 512 << 20  # bytes; takes an H200 150 us, longer than the host needs to queue a graph of hundreds

@@ -19,12 +19,9 @@ from harness.gate.recomputed import flaw, require_its_verdict
 from harness.ground.command_lines import UNNAMED, Asked, quoted, recipe_dir_option, this_harness, verify_command
 from harness.records.records import Record
 from harness.records.run_folder import Header, RunFiles
-from harness.report.code_quality import write_code_quality
-from harness.report.junit import junit
-from harness.report.metrics import metrics
+from harness.report.merge_request import junit, metrics, write_code_quality
 from harness.report.pages import rows
-from harness.report.plots.heat import heat_maps
-from harness.report.plots.samples import Distribution, distribution
+from harness.report.plots import Distribution, distribution, heat_maps
 from harness.report.tables import markdown, pictures_of, write_files
 from harness.verdict import Change, Judgement, Performance, Result, Verdict, exit_words, failures_of
 

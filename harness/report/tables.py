@@ -1,8 +1,9 @@
-"""Tables and pages of a run: Markdown, CSV and HTML from its records."""
+"""Tables and pages of a run, from its records: Markdown, CSV, HTML, and lines for a terminal."""
 
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -13,11 +14,9 @@ from harness.files import write_text
 from harness.ground.command_lines import Asked
 from harness.records.records import Record
 from harness.records.run_folder import BENCH, Header
-from harness.report.code_quality import write_code_quality
+from harness.report.merge_request import write_code_quality
 from harness.report.pages import LAUNCHES, number, page, rows
-from harness.report.plots.bars import bar_groups
-from harness.report.plots.heat import heat_maps
-from harness.report.plots.roofline import roofline_plot
+from harness.report.plots import bar_groups, heat_maps, roofline_plot
 from harness.text import one_line
 from harness.verdict import Result, Verdict, failures_of
 from harness.verify.not_run import counted
@@ -37,17 +36,7 @@ _TIME_COLUMNS = (
 _FORMULA = tuple("=+-@\t\r")
 _MODES = ("eager", "graph")
 _MARKDOWN = str.maketrans(
-    {
-        "&": "&amp;",
-        "<": "&lt;",
-        "|": "\\|",
-        "*": "\\*",
-        "\\": "&#92;",
-        "`": "&#96;",
-        "[": "&#91;",
-        "~": "&#126;",
-        "$": "&#36;",
-    }
+    {"&": "&amp;", "<": "&lt;", "|": "\\|", "*": "\\*"} | {each: f"&#{ord(each)};" for each in "\\`[~$"}
 )
 _EMOJI = re.compile(r":(?=[\w+-]+:)")
 _AGAINST_BASELINE = (
@@ -57,6 +46,7 @@ _AGAINST_BASELINE = (
 _AGAINST_OURS = "our kernel on the same case, in turns with it; MB are those that our kernel reads and writes"
 RATE = "TFLOP/s"
 _SECOND = "x per_tensor"
+_LEGEND = "rate: % of the copy, or TFLOP/s of a product; x: times as fast as the baseline; all else is in bench.html"
 
 
 def write_verify(run_dir: Path, records: Sequence[Record], asked: Asked | None = None) -> list[Path]:
@@ -250,6 +240,34 @@ def facts_of(header: Header) -> dict[str, str]:
             "request 3045); 1 / x is what compares with them"
         ),
     }
+
+
+def terminal_lines(header: Header, timed: Sequence[Record]) -> str:
+    """One line per problem below the measuring conditions, with its id last so that it is never broken.
+
+    Rate and ratio are the graph's, if there is one.
+    """
+    pairs = pair_table(timed)
+    columns = [[name, *(number(value, name) for value in pairs[name])] for name in ("eager us", "graph us")]
+    percent, flops, ratio = (_of_graph(pairs, unit) for unit in ("%", RATE, "x"))
+    rates = [
+        f"{number(share, '%')} %" if rate != rate else f"{number(rate, '%')} TF"
+        for share, rate in zip(percent, flops, strict=True)
+    ]
+    columns += [["rate", *rates], ["x", *(number(value, "x") for value in ratio)]]
+    problems = pairs[["recipe", "flags", "shape", "input"]].agg("/".join, axis=1)
+    wide = [max(map(len, column)) for column in columns]
+    rows = zip(*columns, ["case", *problems], strict=True)
+    lines = ["  ".join([*map(str.rjust, figures, wide), case]) for *figures, case in rows]
+    facts = list(facts_of(header).items())[: 4 if header["machine"].get("subject") else 3]
+    return "\n".join([*(f"{name}: {value}" for name, value in facts), *lines, _LEGEND])
+
+
+def _of_graph(pairs: pd.DataFrame, unit: str) -> pd.Series:
+    """A problem's value as a graph, or the eager one if there is none; NaN if neither was measured."""
+    if f"graph {unit}" not in pairs:
+        return pairs["MB"] * math.nan
+    return pairs[f"graph {unit}"].fillna(pairs[f"eager {unit}"])
 
 
 def markdown(table: pd.DataFrame) -> str:

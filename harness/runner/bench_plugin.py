@@ -26,7 +26,7 @@ from harness.files import write_text
 from harness.ground.seconds import SECONDS
 from harness.records.run_folder import BENCH_HEADER, EVENTS, Header, RunFiles, new_header, now, read_run
 from harness.records.steady import ONE_HOST_US
-from harness.report import bench_screen, tables
+from harness.report import tables
 from harness.runner.below_supervisor import without_settings
 from harness.verdict import Result
 
@@ -143,7 +143,7 @@ class BenchRun:
         run = self._write_tables()
         if run.timed:
             terminalreporter.section("times")
-            terminalreporter.write_line(bench_screen.render(run.header, run.timed))
+            terminalreporter.write_line(tables.terminal_lines(run.header, run.timed))
 
     def _write_tables(self) -> RunFiles:
         """Write the tables of times if there are times; returns what was read from the run's folder."""

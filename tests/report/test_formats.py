@@ -33,9 +33,7 @@ from harness.gate.report import from_lines, from_run, write_gate
 from harness.gate.revision_bench import Comparison
 from harness.gate.revision_run import record as line_of
 from harness.records.run_folder import RunFiles, read_bench
-from harness.report.code_quality import code_quality
-from harness.report.junit import junit
-from harness.report.metrics import code_of, metrics, two_digits
+from harness.report.merge_request import code_of, code_quality, junit, metrics, two_digits
 from harness.report.tables import write_times
 from harness.suite.suite import find_case
 from harness.verdict import Change, Judgement, Performance, Result, Verdict
@@ -252,19 +250,16 @@ def test_the_example_page_is_small_and_the_one_that_is_made_of_the_file_beside_i
 def test_the_line_of_a_match_is_one_that_a_report_reads():
     case = find_case("per_tensor/default/1024x2048/normal/graph")
     sides = {name: Samples([us] * 12, [1980.0] * 12) for name, us in (("head", 55.0), ("again", 55.1), ("base", 50.0))}
-    decision = replace(decide(**sides), reason="proven")
+    judgement = replace(decide(*sides.values()), reason="proven")
     verified = Result(case.id, case.recipe, Verdict.PASS)
     untimed = Judgement("", Performance.NOT_MEASURED, "it has no graph")
     lines = [
-        line_of(Comparison(case, decision, verified, sides, 4, 8, 1000)),
+        line_of(Comparison(case, judgement, verified, sides, 4, 8, 1000)),
         line_of(Comparison(case, untimed, verified, {})),
     ]
     gated = from_lines(GATE_HEADER, json.loads(json.dumps(lines)))
     assert gated.judgements[0] == Judgement(case.id, Performance.SLOWER, "proven", 55.0, 50.0, Change(1.1, 1.1, 1.1))
     assert gated.judgements[1].time is None
     gated = from_lines(GATE_HEADER, lines[:1])
-    assert {name: side[case.id][0] for name, side in gated.samples.items()} == {
-        "base": 50,
-        "now": 55,
-        "now again": 55.1,
-    }
+    first = {name: side[case.id][0] for name, side in gated.samples.items()}
+    assert first == {"base": 50, "now": 55, "now again": 55.1}

@@ -15,7 +15,7 @@ from timed_runs import evidence, times_of
 from harness.cli import main
 from harness.errors import Exit
 from harness.records.run_folder import read_bench, read_run
-from harness.report import bench_screen, tables
+from harness.report import tables
 from harness.verdict import Result, Verdict
 
 HOSTILE = "a <script>alert(1)</script> | b"
@@ -180,7 +180,7 @@ def test_a_bench_in_which_nothing_was_timed_still_has_a_page(tmp_path: Path):
 
 
 def test_the_terminal_gets_a_line_for_each_problem_with_its_whole_id_last():
-    lines = bench_screen.render(HEADER, TIMED[:3]).splitlines()
+    lines = tables.terminal_lines(HEADER, TIMED[:3]).splitlines()
     heads = next(line for line in lines if line.endswith("  case"))
     assert heads.split() == ["eager", "us", "graph", "us", "rate", "x", "case"]
     assert any(re.fullmatch(r" +5\.25 +- +80\.0 % +- +toy/rht=true/16x16/normal", line) for line in lines)
@@ -188,7 +188,7 @@ def test_the_terminal_gets_a_line_for_each_problem_with_its_whole_id_last():
 
 def test_a_run_that_was_resumed_tells_the_range_of_its_copies():
     many = HEADER | {"roofline": [{"point": "start", "gbps": 4200.0 + n} for n in range(5)]}
-    assert "4,200 to 4,204 GB/s in 5 measurements" in bench_screen.render(many, TIMED[:3])
+    assert "4,200 to 4,204 GB/s in 5 measurements" in tables.terminal_lines(many, TIMED[:3])
 
 
 def journal(folder: Path, *lines: str) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import replace
 
-from harness.bench.against_ours import BenchAgainstOurs
-from harness.bench.bench import spoiled
+from harness.bench.bench import BenchAgainstOurs, spoiled
 from harness.bench.gpu_timer import Clock
 from harness.bench.rounds import Baseline, Recorder
 from harness.bench.timed import Timed

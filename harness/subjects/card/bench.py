@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from harness.bench.against_ours import BenchAgainstOurs
+from harness.bench.bench import BenchAgainstOurs
 from harness.bench.gpu_timer import Clock
 from harness.bench.timed import POISON, Timed, TimedKernels, require_right
 from harness.contract.case import Case
