@@ -19,7 +19,7 @@ from fake_clock import FakeClock
 from in_process import in_process
 
 from harness.subjects import caller, shared, streams
-from harness.subjects.audit import timed_calls, tools, wall_clock
+from harness.subjects.audit import bench, tools
 from harness.subjects.cpu_device import HostDevice
 from harness.subjects.device import SubjectDevice, with_subject
 from harness.subjects.subject import Subject
@@ -217,9 +217,9 @@ def install(monkeypatch: pytest.MonkeyPatch) -> StandInGpu:
     monkeypatch.setattr(shared, "imported", lambda nbytes, handle: blocks[handle])
     monkeypatch.setattr(shared, "returned", lambda block: None)
     monkeypatch.setattr(caller, "GpuClock", ChildsClock)
-    monkeypatch.setattr(wall_clock, "wall", lambda: clock.now)
-    monkeypatch.setattr(timed_calls, "PASS", 1e-5)  # the fewest copies are enough where time is exact
-    monkeypatch.setattr(wall_clock, "AROUND", 0.0)
+    monkeypatch.setattr(bench, "wall", lambda: clock.now)
+    monkeypatch.setattr(bench, "PASS", 1e-5)  # the fewest copies are enough where time is exact
+    monkeypatch.setattr(bench, "AROUND", 0.0)
     monkeypatch.setattr(caller.CudaCaller, "time", caller.CudaCaller.time)  # which a cheat replaces
     monkeypatch.setattr(streams, "hold", lambda stream, target: stream.hold())
     monkeypatch.setattr(tools, "delay", lambda stream: stream.hold())

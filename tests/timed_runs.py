@@ -70,7 +70,7 @@ def times_of(
 
 def of_case(times: dict[str, Any], case_id: str) -> dict[str, Any]:
     """The times with the bytes that a call of this case moves, and what follows from these."""
-    from harness.records.possible_times import moved  # an earlier harness has none
+    from harness.records.possible import moved  # an earlier harness has none
     from harness.suite.suite import find_case
 
     known = moved(find_case(case_id))

@@ -14,7 +14,7 @@ from harness.errors import SuiteError, UsageError
 from harness.ground.yaml_lines import read
 from harness.records.records import Record
 from harness.records.run_folder import EVENTS, Header
-from harness.records.steady import unsteady, waited
+from harness.records.times import unsteady, waited
 from harness.suite.suite import find_case
 
 PATH = Path(__file__).parent / "targets.yaml"

@@ -18,11 +18,10 @@ from statistics import median
 from harness.bench import statistics
 from harness.errors import SEVERITY, Exit, UsageError
 from harness.gate.decision import decide, samples_of
-from harness.records.parts import part_of, run_of
 from harness.records.records import Record
 from harness.records.run_folder import EVENTS, Header, RunFiles, commit, now_here, same_sources
 from harness.records.seal import sources_digest
-from harness.records.steady import DRIFT, unsteady, waited
+from harness.records.times import DRIFT, part_of, run_of, unsteady, waited
 from harness.verdict import Judgement, Performance, Verdict
 
 EFFECT = 0.03  # smallest change of a time that counts

@@ -18,10 +18,9 @@ from harness.files import RECIPE_DIRS, RESULTS, SUITES, write_text
 from harness.gate.against_baseline import differing, measured_by
 from harness.ground.locks import NamedLock
 from harness.records.lines import times_lines
-from harness.records.parts import of_the_user, part_of, run_of
 from harness.records.records import Record
 from harness.records.run_folder import BENCH, EVENTS, Header, RunFiles, gpu_folder, now, now_here, read_bench, shown
-from harness.records.steady import unsteady, waited
+from harness.records.times import of_the_user, part_of, run_of, unsteady, waited
 from harness.report.tables import write_bench
 from harness.suite.suite import suite_of
 from harness.verdict import failures_of

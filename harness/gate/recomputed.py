@@ -16,7 +16,7 @@ from harness.bench.statistics import Samples
 from harness.contract.case import Case
 from harness.errors import HarnessError, UsageError
 from harness.gate.decision import CHANGED, EFFECT, decide
-from harness.records.possible_times import memory_bytes, too_short
+from harness.records.possible import memory_bytes, too_short
 from harness.records.run_folder import Header
 from harness.records.seal import sources_digest
 from harness.suite.suite import find_case

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from harness.errors import HarnessError
-from harness.records.parts import part_of, run_of
+from harness.records.times import part_of, run_of
 from harness.suite.stages import terms
 from harness.suite.suite import find_case
 from harness.verdict import Performance, Verdict

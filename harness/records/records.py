@@ -25,7 +25,7 @@ Watts = Annotated[float, Field(ge=0, le=10_000)]
 Words = list[str]
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
 Date = Annotated[str, Field(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$")]  # sorts by time
-Change = Annotated[list[Positive], Field(min_length=3, max_length=3)]
+RatioWithBounds = Annotated[list[Positive], Field(min_length=3, max_length=3)]
 
 
 def _right(line: Any, problem: str) -> Any:
@@ -165,9 +165,9 @@ class GateCase(_CaseLine):
     reason: str
     head_us: Positive | None
     base_us: Positive | None
-    time: Change | None
-    cycles: Change | None
-    floor: Change | None
+    time: RatioWithBounds | None
+    cycles: RatioWithBounds | None
+    floor: RatioWithBounds | None
     recurs: bool | None = None
     dropped: Count
     copies: Count

@@ -11,7 +11,7 @@ from harness.records import seal
 from harness.records.possible import require_possible, require_whole_set
 from harness.records.records import Record
 from harness.records.run_folder import EVENTS, Header, RunFiles
-from harness.records.steady import ONE_HOST_US
+from harness.records.times import ONE_HOST_US
 
 _SHARED = ("sources", "device", "selection", "set", "timed")
 _NEEDED = (*_SHARED, "cases", "selected", "sealed", "shard")

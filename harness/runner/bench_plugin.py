@@ -25,7 +25,7 @@ from harness.errors import DeviceUnavailable, LaunchError, StorageError, UsageEr
 from harness.files import write_text
 from harness.ground.seconds import SECONDS
 from harness.records.run_folder import BENCH_HEADER, EVENTS, Header, RunFiles, new_header, now, read_run
-from harness.records.steady import ONE_HOST_US
+from harness.records.times import ONE_HOST_US
 from harness.report import tables
 from harness.runner.below_supervisor import without_settings
 from harness.verdict import Result

@@ -17,7 +17,7 @@ from harness.errors import CaseError, HarnessError
 from harness.records.records import Record
 from harness.runner.process import PROCESS, Process
 from harness.verdict import Result, Verdict
-from harness.verify.host_room import LARGE
+from harness.verify.room import LARGE
 from harness.verify.screen import commands, screen
 
 Item = TypeVar("Item")

@@ -23,7 +23,7 @@ from harness.files import PACKAGE, storage, write_bytes
 from harness.suite.suite_file import covers, file_of
 from harness.vectors import acceptance, description
 from harness.verify.expected import Expected, expect
-from harness.verify.witness import variety
+from harness.verify.witness.fields import counted as counted_values
 
 FORMAT = "nvfp4-vectors 1"
 INDEX = "index.json"
@@ -113,7 +113,7 @@ def _ends(name: str, value: np.ndarray | Interval) -> dict[str, np.ndarray]:
 
 def _few(case: Case, name: str, found: Expected) -> dict[str, str]:
     """The suite's reason why a field has few different values; empty if it has enough."""
-    counted = {field: (some, least) for field, _, some, least in variety.counted(found.fields, found.values)}
+    counted = {field: (some, least) for field, _, some, least in counted_values(found.fields, found.values)}
     if counted[name][0] >= counted[name][1]:
         return {}
     reasons = [entry.because for entry in file_of(case.recipe).degenerate if covers(entry, case, name)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import ModuleType
@@ -13,7 +14,7 @@ from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.contract.group_shape import MOST_TENSORS
 from harness.contract.interval import Demand, Interval
-from harness.errors import ContractError
+from harness.errors import ContractError, InputError
 from harness.files import recipe_dir
 from harness.ground.seconds import INPUTS, ORACLES, SECONDS
 from harness.inputs.draw import make
@@ -25,15 +26,15 @@ from harness.suite.stages import is_pipeline, stages
 from harness.suite.suite_file import file_of
 from harness.verify import pipeline_oracle, torch_calls
 from harness.verify.diagnosis.casts import decoded
-from harness.verify.host_room import require_memory
-from harness.verify.prepared import SOURCE, Prepared
-from harness.verify.recent import Recent
-from harness.verify.witness import objection, slack, variety
+from harness.verify.prepared import SOURCE, Prepared, Recent
+from harness.verify.witness import objection
+from harness.verify.witness.fields import too_alike, wrong_slack
 
 NUMPY_LARGEST = 1 << 26  # in `Case.work`; beyond it, the NumPy oracle takes minutes, so only torch is asked
 _SMALL = 1 << 20  # elements; tensors up to this size are drawn twice, to check that the seed matters
 _own_oracles: dict[str, Any] = {}
 _drawn_again: set[tuple[object, ...]] = set()
+LEAST = 8  # bytes per element: at least the tensor and a float32 copy are in memory
 NUMPY_LARGEST_TIMED = 1 << 20  # the same for a timed run, where a GPU waits for the oracle
 
 
@@ -137,7 +138,7 @@ def _high_precision(case: Case) -> dict[str, np.ndarray]:
 
 
 def _drawn(case: Case) -> dict[str, np.ndarray]:
-    require_memory(case)
+    _require_memory(case)
     if is_pipeline(case):
         return {stage.name: _draw(stage.case, stage.case.tensor_seed) for stage in stages(case) if stage.draws}
     if case.is_gemm:
@@ -164,6 +165,14 @@ def _draw(case: Case, seed: int) -> np.ndarray:
         return flat
 
     return DRAWN.of(f"{case.input} {tensors} {seed}", dtype, (case.problem.group.elements,), draw)
+
+
+def _require_memory(case: Case) -> None:
+    """Raise InputError for a case that does not fit in this machine's memory."""
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if case.elements * LEAST > there:
+        gib = f"{case.elements * LEAST >> 30:,} GiB of memory or more; this machine has {there >> 30:,}"
+        raise InputError(f"{case.id} takes {gib}; choose a smaller shape")
 
 
 def fields_of(case: Case) -> dict[str, Field]:
@@ -200,12 +209,12 @@ def _expect(case: Case, torch_device: str, numpy_largest: int) -> Expected:
         wrong = (
             made.wrong if made else objection.to_inputs(case, _high_precision(case), _with_another_seed(case), inputs)
         )
-        wrong = wrong or slack.objection(case, inputs, fields_of(case))
+        wrong = wrong or wrong_slack(case, inputs, fields_of(case))
     if wrong:
         return Expected(inputs, fields_of(case), {}, (), wrong)
     with SECONDS.of(ORACLES):
         found = expect_on(case, inputs, torch_device, numpy_largest, made and made.values)
-        return replace(found, disagreement=found.disagreement or variety.objection(case, found.fields, found.values))
+        return replace(found, disagreement=found.disagreement or too_alike(case, found.fields, found.values))
 
 
 def _with_another_seed(case: Case) -> dict[str, np.ndarray] | None:

@@ -22,7 +22,7 @@ from harness.files import recipe_dir
 from harness.oracles import powers_of_two
 from harness.suite.stages import stages
 from harness.verify.expected import Expected, expect_on, fields_of, high_precision, make_inputs, oracle_of
-from harness.verify.recent import Recent
+from harness.verify.prepared import Recent
 
 SMALL = 1 << 16  # in `Case.work`; up to here the NumPy oracle takes milliseconds
 WORDS = "a second input with a smaller amax at the same addresses"

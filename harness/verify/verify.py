@@ -31,12 +31,11 @@ from harness.verify.corner import our_corner
 from harness.verify.diagnosis.mismatch import story_of, trace_options
 from harness.verify.digest import digests
 from harness.verify.expected import NUMPY_LARGEST, Expected, expect, expect_on, expect_split, make_inputs
-from harness.verify.gpu_needs import gpu_needs
-from harness.verify.host_room import host_room
 from harness.verify.judge import POISONS, Wrong, differ, judge, on_host
 from harness.verify.nearest import NearestRuns
 from harness.verify.not_run import note_unset, take_notes
 from harness.verify.other_input import WORDS, other_expected
+from harness.verify.room import gpu_needs, host_room
 from harness.verify.screen import NO_STORY, Story
 
 _ACCESS_VERDICTS = {
@@ -44,6 +43,12 @@ _ACCESS_VERDICTS = {
     "misaligned": Verdict.OUT_OF_BOUNDS,
     "unwritten_read": Verdict.UNWRITTEN,
     "race": Verdict.NONDETERMINISTIC,
+}
+_ERROR_VERDICTS = {
+    CompileError: Verdict.COMPILE_ERROR,
+    LaunchError: Verdict.LAUNCH_ERROR,
+    NotEmulated: Verdict.NOT_EMULATED,
+    NoDevice: Verdict.NO_DEVICE,
 }
 
 
@@ -80,17 +85,11 @@ def attempt(case: Case, device: Device, run: Callable[[Result], Result], draw: b
                 result = _with_room(case, device, run, empty, make_inputs(case) if draw else {})
     except NotCapable as late:
         result = failed(empty, Verdict.LAUNCH_ERROR, f"admitted, and then called incapable, which is no excuse: {late}")
-    except CompileError as error:
-        result = failed(empty, Verdict.COMPILE_ERROR, str(error))
     except AccessError as error:
         verdict = _ACCESS_VERDICTS.get(error.kind, Verdict.LAUNCH_ERROR)
         result = failed(empty, verdict, f"{error.kind.replace('_', ' ')} at {error}")
-    except LaunchError as error:
-        result = failed(empty, Verdict.LAUNCH_ERROR, str(error))
-    except NotEmulated as error:
-        result = failed(empty, Verdict.NOT_EMULATED, str(error))
-    except NoDevice as error:
-        result = failed(empty, Verdict.NO_DEVICE, str(error))
+    except tuple(_ERROR_VERDICTS) as error:
+        result = failed(empty, next(v for kind, v in _ERROR_VERDICTS.items() if isinstance(error, kind)), str(error))
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and not _of_a_gpu(error):
             raise

@@ -23,6 +23,7 @@ _RENAMED = {
     "harness.ground.locks": "harness.locks",
     "harness.ground.seconds": "harness.seconds",
     "harness.runner.resume_command": "harness.runner.again",
+    "harness.verify.room": "harness.verify.host_room",
     "evidence": "harness.studies",
     "evidence.commands": "harness.commands",
     "evidence.__main__": "harness.cli",

@@ -28,8 +28,8 @@ from harness.ground import locks
 from harness.records import seal
 from harness.runner import supervisor
 from harness.runner.request import Request
-from harness.verify import host_room as host_room_module
-from harness.verify.host_room import host_room
+from harness.verify import room as host_room_module
+from harness.verify.room import host_room
 
 try:
     from harness.runner import below_supervisor

@@ -20,7 +20,7 @@ from harness.device.emulator import EmulatorDevice
 from harness.device.gpu_account import GpuAccount
 from harness.errors import LaunchError
 from harness.suite.suite import find_case
-from harness.verify.gpu_needs import BLOCK, gpu_needs
+from harness.verify.room import BLOCK, gpu_needs
 
 GIB = 1 << 30
 SMALL = find_case("swizzle/default/1024x1024/normal/eager")
@@ -102,8 +102,8 @@ def test_the_needs_of_a_case_are_its_arrays():
     fields = {"one": SimpleNamespace(nbytes=3000, allocated=3000)}
     device = SimpleNamespace(name="cuda", subject_label="")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("harness.verify.gpu_needs.fields_of", lambda case: fields)
-        patch.setattr("harness.verify.gpu_needs.own_memory", lambda steps: ({"count": 4}, {"notes": 100}))
+        patch.setattr("harness.verify.room.fields_of", lambda case: fields)
+        patch.setattr("harness.verify.room.own_memory", lambda steps: ({"count": 4}, {"notes": 100}))
         found = gpu_needs(SMALL, device, inputs)
         graph = gpu_needs(replace(SMALL, mode="graph"), device, inputs)
         assert gpu_needs(replace(SMALL, problem=Dense(1024, 1008)), device, inputs) == 0

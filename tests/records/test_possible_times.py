@@ -9,8 +9,7 @@ from runs_on_disk import IDS, about, passed, sources, write_run
 
 from harness.errors import HarnessError, UsageError
 from harness.files import RESULTS
-from harness.records.possible import require_possible_here
-from harness.records.possible_times import LARGEST_L2, moved, problems_of_times, too_short
+from harness.records.possible import LARGEST_L2, moved, problems_of_times, require_possible_here, too_short
 from harness.records.run_folder import read_bench, read_run
 from harness.suite.suite import find_case
 

@@ -6,7 +6,7 @@ import pytest
 from xdist.scheduler import WorkStealingScheduling
 
 from harness.runner.case_item import Stealing, spread
-from harness.verify.host_room import LARGE
+from harness.verify.room import LARGE
 
 
 @pytest.mark.parametrize("processes", [1, 2, 15])

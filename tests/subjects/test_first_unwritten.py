@@ -7,7 +7,7 @@ import pytest
 
 from harness.contract.case import Case
 from harness.oracles import layout
-from harness.subjects.audit.first_unwritten import place
+from harness.subjects.audit.findings import place
 from harness.suite.suite import find_case
 from harness.verify.expected import fields_of
 

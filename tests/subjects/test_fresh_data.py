@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from harness.subjects.audit.bench import WallClock
 from harness.subjects.audit.fresh_data import MANY, FreshData
 from harness.subjects.audit.violations import Violation
-from harness.subjects.audit.wall_clock import WallClock
 from harness.suite.suite import find_case
 from harness.verify.expected import NUMPY_LARGEST, expect_on
 

@@ -23,7 +23,8 @@ from harness.verify import pipeline_oracle
 from harness.verify.diagnosis.trace import trace
 from harness.verify.expected import expect, expect_split, fields_of, high_precision, make_inputs
 from harness.verify.verify import verify
-from harness.verify.witness import objection, slack
+from harness.verify.witness import objection
+from harness.verify.witness.fields import wrong_slack
 
 FORWARD = find_case("forward_grouped/default/0+128x16x32/normal/eager")
 ROWS = find_case("forward_grouped/recipe=row_scaled,rht=false/16+0+48x32x80/row_scales/eager")
@@ -159,9 +160,7 @@ def test_a_layer_of_experts_is_timed_against_itself_by_the_production_recipe():
 
 def objected(case, **changed):
     inputs = make_inputs(case) | changed
-    return objection.to_inputs(case, high_precision(case), None, inputs) or slack.objection(
-        case, inputs, fields_of(case)
-    )
+    return objection.to_inputs(case, high_precision(case), None, inputs) or wrong_slack(case, inputs, fields_of(case))
 
 
 def test_right_inputs_meet_no_objection():
@@ -196,7 +195,7 @@ def test_a_given_tensor_that_is_anothers_is_named():
 def test_a_field_without_its_slack_is_named():
     fields = fields_of(PART)
     fields["y.output"] = replace(fields["y.output"], slack=0)
-    assert "stage y: output has" in slack.objection(PART, make_inputs(PART), fields)
+    assert "stage y: output has" in wrong_slack(PART, make_inputs(PART), fields)
 
 
 def test_a_wgrads_slack_holds_no_number_and_is_as_long_as_its_allocation():
@@ -208,7 +207,7 @@ def test_a_wgrads_slack_holds_no_number_and_is_as_long_as_its_allocation():
         assert f"{name} has numbers behind its last group" in objected(WGRAD, **{name: wrong})
         assert f"{name} is given with" in objected(WGRAD, **{name: inputs[name][:-1]})
     fields = {"output": Field((16, 32), "uint16", parts=())}
-    assert "the outputs of all groups have" in slack.objection(WGRAD, inputs, fields)
+    assert "the outputs of all groups have" in wrong_slack(WGRAD, inputs, fields)
 
 
 def test_oracles_are_asked_about_what_a_quantizer_wrote_and_not_about_slack(monkeypatch):

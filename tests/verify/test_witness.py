@@ -13,7 +13,7 @@ from harness.inputs import drawn_once
 from harness.suite.suite import find_case, load_suites
 from harness.suite.suite_file import covers
 from harness.verify import expected
-from harness.verify.witness import amaxes, objection, operands, packed, variety
+from harness.verify.witness import fields, magnitudes, objection, operands, packed
 from harness.verify.witness.magnitudes import e2m1, e4m3, to_bf16
 
 PLAIN = "per_tensor/default/48x80/normal/eager"
@@ -100,10 +100,10 @@ def test_tensors_of_a_group_that_are_the_same(monkeypatch):
 def test_a_given_amax_that_is_not_the_amax(case_id):
     case = find_case(case_id)
     inputs = expected.make_inputs(case)
-    assert amaxes.objection(case, inputs) == ""
+    assert magnitudes.wrong_amax(case, inputs) == ""
     for name in (name for name in inputs if name.endswith("_amax")):
         for wrong in (np.roll(inputs[name], 1) if case.is_group else inputs[name] * 2, inputs[name] * np.float32(0.98)):
-            assert f"the given {name}" in amaxes.objection(case, inputs | {name: wrong})
+            assert f"the given {name}" in magnitudes.wrong_amax(case, inputs | {name: wrong})
 
 
 def test_the_amax_of_another_sign_mask():
@@ -111,7 +111,7 @@ def test_the_amax_of_another_sign_mask():
     other = find_case("per_tensor/outputs=columnwise,rht=true,stage=encode/48x80/normal/eager")
     x = expected.make_inputs(case)["input"]
     amax = expected.oracle_of("per_tensor").inputs(other, x)["columnwise_amax"]
-    assert "columnwise_amax" in amaxes.objection(case, {"input": x, "columnwise_amax": amax})
+    assert "columnwise_amax" in magnitudes.wrong_amax(case, {"input": x, "columnwise_amax": amax})
 
 
 OPERANDS = [
@@ -201,13 +201,13 @@ def test_tensors_of_a_group_that_lie_elsewhere():
 def test_few_different_values_are_an_error_unless_the_suite_says_so():
     case = find_case(PLAIN)
     good = expected.expect(case)
-    assert variety.objection(case, good.fields, good.values) == ""
+    assert fields.too_alike(case, good.fields, good.values) == ""
     few = good.values | {"rowwise_data": np.full_like(good.values["rowwise_data"], 0x77)}
-    assert "the expected rowwise_data has 1 different values among 3840" in variety.objection(case, good.fields, few)
-    assert variety.objection(replace(case, input="zeros"), good.fields, few) == ""
+    assert "the expected rowwise_data has 1 different values among 3840" in fields.too_alike(case, good.fields, few)
+    assert fields.too_alike(replace(case, input="zeros"), good.fields, few) == ""
     scales = good.values["rowwise_scale_inv"]
     few = good.values | {"rowwise_scale_inv": np.where(scales, 126, 0).astype(np.uint8)}
-    assert "rowwise_scale_inv has 1 different" in variety.objection(case, good.fields, few)
+    assert "rowwise_scale_inv has 1 different" in fields.too_alike(case, good.fields, few)
 
 
 def test_of_large_fields_and_operands_some_are_looked_at_all_over(monkeypatch):
@@ -225,12 +225,12 @@ def test_of_large_fields_and_operands_some_are_looked_at_all_over(monkeypatch):
 
     group = find_case("grouped/default/128+0+128x128/normal/eager")
     whole = expected.expect(group)
-    monkeypatch.setattr(variety, "_MOST", 1 << 8)
-    monkeypatch.setattr(variety, "_FEWEST", 1 << 6)
-    for name, entries, found, least in variety.counted(whole.fields, whole.values):
+    monkeypatch.setattr(fields, "_MOST", 1 << 8)
+    monkeypatch.setattr(fields, "_FEWEST", 1 << 6)
+    for name, entries, found, least in fields.counted(whole.fields, whole.values):
         assert entries == whole.fields[name].size * (2 if name.endswith("data") else 1) and found >= least, name
     few = whole.values | {"rowwise_data": np.full_like(whole.values["rowwise_data"], 0x77)}
-    assert "the expected rowwise_data has 1 different values" in variety.objection(group, whole.fields, few)
+    assert "the expected rowwise_data has 1 different values" in fields.too_alike(group, whole.fields, few)
 
 
 def declarations():
@@ -259,7 +259,7 @@ def test_what_is_declared_degenerate_is(suite, entry):
 
 def needed(entry, case: Case) -> bool:
     values = expected.oracle_of(case.recipe).numpy_oracle(case, expected.make_inputs(case))
-    counts = variety.counted(expected.fields_of(case), values)
+    counts = fields.counted(expected.fields_of(case), values)
     return any(few < least and covers(entry, case, name) for name, _, few, least in counts)
 
 

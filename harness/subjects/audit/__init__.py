@@ -1,7 +1,7 @@
 """The audit of a subject: we launch our own kernels, but a subject is other people's code that we only call.
 
-`verify` finds offences that bytes alone do not show, `violations` names them, `timed_calls` checks the bytes of every
-timed round, `fresh_data` draws its data, `fresh_copies` fills the memory with them and compares what was written,
-`wall_clock` bounds its time, and `conventions` distinguishes other roundings from bugs. `self_test` proves it all with
-subjects that cheat. Only code that judges a subject is here; it imports subjects, verification and bench.
+`verify` gives the verdict, `findings` what is seen and which rule it breaks, `violations` names the rules, `bench`
+checks the bytes of every timed round and bounds its time, `fresh_data` draws its data and compares what was written on
+them, and `conventions` distinguishes other roundings from bugs. Only code that judges a subject is here; it imports
+subjects, verification and bench.
 """

@@ -1,18 +1,107 @@
-"""Find the violation that observations of a subject show and bytes alone would not."""
+"""What a subject is seen to do, and the violation that observations show and bytes alone would not."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
-from harness.subjects.audit.first_unwritten import place
-from harness.subjects.audit.observations import Observation, same, settle
+import numpy as np
+
+from harness.contract.case import Case
+from harness.contract.field import Field
+from harness.device.device import Outcome
+from harness.oracles import layout
 from harness.subjects.audit.violations import Finding, Violation
-from harness.subjects.program import SubjectProgram
+from harness.subjects.program import GRACE, SubjectProgram
+from harness.verify.diagnosis.difference import first_input
 from harness.verify.expected import fields_of
 
-# Poisons for calls that are only made to name the offence, in an order that follows neither call counters nor the
+
+def place(case: Case, field: Field, byte: int) -> str:
+    """Where a byte of an output lies, such as `[0, 64], from input [0, 128]`; scale bytes in compact order."""
+    entry, tensor = byte // np.dtype(field.dtype).itemsize, ""
+    if field.parts:
+        ends = list(accumulate(part.size for part in field.parts))
+        number = next(number for number, end in enumerate(ends) if entry < end)
+        field, entry, tensor = (
+            field.parts[number],
+            entry - (ends[number] - field.parts[number].size),
+            f" of tensor {number}",
+        )
+    if field.swizzled:
+        entry = int(np.flatnonzero(layout.unswizzle(np.arange(field.size).reshape(field.shape)) == entry)[0])
+    at = tuple(int(index) for index in np.unravel_index(entry, field.shape))
+    if field.valid and any(index >= extent for index, extent in zip(at, field.valid, strict=True)):
+        return f"{list(at)}{tensor}, in the padding"
+    source = "" if case.is_gemm or len(at) != 2 else f", from input {list(first_input(field, at))}"
+    return f"{list(at)}{tensor}{source}"
+
+
+OTHER_POISON = 0x3C  # poison of runs beyond the three that a verification of our own kernels has
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One step.
+
+    kind: `call`, `behind_work` (called on a busy stream) or `replay` of a graph
+    poison: the byte that outputs were filled with; other: True if other data lay at the same addresses
+    outcome: the outputs as soon as the call was over, in its stream's order
+    repeat: the number of the run, which gives the order of what it launches on the emulator
+    at_once, settled: the outputs once the device was idle, and some time later; only for the last step of a kind
+    """
+
+    kind: str
+    poison: int
+    outcome: Outcome
+    other: bool = False
+    repeat: int = 0
+    at_once: Mapping[str, Any] | None = None
+    settled: Mapping[str, Any] | None = None
+
+    def unwritten(self) -> bool:
+        """Whether any field holds nothing but poison."""
+        return any(array.size and bool((array == self.poison).all()) for array in self.outcome.outputs.values())
+
+
+def observe(
+    program: SubjectProgram,
+    inputs: Mapping[str, np.ndarray],
+    other: Mapping[str, np.ndarray],
+    poisons: Sequence[int],
+    graph: bool,
+) -> Iterator[Observation]:
+    """Call the subject on the case's data and on other data; if `graph`, also replay a graph of the call."""
+    for repeat, poison in enumerate(poisons):
+        yield Observation("call", poison, program.run(poison, repeat), repeat=repeat)
+    program.put(other)
+    yield settle(program, Observation("call", OTHER_POISON, program.run(OTHER_POISON, 1), other=True))
+    program.put(inputs)
+    behind_work = program.run_behind_work(OTHER_POISON)
+    if behind_work is not None:
+        yield Observation("behind_work", OTHER_POISON, behind_work)
+    if not graph:
+        return
+    program.capture()
+    for poison in poisons:
+        yield Observation("replay", poison, program.replay(poison))
+    program.put(other)
+    yield settle(program, Observation("replay", OTHER_POISON, program.replay(OTHER_POISON), other=True))
+    program.put(inputs)
+
+
+def settle(program: SubjectProgram, observation: Observation, seconds: float = GRACE) -> Observation:
+    """Add the outputs when all work is done, and again some seconds later."""
+    return replace(observation, at_once=program.later(0), settled=program.later(seconds))
+
+
+def same(one: Mapping[str, Any], another: Mapping[str, Any]) -> bool:
+    return all(bool((array == another[name]).all()) for name, array in one.items())
+
+
+# Poisons for calls that are only made to name the violation, in an order that follows neither call counters nor the
 # poison.
 _PROBES = (0xA5, 0xA5, 0x5A, 0x5A, 0xA5, 0x5A, 0x5A, 0xA5)
 
@@ -24,7 +113,7 @@ Right = Callable[[Observation], bool]
 
 
 def find(program: SubjectProgram, observations: Sequence[Observation], right: Right) -> Finding | None:
-    """The subject's offence; None if all is right, or if its bytes are merely wrong.
+    """The subject's violation; None if all is right, or if its bytes are merely wrong.
 
     right: whether an observation shows what is expected for its data
     """

@@ -13,8 +13,7 @@ from harness.device.device import Outcome
 from harness.errors import LaunchError
 from harness.oracles import layout
 from harness.subjects.audit import conventions
-from harness.subjects.audit.findings import changed, find
-from harness.subjects.audit.observations import Observation, observe, same
+from harness.subjects.audit.findings import Observation, changed, find, observe, same
 from harness.subjects.audit.violations import Finding, Violation, ViolationError
 from harness.subjects.convention import Convention
 from harness.subjects.device import SubjectDevice
@@ -83,7 +82,7 @@ def explain(device: SubjectDevice, case: Case, expected: Expected, outputs: Mapp
 
 
 def audit(case: Case, device: SubjectDevice, numpy_largest: int = NUMPY_LARGEST) -> Result:
-    """The verdict on one case. An offence is in the result's `offence` and at the head of its reason."""
+    """The verdict on one case. A violation is in the result's `offence` and at the head of its reason."""
     try:
         found = attempt(case, device, lambda empty: _audit(case, device, empty, numpy_largest))
     except ViolationError as error:

@@ -1,4 +1,4 @@
-"""The offences of subjects by name, each with its verdict."""
+"""The rules that subjects break, by name, each with its verdict."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from harness.verdict import Verdict
 
 
 class Violation(StrEnum):
-    """A subject's offence; the value is used in records and at the head of the reason."""
+    """A rule that a subject broke; the value is used in records and at the head of the reason."""
 
     SKIPS_WORK = "skips_work"
     ASLEEP_AT_FIRST = "asleep_at_first"
@@ -33,24 +33,20 @@ class Violation(StrEnum):
 
     @property
     def verdict(self) -> Verdict:
-        return _VERDICTS.get(self, Verdict.NONDETERMINISTIC)
+        found = (verdict for verdict, violations in _VERDICTS.items() if self in violations)
+        return next(found, Verdict.NONDETERMINISTIC)
 
 
 _VERDICTS = {
-    Violation.SKIPS_WORK: Verdict.UNWRITTEN,
-    Violation.ASLEEP_AT_FIRST: Verdict.UNWRITTEN,
-    Violation.FIRST_ROTATION: Verdict.UNWRITTEN,
-    Violation.NOT_CAPTURED: Verdict.UNWRITTEN,
-    Violation.READS_ORACLE: Verdict.LAUNCH_ERROR,
-    Violation.RAISES: Verdict.LAUNCH_ERROR,
-    Violation.DECLINES_LATE: Verdict.LAUNCH_ERROR,
-    Violation.LEAVES: Verdict.LAUNCH_ERROR,
-    Violation.HANGS: Verdict.LAUNCH_ERROR,
-    Violation.FORGES: Verdict.LAUNCH_ERROR,
-    Violation.BELOW_WALL_CLOCK: Verdict.LAUNCH_ERROR,
-    Violation.WRITES_OUTSIDE: Verdict.OUT_OF_BOUNDS,
-    Violation.MODIFIES_INPUTS: Verdict.OUT_OF_BOUNDS,
-}
+    Verdict.UNWRITTEN: {
+        Violation.SKIPS_WORK, Violation.ASLEEP_AT_FIRST, Violation.FIRST_ROTATION, Violation.NOT_CAPTURED,
+    },
+    Verdict.LAUNCH_ERROR: {
+        Violation.READS_ORACLE, Violation.RAISES, Violation.DECLINES_LATE, Violation.LEAVES, Violation.HANGS,
+        Violation.FORGES, Violation.BELOW_WALL_CLOCK,
+    },
+    Verdict.OUT_OF_BOUNDS: {Violation.WRITES_OUTSIDE, Violation.MODIFIES_INPUTS},
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

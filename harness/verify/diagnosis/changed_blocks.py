@@ -1,7 +1,8 @@
 """Hypotheses that ask the recipe's own NumPy oracle with one building block of NUMERICS 2 done in another way.
 
 They serve every oracle that is made of `harness.oracles.nvfp4`, a user's too, whether its steps are replayed here or
-not. The changed function stands in the module while the oracle answers, and the right one again afterwards.
+not. The changed function stands in the module while the oracle answers, and the right one again afterwards. A mistake
+may also have been made in a part of a tensor: everywhere in some lines, blocks or tiles, and nowhere else.
 """
 
 from __future__ import annotations
@@ -17,14 +18,59 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.contract.interval import Interval
-from harness.verify.diagnosis import other_casts
-from harness.verify.diagnosis.casts import E2M1_MIDPOINTS
+from harness.verify.diagnosis import casts
+from harness.verify.diagnosis.casts import BLOCK, E2M1_MIDPOINTS, SIGNS, unpacked
 from harness.verify.diagnosis.difference import compacted
-from harness.verify.diagnosis.evidence import Evidence, Hypothesis
-from harness.verify.diagnosis.in_part import part_of
+from harness.verify.diagnosis.evidence import FEW, Evidence, Hypothesis
 from harness.verify.diagnosis.oracle_blocks import UNMOVED, WAYS, Blocks, Ways, cast_of
-from harness.verify.diagnosis.other_casts import SIGNS
 from harness.verify.expected import oracle_of
+
+
+def part_of(e: Evidence, predicted: np.ndarray, chosen: np.ndarray | slice = slice(None)) -> str:
+    """In which part of the root a mistake was made, as a phrase; empty if it was not.
+
+    Wherever a cell has a wrong entry, all entries of that cell must be those that the mistake gives. Each of them
+    beyond a cell's first could have contradicted, and so many must not have.
+
+    predicted: the root with the mistake made everywhere, compact; chosen: the lines of the root that it has
+    """
+    if e.kind == "amax":
+        same = predicted.shape == e.actual.shape and np.array_equal(predicted, e.actual, equal_nan=True)
+        return "as far as the amaxes show" if same else ""
+    right, actual = e.right[chosen], e.actual[chosen]
+    if predicted.ndim != 2 or predicted.shape[0] != right.shape[0] or predicted.shape[1] > right.shape[1]:
+        return ""
+    right, actual = right[:, : predicted.shape[1]], actual[:, : predicted.shape[1]]
+    width = 1
+    if e.kind == "data":
+        right, actual, predicted, width = unpacked(right), unpacked(actual), unpacked(predicted), BLOCK
+    bits = f"u{right.dtype.itemsize}"
+    right, actual, predicted = (np.ascontiguousarray(array).view(bits) for array in (right, actual, predicted))
+    wrong, changed = right != actual, right != predicted
+    if not wrong.any() or (wrong & (actual != predicted)).any():
+        return ""
+    numbers = np.arange(e.right.shape[0])[chosen]
+    for called, cells in _partitions(numbers, right.shape[1], width):
+        flat = np.broadcast_to(cells, right.shape).reshape(-1)
+        made, could = (np.bincount(flat[mask.reshape(-1)], minlength=flat.max() + 1) for mask in (wrong, changed))
+        hit = made > 0
+        if hit.sum() == np.count_nonzero(could):
+            continue  # made everywhere, which other fields of the side deny
+        if (made[hit] == could[hit]).all() and (could[hit] - 1).sum() >= FEW:
+            return f"in {np.count_nonzero(hit)} of {np.count_nonzero(could)} {called}"
+    return ""
+
+
+def _partitions(lines: np.ndarray, length: int, width: int) -> Iterator[tuple[str, np.ndarray]]:
+    """Ways to part a root into cells, each with the number of every entry's cell. width: entries of a block"""
+    columns = np.arange(length)
+    if width > 1:
+        yield "positions of blocks", (columns % width)[None, :]
+    yield "lines", lines[:, None] - lines[0]
+    yield "columns of blocks", (columns // width)[None, :]
+    yield "lines of 16", lines[:, None] % BLOCK
+    yield "tiles of 16 lines by a block", (lines[:, None] - lines[0]) // BLOCK * length + columns[None, :] // width
+
 
 LARGEST = 1 << 16  # in `Case.work`; beyond it, all questions together take more than a second or two
 _MIDPOINTS = E2M1_MIDPOINTS.size
@@ -116,20 +162,20 @@ def _some_ties(e: Evidence, ask: _Oracle, found: list[Answer]) -> list[Answer]:
         return []
     unexplained = right != actual
     for answer in found:
-        if answer.name == other_casts.TIES:
+        if answer.name == casts.TIES:
             unexplained &= answer.arrays[e.root] == right
     if unexplained.any():
         return []
     flips = set()
     for flip in ((midpoint, negative) for midpoint in range(_MIDPOINTS) for negative in (False, True)):
-        made = ask(partial(cast_of, other_casts.flipped_ties({flip})))
+        made = ask(partial(cast_of, casts.flipped_ties({flip})))
         if made is not None and _shares_a_code(made[e.root] ^ right, actual ^ right):
             flips.add(flip)
-    made = ask(partial(cast_of, other_casts.flipped_ties(flips))) if flips else None
+    made = ask(partial(cast_of, casts.flipped_ties(flips))) if flips else None
     if made is None:
         return []
     where = ", ".join(f"{E2M1_MIDPOINTS[m]:g}" for m in sorted({m for m, _ in flips}))
-    return [Answer(other_casts.TIES, f"a product of exactly {where} went to the other neighbour", made)]
+    return [Answer(casts.TIES, f"a product of exactly {where} went to the other neighbour", made)]
 
 
 def _shares_a_code(one: np.ndarray, other: np.ndarray) -> bool:

@@ -10,11 +10,11 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.contract.case import OWN, Case
-from harness.verify.diagnosis import changed_blocks, other_casts, other_products
+from harness.verify.diagnosis import casts, changed_blocks, other_products
+from harness.verify.diagnosis.changed_blocks import part_of
 from harness.verify.diagnosis.decode_steps import DecodeSteps
 from harness.verify.diagnosis.difference import compacted, wrong_entries
 from harness.verify.diagnosis.evidence import OTHER_GRANULE, Evidence, Hypothesis
-from harness.verify.diagnosis.in_part import part_of
 from harness.verify.diagnosis.steps import Steps
 
 _DEFAULT_MASKS = 0xD7E8, 0xACE1  # sign masks of per_tensor and per_token
@@ -24,7 +24,7 @@ _GRANULES = "first", *(f"xor {n}" for n in (1, 2, 4, 8, 16, 32)), *(f"{n:+d}" fo
 Choices = Callable[[Steps, Case], Iterable[dict[str, object]]]
 
 
-class Change(NamedTuple):
+class Choice(NamedTuple):
     """A possible mistake, and the changed fields of the steps in all variants of it.
 
     of: the class of steps that it changes
@@ -87,84 +87,84 @@ def _granularities(steps: Steps, case: Case) -> list[dict[str, object]]:
 
 
 CHANGES = (
-    Change("divide instead of multiply scale form", "RN(RN(block_amax / 6) * S_enc) gives these scale bytes",
+    Choice("divide instead of multiply scale form", "RN(RN(block_amax / 6) * S_enc) gives these scale bytes",
            _with("scale_form", "divide")),
-    Change("zeros for an underflowed block", "the multiplier of a block whose scale is 0 was 0",
+    Choice("zeros for an underflowed block", "the multiplier of a block whose scale is 0 was 0",
            _with("underflow", 0.0, when=_is_reciprocal)),
-    Change("direct instead of reciprocal multiplier", "S_enc / scale_inv gives these codes",
+    Choice("direct instead of reciprocal multiplier", "S_enc / scale_inv gives these codes",
            _with("multiplier", "direct", when=_is_reciprocal)),
-    Change("reciprocal instead of direct multiplier", "1 / (scale_inv * S_dec) gives these codes",
+    Choice("reciprocal instead of direct multiplier", "1 / (scale_inv * S_dec) gives these codes",
            _with("multiplier", "reciprocal", when=lambda steps: steps.multiplier == "direct")),
-    Change("fast_math where exact was asked", "the multiplier was rounded to bf16",
+    Choice("fast_math where exact was asked", "the multiplier was rounded to bf16",
            _with("multiplier", "fast", when=_is_reciprocal)),
-    Change("fast_math ignored", "the multiplier was not rounded to bf16",
+    Choice("fast_math ignored", "the multiplier was not rounded to bf16",
            _with("multiplier", "reciprocal", "direct", when=lambda steps: steps.multiplier == "fast")),
-    Change("1-ulp multiplier", "the multiplier, one last bit more or less, gives these codes",
+    Choice("1-ulp multiplier", "the multiplier, one last bit more or less, gives these codes",
            _with("multiplier_ulps", 1, -1)),
-    Change("multiplier of the scale before its cast", "the scale that is stored is not what the multiplier is made of",
+    Choice("multiplier of the scale before its cast", "the scale that is stored is not what the multiplier is made of",
            _with("multiplier_of", "scale")),
-    Change("S_enc without its clamp", "S_enc is inf, and not FLT_MAX, for these amaxes",
+    Choice("S_enc without its clamp", "S_enc is inf, and not FLT_MAX, for these amaxes",
            _with("encode_clamped", False)),
-    Change("S_enc of an infinite amax", "S_enc is 0, and not 1, for an amax that is inf", _with("encode_of_inf", 0.0)),
-    Change("S_enc of a huge amax", "the division gave 0 for an amax above 2^126, as __fdividef does", _flushed),
-    Change("sr and rne mixed up", "the other rounding gives these codes", _with("rounding", "rne", "sr")),
-    Change("sr bits of the other direction", "the third Philox counter word belongs to the other output",
+    Choice("S_enc of an infinite amax", "S_enc is 0, and not 1, for an amax that is inf", _with("encode_of_inf", 0.0)),
+    Choice("S_enc of a huge amax", "the division gave 0 for an amax above 2^126, as __fdividef does", _flushed),
+    Choice("sr and rne mixed up", "the other rounding gives these codes", _with("rounding", "rne", "sr")),
+    Choice("sr bits of the other direction", "the third Philox counter word belongs to the other output",
            lambda steps, case: [{"random_direction": 1 - steps.direction}]),
-    Change("sr bits in another order", "the bytes of each random word were served last first, or others exchanged",
+    Choice("sr bits in another order", "the bytes of each random word were served last first, or others exchanged",
            _with("random_order", (3, 2, 1, 0), (1, 0, 3, 2), (2, 3, 0, 1))),
-    Change("sum of sr not rounded", "a value and its random share were not rounded to float32 when added",
+    Choice("sum of sr not rounded", "a value and its random share were not rounded to float32 when added",
            _with("random_sum", np.float64)),
-    Change("sr key", "the Philox key was swapped or cut to its low word, or it or the offset was left at 0", _seeds),
-    Change("sr bits of the first tensor", "the Philox offset lacks the number of the tensor in its group",
+    Choice("sr key", "the Philox key was swapped or cut to its low word, or it or the offset was left at 0", _seeds),
+    Choice("sr bits of the first tensor", "the Philox offset lacks the number of the tensor in its group",
            _first_offsets),
-    Change("rht skipped", "the unrotated columns give these bytes", _with("rotation", None)),
-    Change("sign_mask ignored", "the rotation used no sign mask, the default one, or the mask's bits in reverse",
+    Choice("rht skipped", "the unrotated columns give these bytes", _with("rotation", None)),
+    Choice("sign_mask ignored", "the rotation used no sign mask, the default one, or the mask's bits in reverse",
            _masks),
-    Change("a stage of the rht left out", "the rotation without the butterflies of one stride gives these bytes",
+    Choice("a stage of the rht left out", "the rotation without the butterflies of one stride gives these bytes",
            _with("rotation_strides", (2, 4, 8), (1, 4, 8), (1, 2, 8), (1, 2, 4), when=_is_rotated)),
-    Change("rht of another length", "the rotated values were not multiplied by 1/4",
+    Choice("rht of another length", "the rotated values were not multiplied by 1/4",
            _with("rotation_norm", 1.0, 0.5, 0.125, 0.0625, when=_is_rotated)),
-    Change("rht of another sign", "the butterflies with b - a for a - b give these bytes",
+    Choice("rht of another sign", "the butterflies with b - a for a - b give these bytes",
            _with("rotation_turned", True, when=_is_rotated)),
-    Change("rht where none belongs", "this output was rotated and must not be", _rotations),
-    Change("amax before rounding", "the amax is that of the rotated float32 values, before they became bf16",
+    Choice("rht where none belongs", "this output was rotated and must not be", _rotations),
+    Choice("amax before rounding", "the amax is that of the rotated float32 values, before they became bf16",
            _with("amax_of", "rotated_fp32")),
-    Change("rht kept in float32", "the rotated values were not rounded to bf16", _with("rotation_rounded", False)),
-    Change("rht rounded to bf16", "the rotated values must stay float32",
+    Choice("rht kept in float32", "the rotated values were not rounded to bf16", _with("rotation_rounded", False)),
+    Choice("rht rounded to bf16", "the rotated values must stay float32",
            _with("rotation_rounded", True, when=_is_rotated)),
-    Change("amax without abs", "negative values were left out of an amax", _with("amax_of", "values")),
-    Change("amax of a part", "the amax is that of some elements and not of all", _with("amax_of", "even")),
-    Change("NaN kept in the amax", "an amax drops NaN and this one did not", _nans),
-    Change("amax of the wrong granule", "S_enc came from an amax per row or window, or from one for the tensor",
+    Choice("amax without abs", "negative values were left out of an amax", _with("amax_of", "values")),
+    Choice("amax of a part", "the amax is that of some elements and not of all", _with("amax_of", "even")),
+    Choice("NaN kept in the amax", "an amax drops NaN and this one did not", _nans),
+    Choice("amax of the wrong granule", "S_enc came from an amax per row or window, or from one for the tensor",
            _granularities),
-    Change(*OTHER_GRANULE,
+    Choice(*OTHER_GRANULE,
            _with("granule", *_GRANULES, when=lambda steps: steps.granularity in ("row", "window"))),
-    Change(*OTHER_GRANULE, _with("granule", "first", when=lambda steps: steps.granularity != "tensor"), DecodeSteps),
-    Change("no floor under the amax", "S_enc was computed from an amax below 1e-12", _with("amax_floor", 0.0)),
-    Change("another floor under the amax", "S_enc was computed from an amax of a power of ten that is not 1e-12",
+    Choice(*OTHER_GRANULE, _with("granule", "first", when=lambda steps: steps.granularity != "tensor"), DecodeSteps),
+    Choice("no floor under the amax", "S_enc was computed from an amax below 1e-12", _with("amax_floor", 0.0)),
+    Choice("another floor under the amax", "S_enc was computed from an amax of a power of ten that is not 1e-12",
            _with("amax_floor", *(10.0**-p for p in range(4, 17) if p != 12), when=lambda steps: steps.amax_floor)),
-    Change("448 and 256 mixed up", "the bytes fit the other e4m3_max", _with("e4m3_max", 448, 256)),
-    Change("1x16 and 16x16 blocks mixed up", "the other block shape gives these bytes", _with("square", True, False)),
-    Change("scale and amax reassociated", "scale_inv * (amax * C) gives these values", _with("order", "amax_first"),
+    Choice("448 and 256 mixed up", "the bytes fit the other e4m3_max", _with("e4m3_max", 448, 256)),
+    Choice("1x16 and 16x16 blocks mixed up", "the other block shape gives these bytes", _with("square", True, False)),
+    Choice("scale and amax reassociated", "scale_inv * (amax * C) gives these values", _with("order", "amax_first"),
            DecodeSteps),
-    Change("448 and 256 mixed up", "the values fit the other e4m3_max", _with("e4m3_max", 448, 256), DecodeSteps),
-    Change("compact and swizzled mixed up", "the scale bytes were read in the other layout",
+    Choice("448 and 256 mixed up", "the values fit the other e4m3_max", _with("e4m3_max", 448, 256), DecodeSteps),
+    Choice("compact and swizzled mixed up", "the scale bytes were read in the other layout",
            _with("layout", "compact", "swizzled"), DecodeSteps),
-    Change("nibble swap", "the two codes of a byte changed places", _with("low_nibble_first", False), DecodeSteps),
+    Choice("nibble swap", "the two codes of a byte changed places", _with("low_nibble_first", False), DecodeSteps),
 )  # fmt: skip
 
 
-_DIRECTLY = ("scale_product", other_products.SCALE_PRODUCTS), ("scale_cast", other_casts.SCALE_CASTS)
-_AFTER = ("product_by", other_products.PRODUCTS), ("code_cast", other_casts.CODE_CASTS)
+_DIRECTLY = ("scale_product", other_products.SCALE_PRODUCTS), ("scale_cast", casts.SCALE_CASTS)
+_AFTER = ("product_by", other_products.PRODUCTS), ("code_cast", casts.CODE_CASTS)
 # For cases that are too large for `changed_blocks`.
 LARGE = (
     *(
-        Change(way.name, way.explanation, _with(field, way.function))
+        Choice(way.name, way.explanation, _with(field, way.function))
         for field, ways in (*_DIRECTLY, *_AFTER)
         for way in ways
     ),
     *(
-        Change(way.name, way.explanation,
+        Choice(way.name, way.explanation,
                _with("multiplier_by", way.function, when=lambda steps, kind=kind: steps.multiplier == kind))
         for kind, ways in other_products.MULTIPLIERS.items()
         for way in ways
@@ -179,11 +179,11 @@ def hypotheses(in_part: bool = False) -> list[Hypothesis]:
     ]
 
 
-def _everywhere(change: Change, e: Evidence) -> bool:
+def _everywhere(change: Choice, e: Evidence) -> bool:
     return any(e.explained_by(other) and not e.overflowed_by(other) for other in _others(change, e))
 
 
-def _in_part(change: Change, e: Evidence) -> str:
+def _in_part(change: Choice, e: Evidence) -> str:
     for other in _others(change, e):
         made = e.replay(other)
         before = list(made)[: list(made).index(e.kind)] if e.kind in made else None
@@ -204,7 +204,7 @@ def _contradicted(e: Evidence, kind: str, array: np.ndarray) -> bool:
     return actual.shape == array.shape and bool(wrong_entries("", actual, array).any())
 
 
-def _others(change: Change, e: Evidence) -> list[Steps | DecodeSteps]:
+def _others(change: Choice, e: Evidence) -> list[Steps | DecodeSteps]:
     if type(e.steps) is not change.of or not (e.wrong & e.valued).any():
         return []
     if change in LARGE and e.case.work <= changed_blocks.LARGEST:

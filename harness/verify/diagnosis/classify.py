@@ -12,15 +12,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from harness.verify.diagnosis import (
-    amax_causes,
-    changed_blocks,
-    changed_inputs,
-    changed_steps,
-    code_causes,
-    places,
-    sum_causes,
-)
+from harness.verify.diagnosis import causes, changed_blocks, changed_inputs, changed_steps, places
 from harness.verify.diagnosis.casts import E2M1_MIDPOINTS
 from harness.verify.diagnosis.difference import compacted
 from harness.verify.diagnosis.evidence import FEW, Cause, Evidence, Hypothesis
@@ -43,7 +35,7 @@ _MANY = 64  # wrong entries; fewer do not tell one rounding from another that is
 # A cause that is not told beside another which says more of the same.
 _SAME = {
     "multiplier rounded to bf16": {"fast_math where exact was asked"},
-    code_causes.CANDIDATE: {"mae and mse mixed up", "error_math mixed up", "448 and 256 mixed up"},
+    causes.CANDIDATE: {"mae and mse mixed up", "error_math mixed up", "448 and 256 mixed up"},
 }
 _ONE_KIND = 2
 _WIDTH = 100  # of what is said of a cause, in columns
@@ -174,16 +166,16 @@ REPLAYED = (
     *changed_blocks.hypotheses(),
     *changed_inputs.hypotheses(),
     *places.OF_INPUTS,
-    *code_causes.CHOICES,
+    *causes.CHOICES,
 )  # fmt: skip
 # Each gives all wrong bytes, in a part of the tensor or for a choice that is not made alike everywhere.
 PARTIAL = (
     *changed_steps.hypotheses(in_part=True),
     *changed_blocks.hypotheses(in_part=True),
     NIBBLES_IN_PART,
-    *sum_causes.HYPOTHESES,
-    *code_causes.HYPOTHESES,
-    *amax_causes.HYPOTHESES,
+    *causes.SUMS,
+    *causes.CODES,
+    *causes.AMAXES,
 )  # fmt: skip
 DESCRIPTIONS = (*changed_inputs.patterns(), *PATTERNS)
 HYPOTHESES = (*FACTS, *REPLAYED, *REARRANGED, *PARTIAL, *DESCRIPTIONS)

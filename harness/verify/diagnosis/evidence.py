@@ -16,8 +16,7 @@ from harness.contract.interval import Interval, order
 from harness.contract.problem import Dense
 from harness.verify.diagnosis.casts import BLOCK, unpacked
 from harness.verify.diagnosis.decode_steps import DecodeSteps, steps_of
-from harness.verify.diagnosis.difference import Difference, compacted, compare, owned, wrong_entries
-from harness.verify.diagnosis.intervals import comparable
+from harness.verify.diagnosis.difference import Difference, compacted, comparable, compare, owned, wrong_entries
 from harness.verify.diagnosis.steps import Encoded, Steps, side_and_kind
 
 SAMPLE = 1 << 18  # at most this many elements of wrong lines are encoded again for a hypothesis

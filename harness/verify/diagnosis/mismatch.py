@@ -11,15 +11,22 @@ from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.contract.interval import Interval
 from harness.suite.stages import Stage
-from harness.verify.diagnosis import one_stage
 from harness.verify.diagnosis.casts import BLOCK, E2M1_VALUES, decoded, unpacked
 from harness.verify.diagnosis.changed_inputs import LARGEST
 from harness.verify.diagnosis.classify import cause_of
 from harness.verify.diagnosis.decode_steps import DecodeSteps
-from harness.verify.diagnosis.difference import Difference, compact_index, first_input
+from harness.verify.diagnosis.difference import Difference, beyond, compact_index, first_input, resolved
 from harness.verify.diagnosis.evidence import Evidence
-from harness.verify.diagnosis.intervals import beyond, resolved
-from harness.verify.diagnosis.one_tensor import cut, holder, inputs, parts, spelled
+from harness.verify.diagnosis.parts import (
+    cut,
+    fields_of_tensor,
+    holder,
+    inputs_of_stage,
+    inputs_of_tensor,
+    stage_spelled,
+    tensor_spelled,
+    writer,
+)
 from harness.verify.diagnosis.steps import Steps
 from harness.verify.expected import Expected
 from harness.verify.screen import Story
@@ -63,14 +70,14 @@ def story_of(
     if not evidence.differences:
         return Story(f"no byte differs in {case.id} on {target}")
     rows = _fields(evidence)
-    stage, trace = one_stage.writer(case, evidence.root), []
+    stage, trace = writer(case, evidence.root), []
     if stage.name:
-        rows.append(("stage", one_stage.spelled(stage)))
+        rows.append(("stage", stage_spelled(stage)))
         evidence = _of_stage(evidence, stage)
     if case.is_group and evidence.comparable:
         first_wrong = np.ravel_multi_index(evidence.differences[evidence.root].index, evidence.field.shape)
         number = holder(evidence.field, int(first_wrong))
-        rows.append(("group" if case.is_gemm else "tensor", f"{spelled(case, number)}; the first is 0"))
+        rows.append(("group" if case.is_gemm else "tensor", f"{tensor_spelled(case, number)}; the first is 0"))
         evidence, trace = _of_tensor(evidence, number), ["--tensor", str(number)]
     found = evidence.differences[evidence.root]
     if 0 in (evidence.case.rows, evidence.case.cols):
@@ -121,17 +128,17 @@ def element_of(e: Evidence, found: Difference) -> tuple[int, int]:
 def _of_tensor(e: Evidence, number: int) -> Evidence:
     """The evidence for one tensor of a group, as a dense case, whose bytes it must have."""
     others = (
-        inputs(e.case, e.tensors, other)
+        inputs_of_tensor(e.case, e.tensors, other)
         for other, extents in enumerate(e.case.problem.tensors)
         if e.case.work <= LARGEST and other != number and (e.case.is_gemm or 0 not in extents)
     )
-    fields, tensors = parts(e.fields, number), inputs(e.case, e.tensors, number)
+    fields, tensors = fields_of_tensor(e.fields, number), inputs_of_tensor(e.case, e.tensors, number)
     alone = _part(e, e.case.part(number), tensors, fields, lambda arrays: cut(e.fields, arrays, number))
     return replace(alone, others=tuple(others))
 
 
 def _of_stage(e: Evidence, stage: Stage) -> Evidence:
-    return _part(e, stage.case, one_stage.inputs(stage, e.tensors, e.expected), stage.own(e.fields), stage.own)
+    return _part(e, stage.case, inputs_of_stage(stage, e.tensors, e.expected), stage.own(e.fields), stage.own)
 
 
 def _part(e: Evidence, case: Case, tensors: Mapping, fields: Mapping, own: Callable[[Mapping], Mapping]) -> Evidence:

@@ -8,8 +8,8 @@ from types import ModuleType, SimpleNamespace
 
 import numpy as np
 
-from harness.verify.diagnosis import other_casts, other_products
-from harness.verify.diagnosis.other_casts import Way
+from harness.verify.diagnosis import casts, other_products
+from harness.verify.diagnosis.casts import Way
 
 _SIXTH = np.float32(1) / np.float32(6)
 
@@ -196,7 +196,7 @@ _FORMS = (*other_products.SCALE_PRODUCTS, other_products.MULTIPLY_FORM, other_pr
 WAYS: dict[str, tuple[tuple[Way, Ways], ...]] = {
     "amax": tuple((Way(*_ABS, None), partial(_without_abs, of)) for of in ("all", "blocks", "granules")),
     "scale_inv": (
-        *((way, partial(_scale_cast, way.function)) for way in other_casts.SCALE_CASTS),
+        *((way, partial(_scale_cast, way.function)) for way in casts.SCALE_CASTS),
         *((way, partial(_scale_product, way.function)) for way in _FORMS),
         *(
             (way, partial(_block_amax, way.function, alone))
@@ -219,7 +219,7 @@ WAYS: dict[str, tuple[tuple[Way, Ways], ...]] = {
     ),
     "S_enc": tuple((way, partial(_encode_scale, way.function)) for way in other_products.ENCODE_SCALES),
     "data": (
-        *((way, partial(cast_of, way.function)) for way in other_casts.CODE_CASTS),
+        *((way, partial(cast_of, way.function)) for way in casts.CODE_CASTS),
         *(
             (way, partial(_multiplier, kind, way.function))
             for kind, ways in other_products.MULTIPLIERS.items()

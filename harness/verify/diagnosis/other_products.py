@@ -10,15 +10,23 @@ from collections.abc import Callable, Iterator
 import ml_dtypes
 import numpy as np
 
-from harness.verify.diagnosis.casts import BLOCK
-from harness.verify.diagnosis.other_casts import Way
+from harness.verify.diagnosis.casts import BLOCK, Way
 
 _FLT_MAX = np.finfo(np.float32).max
 _ONE, _SIX = np.float32(1), np.float32(6)
 _SIXTH = _ONE / _SIX
 
 SCALE_ORDER = "order of the scale product"
+PRODUCT_ORDER, FORMULA_OF_DECODE = "order of the product", "S_dec by another formula"
 BLOCK_PART = "amax of a part of the block"
+
+
+def _bytes(name: str, formula: str, function: Callable[..., np.ndarray]) -> Way:
+    return Way(name, f"{formula} gives these bytes", function)
+
+
+def _codes(name: str, formula: str, function: Callable[..., np.ndarray]) -> Way:
+    return Way(name, f"{formula} gives these codes", function)
 
 
 # =====================================================================================================================
@@ -30,22 +38,22 @@ def _in_float64(amax: np.ndarray, s_enc: np.ndarray) -> np.ndarray:
     return (amax.astype(np.float64) * s_enc / 6).astype(np.float32)
 
 
-MULTIPLY_FORM = Way("multiply instead of divide scale form", "RN(block_amax * RN(S_enc * (1/6))) gives these bytes",
+MULTIPLY_FORM = _bytes("multiply instead of divide scale form", "RN(block_amax * RN(S_enc * (1/6)))",
                     lambda amax, s: amax * (s * _SIXTH))  # fmt: skip
-DIVIDE_FORM = Way("divide instead of multiply scale form", "RN(RN(block_amax / 6) * S_enc) gives these bytes",
+DIVIDE_FORM = _bytes("divide instead of multiply scale form", "RN(RN(block_amax / 6) * S_enc)",
                   lambda amax, s: amax / _SIX * s)  # fmt: skip
 SCALE_PRODUCTS = (
-    Way(SCALE_ORDER, "RN(RN(block_amax * S_enc) * (1/6)) gives these bytes", lambda amax, s: (amax * s) * _SIXTH),
-    Way(SCALE_ORDER, "RN(RN(block_amax * S_enc) / 6) gives these bytes", lambda amax, s: (amax * s) / _SIX),
-    Way(SCALE_ORDER, "RN(block_amax * RN(S_enc / 6)) gives these bytes", lambda amax, s: amax * (s / _SIX)),
-    Way(SCALE_ORDER, "RN(RN(block_amax * (1/6)) * S_enc) gives these bytes", lambda amax, s: (amax * _SIXTH) * s),
-    Way(SCALE_ORDER, "RN(RN(block_amax / 6) / S_dec) gives these bytes", lambda amax, s: (amax / _SIX) / (_ONE / s)),
-    Way(SCALE_ORDER, "RN(block_amax / RN(6 * S_dec)) gives these bytes", lambda amax, s: amax / (_SIX * (_ONE / s))),
-    Way("scale product not rounded between", "block_amax * S_enc / 6, rounded once, gives these bytes", _in_float64),
-    Way("scale not divided by 6", "block_amax * S_enc gives these bytes", lambda amax, s: amax * s),
-    Way("scale of another greatest code", "block_amax / 4 gives these bytes", lambda amax, s: amax / np.float32(4) * s),
-    Way("scale of another greatest code", "block_amax / 7 gives these bytes", lambda amax, s: amax / np.float32(7) * s),
-    Way("scale of another greatest code", "block_amax / 8 gives these bytes", lambda amax, s: amax / np.float32(8) * s),
+    _bytes(SCALE_ORDER, "RN(RN(block_amax * S_enc) * (1/6))", lambda amax, s: (amax * s) * _SIXTH),
+    _bytes(SCALE_ORDER, "RN(RN(block_amax * S_enc) / 6)", lambda amax, s: (amax * s) / _SIX),
+    _bytes(SCALE_ORDER, "RN(block_amax * RN(S_enc / 6))", lambda amax, s: amax * (s / _SIX)),
+    _bytes(SCALE_ORDER, "RN(RN(block_amax * (1/6)) * S_enc)", lambda amax, s: (amax * _SIXTH) * s),
+    _bytes(SCALE_ORDER, "RN(RN(block_amax / 6) / S_dec)", lambda amax, s: (amax / _SIX) / (_ONE / s)),
+    _bytes(SCALE_ORDER, "RN(block_amax / RN(6 * S_dec))", lambda amax, s: amax / (_SIX * (_ONE / s))),
+    _bytes("scale product not rounded between", "block_amax * S_enc / 6, rounded once,", _in_float64),
+    _bytes("scale not divided by 6", "block_amax * S_enc", lambda amax, s: amax * s),
+    _bytes("scale of another greatest code", "block_amax / 4", lambda amax, s: amax / np.float32(4) * s),
+    _bytes("scale of another greatest code", "block_amax / 7", lambda amax, s: amax / np.float32(7) * s),
+    _bytes("scale of another greatest code", "block_amax / 8", lambda amax, s: amax / np.float32(8) * s),
 )
 
 
@@ -85,37 +93,38 @@ def _reciprocal(scale: np.ndarray, s: np.ndarray, d: np.ndarray) -> np.ndarray:
     return _ONE / (scale * d)
 
 
-def _of_both(explanation: str, multiplier: Callable[..., np.ndarray]) -> list[Way]:
-    return [Way(_FOR_DIVISION, explanation, bound(multiplier)) for bound in (_clamped, _guarded)]
+def _of_both(formula: str, multiplier: Callable[..., np.ndarray]) -> list[Way]:
+    return [_codes(_FOR_DIVISION, formula, bound(multiplier)) for bound in (_clamped, _guarded)]
+
+
+def _one_ulp(multiplier: Callable[..., np.ndarray]) -> list[Way]:
+    each = (("more", 1), ("less", -1))
+    return [_codes("1-ulp multiplier", f"the multiplier, one last bit {way},", _stepped(multiplier, ulps))
+            for way, ulps in each]  # fmt: skip
 
 
 MULTIPLIERS = {
     "reciprocal": (
         Way(*_DIRECT, _clamped(_direct)),
         Way(*_DIRECT, _guarded(_direct)),
-        *_of_both("S_enc * (1 / scale_inv) gives these codes", lambda scale, s, d: s * (_ONE / scale)),
-        *_of_both("(1 / scale_inv) * (1 / S_dec) gives these codes", lambda scale, s, d: (_ONE / scale) * (_ONE / d)),
-        *_of_both("(1 / scale_inv) / S_dec gives these codes", lambda scale, s, d: (_ONE / scale) / d),
+        *_of_both("S_enc * (1 / scale_inv)", lambda scale, s, d: s * (_ONE / scale)),
+        *_of_both("(1 / scale_inv) * (1 / S_dec)", lambda scale, s, d: (_ONE / scale) * (_ONE / d)),
+        *_of_both("(1 / scale_inv) / S_dec", lambda scale, s, d: (_ONE / scale) / d),
         Way("missing clamp of the multiplier", "1 / 0 is inf where a block's scale underflowed to 0", _reciprocal),
         Way("zeros for an underflowed block", "the multiplier of a block whose scale is 0 was 0",
             _guarded(_reciprocal)),
-        Way("1-ulp multiplier", "the multiplier, one last bit more, gives these codes",
-            _stepped(_clamped(_reciprocal), 1)),
-        Way("1-ulp multiplier", "the multiplier, one last bit less, gives these codes",
-            _stepped(_clamped(_reciprocal), -1)),
-        Way("S_dec left out", "1 / scale_inv gives these codes", lambda scale, s, d: _ONE / scale),
+        *_one_ulp(_clamped(_reciprocal)),
+        _codes("S_dec left out", "1 / scale_inv", lambda scale, s, d: _ONE / scale),
     ),
     "direct": (
         Way(*_RECIPROCAL, _clamped(_reciprocal)),
         Way(*_RECIPROCAL, _guarded(_reciprocal)),
-        *_of_both("S_enc * (1 / scale_inv) gives these codes", lambda scale, s, d: s * (_ONE / scale)),
-        *_of_both("(1 / scale_inv) / (1 / S_enc) gives these codes", lambda scale, s, d: (_ONE / scale) / d),
+        *_of_both("S_enc * (1 / scale_inv)", lambda scale, s, d: s * (_ONE / scale)),
+        *_of_both("(1 / scale_inv) / (1 / S_enc)", lambda scale, s, d: (_ONE / scale) / d),
         Way("S_enc / 0 for an underflowed block", "the multiplier of a block whose scale is 0 was inf", _direct),
         Way("S_enc / 0 for an underflowed block", "the multiplier of a block whose scale is 0 was FLT_MAX",
             _clamped(_direct)),
-        Way("1-ulp multiplier", "the multiplier, one last bit more, gives these codes", _stepped(_guarded(_direct), 1)),
-        Way("1-ulp multiplier", "the multiplier, one last bit less, gives these codes",
-            _stepped(_guarded(_direct), -1)),
+        *_one_ulp(_guarded(_direct)),
     ),
 }  # fmt: skip
 
@@ -136,22 +145,15 @@ def _cut(bits: int) -> Callable[[np.ndarray], np.ndarray]:
 
 _bf16, _fp16 = _to(ml_dtypes.bfloat16), _to(np.float16)
 PRODUCTS = (
-    Way("division for a multiplication", "x / (scale_inv * S_dec) gives these codes",
-        lambda x, scale, s, d, m: x / (scale * d)),
-    Way("division for a multiplication", "x * S_enc / scale_inv gives these codes",
-        lambda x, scale, s, d, m: (x * s) / scale),
-    Way("order of the product", "(x * S_enc) * (1 / scale_inv) gives these codes",
-        lambda x, scale, s, d, m: (x * s) * (_ONE / scale)),
-    Way("order of the product", "(x * (1 / scale_inv)) * S_enc gives these codes",
-        lambda x, scale, s, d, m: (x * (_ONE / scale)) * s),
-    Way("order of the product", "(x / scale_inv) * S_enc gives these codes",
-        lambda x, scale, s, d, m: (x / scale) * s),
-    Way("order of the product", "(x / S_dec) / scale_inv gives these codes",
-        lambda x, scale, s, d, m: (x / d) / scale),
-    Way("order of the product", "(x / scale_inv) / S_dec gives these codes",
-        lambda x, scale, s, d, m: (x / scale) / d),
-    Way("product rounded to bf16", "x * m, rounded to bf16, gives these codes", lambda x, scale, s, d, m: _bf16(x * m)),
-    Way("product rounded to fp16", "x * m, rounded to fp16, gives these codes", lambda x, scale, s, d, m: _fp16(x * m)),
+    _codes("division for a multiplication", "x / (scale_inv * S_dec)", lambda x, scale, s, d, m: x / (scale * d)),
+    _codes("division for a multiplication", "x * S_enc / scale_inv", lambda x, scale, s, d, m: (x * s) / scale),
+    _codes(PRODUCT_ORDER, "(x * S_enc) * (1 / scale_inv)", lambda x, scale, s, d, m: (x * s) * (_ONE / scale)),
+    _codes(PRODUCT_ORDER, "(x * (1 / scale_inv)) * S_enc", lambda x, scale, s, d, m: (x * (_ONE / scale)) * s),
+    _codes(PRODUCT_ORDER, "(x / scale_inv) * S_enc", lambda x, scale, s, d, m: (x / scale) * s),
+    _codes(PRODUCT_ORDER, "(x / S_dec) / scale_inv", lambda x, scale, s, d, m: (x / d) / scale),
+    _codes(PRODUCT_ORDER, "(x / scale_inv) / S_dec", lambda x, scale, s, d, m: (x / scale) / d),
+    _codes("product rounded to bf16", "x * m, rounded to bf16,", lambda x, scale, s, d, m: _bf16(x * m)),
+    _codes("product rounded to fp16", "x * m, rounded to fp16,", lambda x, scale, s, d, m: _fp16(x * m)),
     *(
         Way(f"multiplier {how} {name}", f"x times m, {how} {name}, gives these codes",
             lambda x, scale, s, d, m, to=to: x * to(m))
@@ -160,8 +162,8 @@ PRODUCTS = (
             ("cut to", "bf16", _cut(16)),
         )
     ),
-    Way("product cut to bf16", "x * m, cut to bf16, gives these codes", lambda x, scale, s, d, m: _cut(16)(x * m)),
-    Way("product not rounded", "x / (scale_inv * S_dec), rounded once to a code, gives these codes",
+    _codes("product cut to bf16", "x * m, cut to bf16,", lambda x, scale, s, d, m: _cut(16)(x * m)),
+    _codes("product not rounded", "x / (scale_inv * S_dec), rounded once to a code,",
         lambda x, scale, s, d, m: _nearly_exact(x, scale, d)),
 )  # fmt: skip
 
@@ -196,29 +198,27 @@ def _quotient(amax: np.ndarray, e: np.float32) -> np.ndarray:
 
 
 ENCODE_SCALES = (
-    Way("order of S_enc", "RN(E / amax) * 6 gives these bytes", _global(lambda amax, e: e / amax * _SIX)),
-    Way("order of S_enc", "RN(6 / amax) * E gives these bytes", _global(lambda amax, e: _SIX / amax * e)),
-    Way("order of S_enc", "E / RN(amax / 6) gives these bytes", _global(lambda amax, e: e / (amax / _SIX))),
-    Way("order of S_enc", "1 / RN(amax / 2688) gives these bytes", _global(lambda amax, e: _ONE / (amax / (e * _SIX)))),
-    Way(_FOR_DIVISION, "S_enc by (6 * E) * (1 / amax) gives these bytes",
-        _global(lambda amax, e: (e * _SIX) * (_ONE / amax))),
-    Way(_FOR_DIVISION, "S_enc by 1 / (amax * RN(1 / (6 * E))) gives these bytes",
+    _bytes("order of S_enc", "RN(E / amax) * 6", _global(lambda amax, e: e / amax * _SIX)),
+    _bytes("order of S_enc", "RN(6 / amax) * E", _global(lambda amax, e: _SIX / amax * e)),
+    _bytes("order of S_enc", "E / RN(amax / 6)", _global(lambda amax, e: e / (amax / _SIX))),
+    _bytes("order of S_enc", "1 / RN(amax / 2688)", _global(lambda amax, e: _ONE / (amax / (e * _SIX)))),
+    _bytes(_FOR_DIVISION, "S_enc by (6 * E) * (1 / amax)", _global(lambda amax, e: (e * _SIX) * (_ONE / amax))),
+    _bytes(_FOR_DIVISION, "S_enc by 1 / (amax * RN(1 / (6 * E)))",
         _global(lambda amax, e: _ONE / (amax * (_ONE / (e * _SIX))))),
     Way("S_enc without its clamp", "S_enc is inf, and not FLT_MAX, for these amaxes", _global(_quotient, most=np.inf)),
     Way("S_enc of an infinite amax", "S_enc is 0, and not 1, for an amax that is inf", _global(_quotient, inf=0)),
     Way("S_enc of an amax of 0", "S_enc is FLT_MAX, and not 1, for an amax of 0", _global(_quotient, zero=_FLT_MAX)),
     Way("S_enc of an amax of 0", "S_enc is 0, and not 1, for an amax of 0", _global(_quotient, zero=0)),
-    Way("1-ulp S_enc", "S_enc, one last bit more, gives these bytes",
+    _bytes("1-ulp S_enc", "S_enc, one last bit more,",
         _global(lambda amax, e: np.nextafter(_quotient(amax, e), np.float32(np.inf)))),
-    Way("1-ulp S_enc", "S_enc, one last bit less, gives these bytes",
+    _bytes("1-ulp S_enc", "S_enc, one last bit less,",
         _global(lambda amax, e: np.nextafter(_quotient(amax, e), np.float32(0)))),
 )  # fmt: skip
 DECODE_SCALES = (
-    Way("S_dec by another formula", "S_dec = amax / (6 * E) gives these codes", lambda amax, s, e: amax / (e * _SIX)),
-    Way("S_dec by another formula", "S_dec = amax * (1 / (6 * E)) gives these codes",
-        lambda amax, s, e: amax * (_ONE / (e * _SIX))),
-    Way("S_dec by another formula", "S_dec = amax / 6 / E gives these codes", lambda amax, s, e: amax / _SIX / e),
-    Way("S_dec by another formula", "S_dec = amax / E / 6 gives these codes", lambda amax, s, e: amax / e / _SIX),
+    _codes(FORMULA_OF_DECODE, "S_dec = amax / (6 * E)", lambda amax, s, e: amax / (e * _SIX)),
+    _codes(FORMULA_OF_DECODE, "S_dec = amax * (1 / (6 * E))", lambda amax, s, e: amax * (_ONE / (e * _SIX))),
+    _codes(FORMULA_OF_DECODE, "S_dec = amax / 6 / E", lambda amax, s, e: amax / _SIX / e),
+    _codes(FORMULA_OF_DECODE, "S_dec = amax / E / 6", lambda amax, s, e: amax / e / _SIX),
 )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.verify.diagnosis import amax_causes, code_causes, places, sum_causes
+from harness.verify.diagnosis import causes, places
 from harness.verify.diagnosis.difference import swizzled, unswizzled, wrong_entries
 from harness.verify.diagnosis.evidence import FEW, Evidence, Hypothesis
 from harness.verify.diagnosis.steps import Steps
@@ -207,7 +207,7 @@ REARRANGED = (
     Hypothesis("swizzled backwards", "the inverse of the permutation was applied", _transposed_tiles),
     *places.OF_OUTPUTS,
     Hypothesis("1-ulp scale", "every scale that is stored is one step from the one that codes are of", _stored_off),
-    *amax_causes.EXACT,
+    *causes.EXACT,
 )  # fmt: skip
 NIBBLES_IN_PART = Hypothesis("nibble swap", "the two codes of every wrong byte changed places", _nibble_swap_in_part)
 # What all wrong entries have in common: the first that holds is told.
@@ -220,9 +220,9 @@ PATTERNS = (
     Hypothesis("NaN scales", "every wrong scale is a NaN", _scale_nan),
     Hypothesis("sign of a value", "every wrong value is the right one with the other sign", _sign),
     Hypothesis("zeros written", "every wrong byte is 0", _zeros),
-    *code_causes.PATTERNS,
-    *sum_causes.PATTERNS,
-    *amax_causes.PATTERNS,
+    *causes.OF_CODES,
+    *causes.OF_SUMS,
+    *causes.OF_AMAXES,
     Hypothesis("1-ulp scale", "every wrong scale byte is the neighbour of the right one", _one_scale_off),
     Hypothesis("one code off", "every wrong code is the neighbour of the right one", _one_code_off),
     Hypothesis("1-ulp value", "every wrong value is the neighbour of the right one", one_ulp_off),

@@ -16,7 +16,7 @@ _ABSENT = "-"
 
 
 @dataclass(frozen=True)
-class Row:
+class StepRow:
     """One line of a table. ours: the steps' value; theirs: the value of each witness that has one.
 
     inside: witnesses whose value is inside its interval, so that it may differ
@@ -38,7 +38,7 @@ class Section:
     """A table: headings of the cells before `ours`, and its rows."""
 
     headings: tuple[str, ...]
-    rows: list[Row]
+    rows: list[StepRow]
 
 
 def rendered(head: Iterable[str], witnesses: Collection[str], sections: Iterable[Section], reference: str = "") -> str:

@@ -87,7 +87,7 @@ class Steps:
     random_order: which byte of a word serves each of its four elements
     random_sum: the dtype that a value and its random share are added in
     scale_product, scale_cast, multiplier_by, product_by, code_cast: functions that take the place of a step, as
-        `other_products` and `other_casts` have them; None for the contract's
+        `other_products` and `casts` have them; None for the contract's
     """
 
     direction: int = 0

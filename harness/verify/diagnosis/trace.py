@@ -12,12 +12,11 @@ from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.contract.interval import Demand, Interval, order
 from harness.errors import DeviceUnavailable, UsageError
-from harness.verify.diagnosis import one_stage, one_tensor
+from harness.verify.diagnosis import parts
 from harness.verify.diagnosis.casts import BLOCK, E2M1_VALUES, E4M3_VALUES, unpacked
-from harness.verify.diagnosis.decode_steps import DecodeSteps, steps_of
+from harness.verify.diagnosis.decode_steps import DecodeSteps, steps_of, terms
 from harness.verify.diagnosis.difference import compacted
-from harness.verify.diagnosis.product import terms
-from harness.verify.diagnosis.step_table import Row, Section, rendered
+from harness.verify.diagnosis.step_table import Section, StepRow, rendered
 from harness.verify.diagnosis.steps import Steps, side_and_kind
 from harness.verify.expected import NUMPY_LARGEST, make_inputs, oracle_of
 from harness.verify.torch_calls import ask_torch
@@ -49,10 +48,10 @@ def trace(
     name = next(iter(fields)) if field is None else field
     if name not in fields:
         raise UsageError(f"{case.id} has no output {name!r}; it has {', '.join(fields)}")
-    stage = one_stage.writer(case, name)
+    stage = parts.writer(case, name)
     alone = stage.case
     if case.is_group:
-        one_tensor.require_elements(alone, tensor)
+        parts.require_elements(alone, tensor)
     elif tensor:
         raise UsageError(f"{case.id} has one tensor; tensor {tensor} is one of a group")
     (rows, cols), *_ = alone.part(tensor).problem.grid_extents if case.is_group else alone.problem.grid_extents
@@ -66,18 +65,18 @@ def trace(
         outputs["torch"] = ask_torch(oracle, case, inputs)
     if kernel is not None:
         outputs["kernel"] = kernel
-    title = name
+    title = [name]
     if stage.name:
-        title = f"stage {one_stage.spelled(stage)}: {name}"
-        inputs = one_stage.inputs(stage, inputs, next(iter(outputs.values())))
+        title = [f"stage {parts.stage_spelled(stage)}", name]
+        inputs = parts.inputs_of_stage(stage, inputs, next(iter(outputs.values())))
         outputs = {who: stage.own(arrays) for who, arrays in outputs.items()}
         fields, name = stage.own(fields), name.removeprefix(stage.key(""))
     if case.is_group:
-        title = f"{title.removesuffix(name)}tensor {one_tensor.spelled(alone, tensor)}: {name}"
-        inputs = one_tensor.inputs(alone, inputs, tensor)
+        title.insert(-1, f"tensor {parts.tensor_spelled(alone, tensor)}")
+        inputs = parts.inputs_of_tensor(alone, inputs, tensor)
         alone = alone.part(tensor)
-        outputs = {who: one_tensor.cut(fields, arrays, tensor) for who, arrays in outputs.items()}
-        fields = one_tensor.parts(fields, tensor)
+        outputs = {who: parts.cut(fields, arrays, tensor) for who, arrays in outputs.items()}
+        fields = parts.fields_of_tensor(fields, tensor)
     spot = _Spot(fields, name, at, outputs)
     side, _ = side_and_kind(name)
     steps = steps_of(alone, side)
@@ -94,7 +93,7 @@ def trace(
     if alone.is_gemm:
         place = f"row {at[0]} of A by row {at[1]} of B, summed in order"
     reference = "" if steps is not None or alone.is_gemm else next(iter(spot.witnesses))
-    return rendered((case.id, f"{title}: {place}"), spot.witnesses, tables, reference)
+    return rendered((case.id, ": ".join([*title, place])), spot.witnesses, tables, reference)
 
 
 @dataclass(frozen=True)
@@ -149,13 +148,13 @@ def _encoding(spot: _Spot, steps: Steps, side: str, inputs: Mapping[str, np.ndar
     amaxes = {who: _float(_granule(array, spot)) for who, array in spot.ask(f"{side}_amax").items()}
     multiplier = {"direct": "2.7", "fast": "3"}.get(steps.multiplier, "2.6"), f"multiplier, {steps.multiplier}"
     head = [
-        Row(("2.2", "amax"), _float(_granule(amax, spot)), amaxes),
-        Row(("2.1", "S_enc"), _float(of_block(encoded.encode_scale)), {}),
-        Row(("2.3", "S_dec"), _float(of_block(encoded.decode_scale)), {}),
-        Row(("2.2", "block amax"), _float(of_block(encoded.block_amax)), {}),
-        Row(("2.4", "scale before its cast"), _float(of_block(encoded.scale)), {}),
-        Row(("2.4", "scale_inv"), _scale(of_block(encoded.scale_inv)), scales),
-        Row(multiplier, _float(of_block(encoded.multiplier)), {}),
+        StepRow(("2.2", "amax"), _float(_granule(amax, spot)), amaxes),
+        StepRow(("2.1", "S_enc"), _float(of_block(encoded.encode_scale)), {}),
+        StepRow(("2.3", "S_dec"), _float(of_block(encoded.decode_scale)), {}),
+        StepRow(("2.2", "block amax"), _float(of_block(encoded.block_amax)), {}),
+        StepRow(("2.4", "scale before its cast"), _float(of_block(encoded.scale)), {}),
+        StepRow(("2.4", "scale_inv"), _scale(of_block(encoded.scale_inv)), scales),
+        StepRow(multiplier, _float(of_block(encoded.multiplier)), {}),
     ]
     raw = x[spot.span, spot.line] if steps.direction else x[spot.line, spot.span]
     data = {who: unpacked(array[spot.line])[spot.span] for who, array in spot.ask(f"{side}_data").items()}
@@ -168,7 +167,7 @@ def _encoding(spot: _Spot, steps: Steps, side: str, inputs: Mapping[str, np.ndar
         if encoded.random is not None:
             cells.append(str(encoded.random[here, position]))
         theirs = {who: _code(codes[i]) for who, codes in data.items()}
-        body.append(Row(tuple(cells), _code(encoded.codes[here, position]), theirs))
+        body.append(StepRow(tuple(cells), _code(encoded.codes[here, position]), theirs))
     rotated = ("rotated 2.10",) if steps.rotation is not None else ()
     random = ("random 2.9",) if encoded.random is not None else ()
     return [Section(("", "step"), head), Section(("i", "x", *rotated, "x * m 2.8", *random), body)]
@@ -177,14 +176,14 @@ def _encoding(spot: _Spot, steps: Steps, side: str, inputs: Mapping[str, np.ndar
 def _decoding(spot: _Spot, steps: DecodeSteps, inputs: Mapping[str, np.ndarray]) -> list[Section]:
     got = steps.decode(inputs, np.array([spot.line]))
     head = [
-        Row(("9", "amax"), _float(got.amax[0, spot.block]), {}),
-        Row(("9", "scale_inv"), _scale(got.scale_inv[0, spot.block]), {}),
-        Row(("9", "scale_inv * amax"), _float(got.scaled_amax[0, spot.block]), {}),
-        Row(("9", f"factor, e4m3_max {steps.e4m3_max}"), _float(got.factor[0, spot.block]), {}),
+        StepRow(("9", "amax"), _float(got.amax[0, spot.block]), {}),
+        StepRow(("9", "scale_inv"), _scale(got.scale_inv[0, spot.block]), {}),
+        StepRow(("9", "scale_inv * amax"), _float(got.scaled_amax[0, spot.block]), {}),
+        StepRow(("9", f"factor, e4m3_max {steps.e4m3_max}"), _float(got.factor[0, spot.block]), {}),
     ]
     arrays = spot.ask(spot.name)
     body = [
-        Row(
+        StepRow(
             (str(i), _code(got.codes[0, position]), _float(got.product[0, position])),
             _entry(got.output[0, position]),
             {who: _entry(array[spot.line, position]) for who, array in arrays.items()},
@@ -208,18 +207,18 @@ def _block_without_steps(spot: _Spot, side: str, inputs: Mapping[str, np.ndarray
     head = []
     if f"{side}_amax" in fields:
         amaxes = {who: _float(_granule(array, spot)) for who, array in spot.ask(f"{side}_amax").items()}
-        head.append(Row(("amax",), next(iter(amaxes.values())), amaxes))
+        head.append(StepRow(("amax",), next(iter(amaxes.values())), amaxes))
     magnitudes = np.abs(raw.astype(np.float32))
     amax = _float(np.where(np.isnan(magnitudes), np.float32(0), magnitudes).max())
-    head.append(Row(("block amax of x",), amax, dict.fromkeys(spot.witnesses, amax)))
+    head.append(StepRow(("block amax of x",), amax, dict.fromkeys(spot.witnesses, amax)))
     if f"{side}_scale_inv" in fields:
         scales = {who: _scale(array[line, block]) for who, array in spot.ask(f"{side}_scale_inv").items()}
-        head.append(Row(("scale_inv",), next(iter(scales.values())), scales))
+        head.append(StepRow(("scale_inv",), next(iter(scales.values())), scales))
     codes = {who: unpacked(array[line])[spot.span] for who, array in spot.ask(f"{side}_data").items()}
     body = []
     for i in range(BLOCK):
         theirs = {who: _code(found[i]) for who, found in codes.items()}
-        body.append(Row((str(i), _float(raw[i])), next(iter(theirs.values())), theirs))
+        body.append(StepRow((str(i), _float(raw[i])), next(iter(theirs.values())), theirs))
     return [Section(("field",), head), Section(("i", "x"), body)]
 
 
@@ -244,7 +243,7 @@ def _elements(spot: _Spot, places: Sequence[tuple[int, ...]]) -> Section:
         nearest = None if interval is None or kernel is None else order(interval.nearest(kernel))[index]
         if nearest is not None and nearest == order(kernel)[index]:
             inside = ("kernel",)
-        rows.append(Row((spot.name, str(list(index))), next(iter(texts.values())), texts, inside))
+        rows.append(StepRow((spot.name, str(list(index))), next(iter(texts.values())), texts, inside))
     return Section(("entry", "compact index"), rows)
 
 
@@ -260,7 +259,9 @@ def _product(spot: _Spot, case: Case, inputs: Mapping[str, np.ndarray]) -> Secti
     found = terms(case, inputs, *spot.at)
     shown = found if len(found) <= _MOST_TERMS else [*found[: _MOST_TERMS // 2], *found[-_MOST_TERMS // 2 :]]
     rows = [
-        Row((str(t.block), _scale(t.a_scale), _scale(t.b_scale), _float(t.dot), _float(t.product)), _float(t.acc), {})
+        StepRow(
+            (str(t.block), _scale(t.a_scale), _scale(t.b_scale), _float(t.dot), _float(t.product)), _float(t.acc), {}
+        )
         for t in shown
     ]
     return Section(("block", "scale of A", "scale of B", "dot 10.1", "p 10.1"), rows)

@@ -77,6 +77,19 @@ def cause(module, case: Case, tensors: Arrays, actual: Arrays, **changes: Arrays
     return f"perhaps {few[1]}" if few else found and found.name
 
 
+def asked(x: np.ndarray | None = None, *extents: int, **flags) -> tuple[Case, Arrays]:
+    """A case of per_tensor with these flags, and what its kernels read of x, or of `tensor`."""
+    case = per_tensor_case(*extents, **flags)
+    return case, per_tensor.inputs(case, tensor() if x is None else x)
+
+
+def mutated(function: str, mutant: Callable, case: Case, tensors: Arrays) -> Arrays:
+    """What the oracle gives with a function of `nvfp4` changed."""
+    with pytest.MonkeyPatch.context() as patch, np.errstate(all="ignore"):
+        patch.setattr(nvfp4, function, mutant)
+        return per_tensor.numpy_oracle(case, tensors)
+
+
 def wrong_flags(case: Case, tensors: Arrays, **flags) -> Arrays:
     """The oracle's bytes under other flags, the seed kept."""
     other = Case("per_tensor", case.flags.replace(**flags), case.problem, seed_of=case.data_id)
@@ -136,8 +149,7 @@ def test_the_steps_know_other_granularities(recipe, granularity, options):
 
 
 def test_nothing_wrong_has_no_cause():
-    case = per_tensor_case()
-    assert cause(per_tensor, case, per_tensor.inputs(case, tensor()), {}) is None
+    assert cause(per_tensor, *asked(), {}) is None
 
 
 @pytest.mark.parametrize(
@@ -160,8 +172,7 @@ def test_nothing_wrong_has_no_cause():
 )
 @pytest.mark.parametrize("stage", ["full", "encode"])
 def test_the_wrong_branch(base, changed, name, stage):
-    case = per_tensor_case(**base, stage=stage)
-    tensors = per_tensor.inputs(case, tensor())
+    case, tensors = asked(**base, stage=stage)
     assert cause(per_tensor, case, tensors, wrong_flags(case, tensors, **changed)) == name
 
 
@@ -196,15 +207,12 @@ def e2m1_ties(side: str) -> Callable[[np.ndarray], np.ndarray]:
     )
 
 
-def test_divide_form(monkeypatch):
-    case = per_tensor_case()
+def test_divide_form():
     x = tensor()
     x[5, 7] = -8.125
     x[9, 20:22] = 3.046875, 0  # scale 176 in multiply form, 160 in divide form
-    tensors = per_tensor.inputs(case, x)
-    monkeypatch.setattr(nvfp4, "scale_inv_multiply", divide_form)
-    actual = per_tensor.numpy_oracle(case, tensors)
-    monkeypatch.undo()
+    case, tensors = asked(x)
+    actual = mutated("scale_inv_multiply", divide_form, case, tensors)
     assert cause(per_tensor, case, tensors, actual).startswith("perhaps divide instead of multiply scale form, ")
 
 
@@ -229,18 +237,15 @@ def direct(scale_inv: np.ndarray, s_dec: np.ndarray) -> np.ndarray:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_the_wrong_step(monkeypatch, flags, function, mutant, name):
-    case = per_tensor_case(**flags)
-    tensors = per_tensor.inputs(case, tensor())
+def test_the_wrong_step(flags, function, mutant, name):
+    case, tensors = asked(**flags)
     right = per_tensor.numpy_oracle(case, tensors)
-    monkeypatch.setattr(nvfp4, function, mutant)
-    actual = per_tensor.numpy_oracle(case, tensors)
-    monkeypatch.undo()
+    actual = mutated(function, mutant, case, tensors)
     assert any((actual[field] != right[field]).any() for field in right)
     assert name in cause(per_tensor, case, tensors, actual)  # the one amax is that of a part as well
 
 
-def test_a_sum_of_sr_that_is_not_rounded(monkeypatch):
+def test_a_sum_of_sr_that_is_not_rounded():
     case = per_tensor_case(dtype="fp32", rounding="sr")
     tensors = per_tensor.inputs(case, make("sr_edges", case.rows, case.cols, "fp32", 1))
 
@@ -250,19 +255,14 @@ def test_a_sum_of_sr_that_is_not_rounded(monkeypatch):
         magnitude = np.searchsorted([0.5, 1, 1.5, 2, 3, 4, 6], a + random_byte / 256 * step, side="right")
         return (magnitude + 8 * np.signbit(v)).astype(np.uint8)
 
-    monkeypatch.setattr(nvfp4, "e2m1_stochastic", in_float64)
-    actual = per_tensor.numpy_oracle(case, tensors)
-    monkeypatch.undo()
+    actual = mutated("e2m1_stochastic", in_float64, case, tensors)
     assert cause(per_tensor, case, tensors, actual) == "fits sum of sr not rounded, product cut to bf16"
 
 
-def test_448_for_256(monkeypatch):
-    case = per_tensor_case(stage="encode")
-    tensors = per_tensor.inputs(case, tensor())
+def test_448_for_256():
+    case, tensors = asked(stage="encode")
     bounded = nvfp4.global_encode_scale
-    monkeypatch.setattr(nvfp4, "global_encode_scale", lambda amax: bounded(amax, 256))
-    actual = per_tensor.numpy_oracle(case, tensors)
-    monkeypatch.undo()
+    actual = mutated("global_encode_scale", lambda amax: bounded(amax, 256), case, tensors)
     assert cause(per_tensor, case, tensors, actual) == "448 and 256 mixed up"
 
 
@@ -276,12 +276,9 @@ def tie_tensor() -> np.ndarray:
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_tie_direction(monkeypatch, side):
-    case = per_tensor_case(64, 64, outputs="rowwise")
-    tensors = per_tensor.inputs(case, tie_tensor())
-    monkeypatch.setattr(nvfp4, "e2m1", e2m1_ties(side))
-    actual = per_tensor.numpy_oracle(case, tensors)
-    monkeypatch.undo()
+def test_tie_direction(side):
+    case, tensors = asked(tie_tensor(), 64, 64, outputs="rowwise")
+    actual = mutated("e2m1", e2m1_ties(side), case, tensors)
     found = cause(per_tensor, case, tensors, actual)
     assert "tie direction, " in found  # a multiplier that is too large or too small breaks all ties, too
 
@@ -292,8 +289,7 @@ def codes_changed(case: Case, tensors: Arrays, change: Callable[[np.ndarray], np
 
 
 def test_a_wrong_code_at_a_tie_that_is_no_neighbour_is_not_a_tie():
-    case = per_tensor_case(64, 64, outputs="rowwise")
-    tensors = per_tensor.inputs(case, tie_tensor())
+    case, tensors = asked(tie_tensor(), 64, 64, outputs="rowwise")
 
     def far(codes: np.ndarray) -> np.ndarray:
         codes[tie_tensor() == 0.25] = 6
@@ -303,35 +299,51 @@ def test_a_wrong_code_at_a_tie_that_is_no_neighbour_is_not_a_tie():
 
 
 def test_a_mistake_in_a_part_of_the_tensor():
-    case = per_tensor_case()
-    tensors = per_tensor.inputs(case, tensor())
+    case, tensors = asked()
     data = per_tensor.numpy_oracle(case, tensors)["rowwise_data"]
     data[32:64, 64:128] = wrong_flags(case, tensors, rounding="sr")["rowwise_data"][32:64, 64:128]
     assert cause(per_tensor, case, tensors, {"rowwise_data": data}) == "sr and rne mixed up"
 
 
-def test_sign_of_zero_dropped():
-    case = per_tensor_case()
-    tensors = per_tensor.inputs(case, tensor())
-    actual = codes_changed(case, tensors, lambda codes: np.where(codes == 8, np.uint8(0), codes))
-    assert cause(per_tensor, case, tensors, actual) == "sign of zero dropped"
+def one_off(codes: np.ndarray) -> np.ndarray:
+    codes[4, 4] = (codes[4, 4] & 8) | (3 if codes[4, 4] & 7 == 2 else abs(int(codes[4, 4] & 7) - 1))
+    return codes
+
+
+def spoiled(codes: np.ndarray, where: tuple[slice, slice]) -> np.ndarray:
+    codes[where] ^= 5
+    return codes
+
+
+@pytest.mark.parametrize(
+    "change, name",
+    [
+        (lambda codes: np.where(codes == 8, np.uint8(0), codes), "sign of zero dropped"),
+        (one_off, "not known (one code off)"),
+        (np.zeros_like, "not known (zeros written)"),
+        (lambda codes: spoiled(codes, np.s_[288:, 3::5]), "not known (tile edge)"),
+        (lambda codes: spoiled(codes, np.s_[::7, 3::50]), "not known"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_wrong_codes(change, name):
+    case, tensors = asked()
+    assert cause(per_tensor, case, tensors, codes_changed(case, tensors, change)) == name
 
 
 @pytest.mark.parametrize("code", [0, 8, 15])
 def test_nan_code(code):
-    case = per_tensor_case()
     x = tensor()
     x[::40, ::19] = np.nan
-    tensors = per_tensor.inputs(case, x)
+    case, tensors = asked(x)
     actual = codes_changed(case, tensors, lambda codes: np.where(np.isnan(x), np.uint8(code), codes))
     assert cause(per_tensor, case, tensors, actual) == "NaN code"
 
 
 def test_codes_of_an_underflowed_block():
-    case = per_tensor_case()
     x = tensor()
     x[17, 32:48] = (np.linspace(1, 2, 16) * 2**-17).astype(BF16)
-    tensors = per_tensor.inputs(case, x)
+    case, tensors = asked(x)
     underflowed = per_tensor.numpy_oracle(case, tensors)["rowwise_scale_inv"][17, 2] == 0
     assert underflowed
 
@@ -359,62 +371,35 @@ def edit(index, value) -> Callable[[np.ndarray], None]:
     return change
 
 
-def test_a_scale_that_is_nan_where_it_did_not_overflow_is_no_missing_saturation():
-    case = per_tensor_case()
-    tensors = per_tensor.inputs(case, tensor())
-    found = cause(per_tensor, case, tensors, scales_changed(case, tensors, edit((5, 0), 0x7F)))
-    assert found == "not known (NaN scales)"
+def nudge(array: np.ndarray) -> None:
+    array[3, 4] += 1
+    array[200, 9] -= 1
 
 
-def test_one_ulp_scale():
-    case = per_tensor_case()
-    tensors = per_tensor.inputs(case, tensor())
-
-    def nudge(array: np.ndarray) -> None:
-        array[3, 4] += 1
-        array[200, 9] -= 1
-
-    assert cause(per_tensor, case, tensors, scales_changed(case, tensors, nudge)) == "not known (1-ulp scale)"
+@pytest.mark.parametrize("change, name", [(edit((5, 0), 0x7F), "NaN scales"), (nudge, "1-ulp scale")])
+def test_wrong_scales(change, name):
+    """A NaN where the scale did not overflow is no missing saturation."""
+    case, tensors = asked()
+    assert cause(per_tensor, case, tensors, scales_changed(case, tensors, change)) == f"not known ({name})"
 
 
 @pytest.mark.parametrize("scale_layout", ["compact", "swizzled"])
 def test_padding(scale_layout):
-    case = per_tensor_case(scale_layout=scale_layout)
-    tensors = per_tensor.inputs(case, tensor())
+    case, tensors = asked(scale_layout=scale_layout)
     padding = np.argwhere(layout.swizzle(np.pad(np.ones((304, 17)), ((0, 80), (0, 3)))) == 0)
     index = tuple(padding[3]) if scale_layout == "swizzled" else (350, 0)
     assert cause(per_tensor, case, tensors, scales_changed(case, tensors, edit(index, 9))) == "padding not zeroed"
 
 
 def test_nibble_swap():
-    case = per_tensor_case()
-    tensors = per_tensor.inputs(case, tensor())
+    case, tensors = asked()
     data = per_tensor.numpy_oracle(case, tensors)["rowwise_data"]
     assert cause(per_tensor, case, tensors, {"rowwise_data": data >> 4 | data << 4}) == "nibble swap"
 
 
-def test_one_code_off():
-    case = per_tensor_case()
-    tensors = per_tensor.inputs(case, tensor())
-
-    def nudge(codes: np.ndarray) -> np.ndarray:
-        codes[4, 4] = (codes[4, 4] & 8) | (3 if codes[4, 4] & 7 == 2 else abs(int(codes[4, 4] & 7) - 1))
-        return codes
-
-    assert cause(per_tensor, case, tensors, codes_changed(case, tensors, nudge)) == "not known (one code off)"
-
-
-def test_zeros():
-    case = per_tensor_case()
-    tensors = per_tensor.inputs(case, tensor())
-    actual = codes_changed(case, tensors, np.zeros_like)
-    assert cause(per_tensor, case, tensors, actual) == "not known (zeros written)"
-
-
 @pytest.mark.parametrize("outputs", ["both", "rowwise"])
 def test_row_column_mix_of_data(outputs):
-    case = per_tensor_case(outputs=outputs)
-    tensors = per_tensor.inputs(case, tensor())
+    case, tensors = asked(outputs=outputs)
     other = per_tensor.numpy_oracle(per_tensor_case(), tensors)["columnwise_data"]
     actual = {"rowwise_data": other.reshape(304, 136)}
     assert cause(per_tensor, case, tensors, actual) == "row/column mix"
@@ -422,16 +407,14 @@ def test_row_column_mix_of_data(outputs):
 
 @pytest.mark.parametrize("outputs", ["both", "columnwise"])
 def test_row_column_mix_of_amax(outputs):
-    case = per_tensor_case(rht=True, outputs=outputs)
-    tensors = per_tensor.inputs(case, tensor())
+    case, tensors = asked(rht=True, outputs=outputs)
     right = per_tensor.numpy_oracle(per_tensor_case(rht=True), tensors)
     assert cause(per_tensor, case, tensors, {"columnwise_amax": right["rowwise_amax"]}) == "perhaps row/column mix"
 
 
 @pytest.mark.parametrize("function, name", [(layout.swizzle, "swizzled twice"), (layout.unswizzle, None)])
 def test_swizzled_again(function, name):
-    case = per_tensor_case(scale_layout="swizzled")
-    tensors = per_tensor.inputs(case, tensor())
+    case, tensors = asked(scale_layout="swizzled")
     right = per_tensor.numpy_oracle(case, tensors)["rowwise_scale_inv"]
     found = cause(per_tensor, case, tensors, {"rowwise_scale_inv": function(right)})
     assert found == (name or "compact and swizzled mixed up")
@@ -448,8 +431,7 @@ def test_swizzled_backwards():
 
 
 def test_right_bytes_in_other_places():
-    case = per_tensor_case()
-    tensors = per_tensor.inputs(case, tensor())
+    case, tensors = asked()
     data = per_tensor.numpy_oracle(case, tensors)["rowwise_data"]
     assert cause(per_tensor, case, tensors, {"rowwise_data": np.roll(data, 8, axis=1)}) == "wrong place"
     moved = {"rowwise_data": data.reshape(-1)[::-1].reshape(data.shape).copy()}
@@ -457,25 +439,22 @@ def test_right_bytes_in_other_places():
 
 
 def test_amax_before_rounding():
-    case = per_tensor_case(rht=True, stage="amax")
-    tensors = per_tensor.inputs(case, tensor())
+    case, tensors = asked(rht=True, stage="amax")
     rotated = unrounded(tensors["input"].astype(np.float32).T, 0xD7E8)
     actual = {"columnwise_amax": np.abs(rotated).max().reshape(1)}
     assert cause(per_tensor, case, tensors, actual) == "perhaps amax before rounding, rht kept in float32"
 
 
 def test_amax_of_a_part():
-    case = per_tensor_case(stage="amax")
-    tensors = per_tensor.inputs(case, tensor())
+    case, tensors = asked(stage="amax")
     actual = {"rowwise_amax": np.abs(tensors["input"][16:].astype(np.float32)).max().reshape(1)}
     assert cause(per_tensor, case, tensors, actual) == "perhaps amax of a part"
 
 
 def test_nan_in_an_amax():
-    case = per_tensor_case(stage="amax")
     x = tensor()
     x[100, 100] = np.nan
-    tensors = per_tensor.inputs(case, x)
+    case, tensors = asked(x, stage="amax")
     nan = np.array([np.nan], np.float32)
     assert (
         cause(per_tensor, case, tensors, {"rowwise_amax": nan, "columnwise_amax": nan})
@@ -488,8 +467,7 @@ def test_nan_in_the_amax_of_a_block(nans):
     """Signalling NaNs, for which NumPy's `fmax` is a NaN in some of its loops."""
     x = tensor()
     x.view(np.uint16)[3, 16 : 16 + nans] = 0x7F81
-    case = per_tensor_case(stage="encode", outputs="rowwise")
-    tensors = per_tensor.inputs(case, x)
+    case, tensors = asked(x, stage="encode", outputs="rowwise")
     kept = replace(Steps.of(case, "rowwise"), block_nans="kept")
     encoded = kept.encode(kept.lines(x, np.arange(304)), np.arange(304), tensors["rowwise_amax"])
     scale_inv = per_tensor.numpy_oracle(case, tensors)["rowwise_scale_inv"]
@@ -498,27 +476,21 @@ def test_nan_in_the_amax_of_a_block(nans):
     assert found == "perhaps NaN kept in the amax"
 
 
-def test_a_rowwise_output_is_never_called_rotated():
-    """The rotated values are inf, so every scale is 448: as with any other mistake that makes an amax inf."""
-    case = per_tensor_case(16, 16, stage="encode", outputs="rowwise")
-    tensors = per_tensor.inputs(case, huge())
-    assert cause(per_tensor, case, tensors, saturated(case, tensors, "rowwise")) != "rht where none belongs"
+@pytest.mark.parametrize("side", ["rowwise", "columnwise"])
+def test_an_amax_that_became_inf_is_no_rotation(side):
+    """The rotated values are inf, so every scale is 448: as with any other mistake that makes an amax inf.
 
-
-def test_an_amax_that_became_inf_is_no_rotation():
-    case = per_tensor_case(16, 16, stage="encode", outputs="columnwise")
-    tensors = per_tensor.inputs(case, huge())
-    assert cause(per_tensor, case, tensors, saturated(case, tensors, "columnwise")) != "rht where none belongs"
+    A rowwise output is never rotated.
+    """
+    case, tensors = asked(huge(), 16, 16, stage="encode", outputs=side)
+    assert cause(per_tensor, case, tensors, saturated(case, tensors, side)) != "rht where none belongs"
 
 
 @pytest.mark.parametrize("s_enc", [0, 1])
-def test_a_division_that_gives_0_for_a_huge_amax(monkeypatch, s_enc):
-    case = per_tensor_case(32, 32, stage="encode", outputs="both")
-    tensors = per_tensor.inputs(case, np.tile(huge(), (2, 2)) * BF16.type(0.5) ** np.arange(32).astype(BF16))
-    monkeypatch.setattr(nvfp4, "global_encode_scale", lambda amax, *_: np.full_like(amax, s_enc))
-    with np.errstate(all="ignore"):
-        actual = per_tensor.numpy_oracle(case, tensors)
-    monkeypatch.undo()
+def test_a_division_that_gives_0_for_a_huge_amax(s_enc):
+    x = np.tile(huge(), (2, 2)) * BF16.type(0.5) ** np.arange(32).astype(BF16)
+    case, tensors = asked(x, 32, 32, stage="encode", outputs="both")
+    actual = mutated("global_encode_scale", lambda amax, *_: np.full_like(amax, s_enc), case, tensors)
     assert cause(per_tensor, case, tensors, actual) == "S_enc of a huge amax"
 
 
@@ -552,8 +524,7 @@ def test_a_cause_that_one_byte_suggests_names_the_others():
 
 
 def test_amax_of_the_wrong_granule():
-    case = per_tensor_case(outputs="rowwise")
-    tensors = per_tensor.inputs(case, tensor())
+    case, tensors = asked(outputs="rowwise")
     actual = dict(per_tensor.numpy_oracle(case, tensors))
     for row in range(304):
         line = np.zeros((16, 272), BF16)
@@ -564,31 +535,8 @@ def test_amax_of_the_wrong_granule():
     assert cause(per_tensor, case, tensors, actual) == "amax of the wrong granule"
 
 
-def test_tile_edge():
-    case = per_tensor_case()
-    tensors = per_tensor.inputs(case, tensor())
-
-    def spoil(codes: np.ndarray) -> np.ndarray:
-        codes[288:, 3::5] ^= 5
-        return codes
-
-    assert cause(per_tensor, case, tensors, codes_changed(case, tensors, spoil)) == "not known (tile edge)"
-
-
-def test_no_known_pattern():
-    case = per_tensor_case()
-    tensors = per_tensor.inputs(case, tensor())
-
-    def spoil(codes: np.ndarray) -> np.ndarray:
-        codes[::7, 3::50] ^= 5
-        return codes
-
-    assert cause(per_tensor, case, tensors, codes_changed(case, tensors, spoil)) == "not known"
-
-
 def test_unwritten_and_unstable_runs():
-    case = per_tensor_case()
-    tensors = per_tensor.inputs(case, tensor())
+    case, tensors = asked()
     right, fields = per_tensor.numpy_oracle(case, tensors), per_tensor.outputs(case)
 
     def run(poison: int) -> Arrays:
@@ -603,15 +551,13 @@ def test_unwritten_and_unstable_runs():
 
 
 def test_wrong_shape():
-    case = per_tensor_case()
-    tensors = per_tensor.inputs(case, tensor())
+    case, tensors = asked()
     actual = {"columnwise_amax": np.zeros(272, np.float32)}
     assert cause(per_tensor, case, tensors, actual) == "wrong dtype, shape or strides"
 
 
 def test_a_wrong_amax_is_blamed_before_what_it_spoils():
-    case = per_tensor_case()
-    tensors = per_tensor.inputs(case, tensor())
+    case, tensors = asked()
     actual = per_tensor.numpy_oracle(case, {"input": (tensors["input"].astype(np.float32) / 2).astype(BF16)})
     found = cause(per_tensor, case, tensors, actual)
     assert found == "not known"
@@ -680,8 +626,7 @@ def test_every_cause_has_a_name():
 
 
 def test_the_butterflies_of_the_rotation():
-    case = per_tensor_case(rht=True, outputs="columnwise")
-    tensors = per_tensor.inputs(case, tensor())
+    case, tensors = asked(rht=True, outputs="columnwise")
     steps = Steps.of(case, "columnwise")
     for change, name in (
         ({"rotation_strides": (1, 2, 8)}, "a stage of the rht left out"),
@@ -787,11 +732,8 @@ def test_the_other_candidate():
     assert cause(four_over_six, case, tensors, six) == "another candidate"
 
 
-def test_other_random_bits(monkeypatch):
-    case = per_tensor_case(rounding="sr", outputs="rowwise")
-    tensors = per_tensor.inputs(case, tensor())
+def test_other_random_bits():
+    case, tensors = asked(rounding="sr", outputs="rowwise")
     random = nvfp4.random_bytes
-    monkeypatch.setattr(nvfp4, "random_bytes", lambda *of: random(*of) ^ 0x55)
-    actual = per_tensor.numpy_oracle(case, tensors)
-    monkeypatch.undo()
+    actual = mutated("random_bytes", lambda *of: random(*of) ^ 0x55, case, tensors)
     assert cause(per_tensor, case, tensors, actual) == "other random bits"

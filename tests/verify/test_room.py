@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.verify import host_room as module
-from harness.verify.host_room import AT_A_TIME, LARGE, host_room
+from harness.verify import room as module
+from harness.verify.room import AT_A_TIME, LARGE, host_room
 
 
 @dataclass

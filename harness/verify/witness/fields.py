@@ -1,21 +1,89 @@
-"""Check the rest of an allocation behind a group: its size, and that it holds no numbers."""
+"""Check what a case writes: how many different values are expected, and what lies behind the tensors of a group.
+
+A case that compares only one value tells little. Behind a group, an allocation has a size of its own and no numbers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
 from harness.contract.case import Case
 from harness.contract.field import Field, round_up
 from harness.contract.group_shape import ShapeRepresentation
+from harness.contract.interval import Demand, Interval
 from harness.suite.stages import stages
+from harness.suite.suite_file import declared_degenerate
+from harness.verify.witness import magnitudes
+
+# (number of entries, the fewest different values they may have), for codes, scale bytes, amaxes and outputs.
+_CODES = ((256, 3), (1024, 8))
+_SCALES = ((64, 3),)
+_AMAXES = ((16, 2),)
+_VALUES = ((16, 2), (1024, 8))
+_MOST = 1 << 20  # entries; of a larger field about this many are looked at
+_FEWEST = 1 << 12  # the least for each tensor of a group
+
+
+def too_alike(case: Case, fields: Mapping[str, Field], values: Mapping[str, Demand]) -> str:
+    """A sentence about a field with too few different values; empty if there is none, or the suite gives a reason."""
+    for name, entries, found, least in counted(fields, values):
+        if case.elements and found < least and not declared_degenerate(case, name):
+            return (
+                f"the expected {name} has {found} different values among {entries}; there must be {least}, or a reason "
+                "in the suite, under `degenerate`"
+            )
+    return ""
+
+
+def counted(fields: Mapping[str, Field], values: Mapping[str, Demand]) -> Iterator[tuple[str, int, int, int]]:
+    """Yield (field, number of entries, different values, required number) for every field."""
+    for name, field in fields.items():
+        value = values[name]
+        kind, entries, independent = _looked_at(field, value.low if isinstance(value, Interval) else value)
+        least = max((k for size, k in kind if independent >= size), default=1 if independent else 0)
+        yield name, independent, _different(entries), least
+
+
+def _different(entries: np.ndarray) -> int:
+    if entries.itemsize > 2:
+        return int(np.unique(entries).size)
+    return int(np.count_nonzero(np.bincount(entries.view(f"u{entries.itemsize}"))))  # cheaper than sorting
+
+
+def _looked_at(
+    field: Field, value: np.ndarray, most: int = _MOST
+) -> tuple[tuple[tuple[int, int], ...], np.ndarray, int]:
+    """A field's limits, about `most` of its entries, and how many entries are not copies by definition."""
+    if field.parts:
+        most = max(_FEWEST, most // len(field.parts))
+        each = [
+            _looked_at(part, field.part(value, number), most) for number, part in enumerate(field.parts) if part.size
+        ]
+        if not each:
+            return _VALUES, np.empty(0, np.uint8), 0
+        return each[0][0], np.concatenate([entries for _, entries, _ in each]), sum(count for *_, count in each)
+    if field.valid is not None:
+        stored = value.reshape(-1)[magnitudes.places(field.shape, field.valid, field.swizzled, most)]
+        return _SCALES, stored.reshape(-1), math.prod(field.valid) // (16 if field.block[0] == 16 else 1)
+    if field.dtype == "uint8" and field.block == (1, 2):
+        some = _some(value, most)
+        return _CODES, np.concatenate([some & 15, some >> 4]), 2 * value.size
+    return _VALUES if field.block == (1, 1) else _AMAXES, _some(value.view(f"u{value.itemsize}"), most), value.size
+
+
+def _some(array: np.ndarray, most: int) -> np.ndarray:
+    flat = array.reshape(-1)
+    return flat[:: magnitudes.step(flat.size, most)]
+
 
 _BY_ROW = ("per_token", "row_scaled")  # recipes with an amax for each row
 _NAN_BYTE = 0x7F
 
 
-def objection(case: Case, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]) -> str:
+def wrong_slack(case: Case, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]) -> str:
     """A sentence about an array without its allocation's length, or with numbers behind its tensors; empty if none.
 
     inputs: the arrays that the kernels read, by parameter; fields: what they write

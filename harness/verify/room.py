@@ -1,19 +1,61 @@
-"""How many bytes of GPU memory a case's own arrays take, told from its fields before anything is allocated there."""
+"""Room for a case: a place among the largest that run on this machine at a time, and the GPU memory that it needs.
+
+Each of the largest keeps many gigabytes in memory. What a case needs is told from its fields before anything is
+allocated.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
 
 import numpy as np
+from filelock import Timeout
 
 from harness.contract.case import Case
 from harness.contract.field import round_up
 from harness.device.capability import needed
 from harness.device.device import Device
 from harness.device.memory import ALIGNMENT, GUARD
+from harness.ground.locks import NamedLock, tell_waiting
+from harness.ground.seconds import WAITS
 from harness.suite.launch_plan import own_memory, plan
 from harness.verify.expected import fields_of
 from harness.verify.judge import POISONS
+
+LARGE = 1 << 28  # elements
+AT_A_TIME = 4
+PAUSE, TELL_EVERY = 0.2, 300.0  # seconds
+
+
+@contextmanager
+def host_room(case: Case) -> Iterator[None]:
+    """Wait until fewer than AT_A_TIME other large cases are drawn or run on this machine; small cases do not wait."""
+    if case.elements < LARGE:
+        yield
+        return
+    folder, remedy = Path(tempfile.gettempdir()), "it is for all users of this machine, so ask its owner to remove it"
+    places = [NamedLock.of(folder / f"nvfp4-harness-room{i}.lock", 0o666, remedy) for i in range(AT_A_TIME)]
+    with WAITS.waiting():
+        taken = _taken(places)
+    with taken:
+        yield
+
+
+def _taken(places: Sequence[NamedLock]) -> AbstractContextManager[object]:
+    since = told = time.monotonic()
+    while True:
+        for place in places:
+            with suppress(Timeout):
+                return place.acquire(blocking=False)
+        if time.monotonic() - told >= TELL_EVERY:
+            told = time.monotonic()
+            tell_waiting(since, *(Path(place.lock_file) for place in places))
+        time.sleep(PAUSE)
+
 
 INPUTS = 3  # what kernels read, the pristine copy, and that of the second input while it takes the first one's place
 EXPECTED = 2  # the expected bytes of an output, or both ends of an interval

@@ -1,9 +1,10 @@
-"""One tensor of a group as a dense case, with its inputs, its expected and its actual outputs."""
+"""A part of a case as one of its own: a stage of a pipeline, or a tensor of a group, with its inputs and outputs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 
@@ -11,9 +12,31 @@ from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.contract.interval import Demand, Interval
 from harness.errors import UsageError
+from harness.suite.stages import Stage, stages
 from harness.verify.expected import oracle_of
+from harness.verify.pipeline_oracle import fitted, shaped
 
 Arrays = Mapping[str, np.ndarray]
+
+
+def writer(case: Case, field: str) -> Stage:
+    """The stage that writes a field of a pipeline; any other case is its own single stage."""
+    return next(stage for stage in stages(case) if not stage.given and field.startswith(stage.key("")))
+
+
+def inputs_of_stage(stage: Stage, tensors: Arrays, answers: Mapping[str, Any]) -> dict[str, Any]:
+    """The arrays that the stage reads, by its own parameters.
+
+    tensors: the arrays that the pipeline reads
+    answers: the expected outputs of stages, which later stages read; no stage reads a field with an interval
+    """
+    written = {name: array for name, array in answers.items() if not isinstance(array, Interval)}
+    return {**stage.own(tensors), **shaped(fitted(stage), stage.read({**written, **tensors}))}
+
+
+def stage_spelled(stage: Stage) -> str:
+    """Text such as `x, per_tensor/rht=true/128x256`."""
+    return f"{stage.name}, {stage.case.recipe}/{stage.case.variant}/{stage.case.shape}"
 
 
 def holder(field: Field, entry: int) -> int:
@@ -22,7 +45,7 @@ def holder(field: Field, entry: int) -> int:
     return next(number for number, end in enumerate(ends) if entry < end)
 
 
-def spelled(case: Case, number: int) -> str:
+def tensor_spelled(case: Case, number: int) -> str:
     """Text such as `3 of 5, 256x512`; the first tensor, or group of a GEMM, is 0."""
     return f"{number} of {len(case.problem.tensors)}, {case.part(number).shape}"
 
@@ -32,10 +55,10 @@ def require_elements(case: Case, number: int) -> None:
     if not 0 <= number < len(case.problem.tensors):
         raise UsageError(f"{case.id} has no tensor {number}; its {len(case.problem.tensors)} tensors count from 0")
     if 0 in case.problem.tensors[number]:
-        raise UsageError(f"tensor {spelled(case, number)}, of {case.id} has no elements")
+        raise UsageError(f"tensor {tensor_spelled(case, number)}, of {case.id} has no elements")
 
 
-def parts(fields: Mapping[str, Field], number: int) -> dict[str, Field]:
+def fields_of_tensor(fields: Mapping[str, Field], number: int) -> dict[str, Field]:
     return {name: field.parts[number] for name, field in fields.items()}
 
 
@@ -50,6 +73,6 @@ def _part(field: Field, array: Demand, number: int) -> Demand:
     return field.part(array, number)
 
 
-def inputs(case: Case, tensors: Arrays, number: int) -> dict[str, np.ndarray]:
+def inputs_of_tensor(case: Case, tensors: Arrays, number: int) -> dict[str, np.ndarray]:
     """The dense recipe's inputs for this tensor, or this group of a GEMM, from the group's oracle."""
     return oracle_of(case.recipe).inputs_of(case, tensors, number)

@@ -1,4 +1,4 @@
-"""The runs that a file of times combines. Commit and date tell them apart, and each time names its run by them."""
+"""The times of a file: the run that each is of, by its commit and date, and what makes times worthless."""
 
 from __future__ import annotations
 
@@ -42,3 +42,26 @@ def of_the_user(record: Mapping[str, Any], part: Mapping[str, Any], about: Mappi
     words = {word.partition("=")[0] for word in part.get("command", "").split()}
     of_recipe = {f"{recipe}.yaml", f"{recipe}.py"}  # a pipeline has the first alone
     return bool(of_recipe & sealed) or "--recipe-dir" in words
+
+
+DRIFT = 0.05  # largest change of the copy roofline, within a run or between two, under which times are comparable
+EXPOSED = 0.25  # largest share of rounds in which the GPU may have waited for the host
+ONE_HOST_US = 0.1  # what two events take differs by less on one host, by 1.7 between hosts (H200, results/NOTES.md)
+
+
+def unsteady(header: Mapping[str, Any]) -> str:
+    """The reason why the times of one run are not comparable among themselves, or an empty string."""
+    entries = header["roofline"]
+    if not entries or entries[-1]["point"] != "end":
+        return "did not come to its end, so nothing shows that the machine held its copy roofline"
+    rates = [entry["gbps"] for entry in entries]
+    if max(rates) / min(rates) - 1 > DRIFT:
+        return f"saw its own copy roofline move from {min(rates):,.0f} to {max(rates):,.0f} GB/s"
+    return ""
+
+
+def waited(times: Mapping[str, Any]) -> str:
+    """The reason why a case's times hold its host's latency, or an empty string."""
+    if times["exposed"] > EXPOSED * times["rounds"]:
+        return f"the GPU waited for the host in {times['exposed']} of {times['rounds']} rounds"
+    return ""
