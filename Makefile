@@ -107,8 +107,8 @@ schema: $(ENV) ## Write suites/schema.json, by which editors complete and check 
 	$(PY) -m harness schema
 
 .PHONY: compared
-compared: $(ENV) ## Write suites/compared.csv, how many cases of each recipe and set each device compares.
-	$(PY) -m harness compared
+compared: $(ENV) ## Write suites/compared.csv, how many cases each device compares, and docs/capabilities.md.
+	$(PY) -m harness check --write
 
 .PHONY: size
 size: $(ENV) ## Show the sizes of files beside their budgets.

@@ -104,8 +104,8 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
 def test_its_files_agree(tree: Tree):
     done = tree.run("harness", "check")
     assert all("suites/compared.csv: toy, set " in line for line in done.stderr.splitlines()), done.stderr
-    assert "the line is missing; run `harness compared`" in done.stderr
-    assert tree.run("harness", "compared").returncode == 0
+    assert "the line is missing; run `harness check --write`" in done.stderr
+    assert tree.run("harness", "check", "--write").returncode == 0
     done = tree.run("harness", "check")
     assert (done.returncode, done.stderr) == (0, "")
     assert all(" wait for a time, " in line for line in done.stdout.splitlines()), done.stdout

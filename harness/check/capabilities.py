@@ -23,7 +23,7 @@ from harness.text import spell
 
 FILE = Path(__file__).with_suffix(".yaml")
 PAGE = Path("docs/capabilities.md")
-COMMAND = "harness capabilities"
+COMMAND = "harness check --write"
 
 
 class Row(BaseModel):

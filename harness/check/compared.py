@@ -28,7 +28,7 @@ from harness.verdict import Verdict
 
 FILE = "compared.csv"
 GIB = (6, 36)  # GPU memory: the least for all but the largest cases, and the least for all of them
-COMMAND = "harness compared"
+COMMAND = "harness check --write"
 
 
 @dataclass(frozen=True)

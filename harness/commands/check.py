@@ -10,6 +10,7 @@ from harness.errors import Exit
 from harness.files import RECIPE_DIRS
 from harness.gate import baseline
 from harness.records import seal
+from harness.records.run_folder import shown
 from harness.suite.suite import load_suites
 from harness.suite.suite_file import suite_path
 
@@ -17,12 +18,17 @@ from harness.suite.suite_file import suite_path
 @click.command()
 @_shared.recipes
 @_shared.recipe_dir
-def command(recipes: Sequence[str]) -> int:
+@click.option("--write", is_flag=True, help="in a checkout: write suites/compared.csv and docs/capabilities.md first")
+def command(recipes: Sequence[str], write: bool) -> int:
     """Check that the kernel, the oracle and the suite of each recipe agree; compiles nothing.
 
     Also that every device compares as many cases of each set of ours as suites/compared.csv says, and that
     docs/capabilities.md names the cases that there are.
     """
+    if write:
+        _shared.require_checkout("check --write")
+        click.echo(shown(compared.write(compared.counts(load_suites()))))
+        click.echo(shown(capabilities.write()))
     errors = [*seal.links(), *recipe_files.errors(recipes)]
     if not errors and not RECIPE_DIRS:
         now, committed = compared.counts(load_suites(map(suite_path, recipes) if recipes else None)), compared.read()

@@ -68,4 +68,4 @@ def test_a_page_that_is_behind_is_an_error(tmp_path: Path, monkeypatch: pytest.M
     assert capabilities.errors() == []  # nothing outside a checkout
     (tmp_path / "docs").mkdir()
     (tmp_path / capabilities.PAGE).write_text("old\n")
-    assert capabilities.errors() == ["docs/capabilities.md: it is out of date; run `harness capabilities`"]
+    assert capabilities.errors() == ["docs/capabilities.md: it is out of date; run `harness check --write`"]

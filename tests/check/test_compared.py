@@ -38,8 +38,14 @@ def test_a_case_is_compared_or_excluded_for_a_reason():
     "changes, sentence",
     [
         ({"compared": 14}, "13 cases are compared and must be 14"),
-        ({"compared": 7}, "13 cases are compared and 1 excluded, which the line does not say; run `harness compared`"),
-        ({"excluded": 0}, "13 cases are compared and 1 excluded, which the line does not say; run `harness compared`"),
+        (
+            {"compared": 7},
+            "13 cases are compared and 1 excluded, which the line does not say; run `harness check --write`",
+        ),
+        (
+            {"excluded": 0},
+            "13 cases are compared and 1 excluded, which the line does not say; run `harness check --write`",
+        ),
         ({"why": "of another reason"}, "which the line does not say"),
     ],
 )
@@ -54,7 +60,7 @@ def test_lines_that_are_gone_are_an_error(lost: tuple[str, ...]):
     shortened = {key: count for key, count in NOW.items() if key[: len(lost)] != lost}
     found = errors(NOW, shortened)
     assert len(found) == len(NOW) - len(shortened)
-    assert all("the line is missing; run `harness compared`" in sentence for sentence in found)
+    assert all("the line is missing; run `harness check --write`" in sentence for sentence in found)
 
 
 def test_a_recipe_that_is_gone_is_an_error_unless_another_is_asked_about():
@@ -80,7 +86,7 @@ def test_the_command_writes_what_is_read(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_line_that_the_command_does_not_write(tmp_path: Path, line: str):
     head = "recipe,set,device,compared,excluded,why\n"
     (tmp_path / compared.FILE).write_text(f"{head}{line}\n")
-    with pytest.raises(UsageError, match=r"compared.csv:2: this is no line that `harness compared` writes"):
+    with pytest.raises(UsageError, match=r"compared.csv:2: this is no line that `harness check --write` writes"):
         read(tmp_path)
     (tmp_path / compared.FILE).write_text(f"{line}\n{head}")
     with pytest.raises(UsageError, match=r"compared.csv:1: "):
@@ -133,13 +139,13 @@ LINES = (SUITES / compared.FILE).read_text().splitlines(keepends=True)
 @pytest.mark.parametrize(
     "text, sentence",
     [
-        (None, "there is no count of what is compared; run `harness compared`"),
-        ("", "there is no count of what is compared; run `harness compared`"),
-        (LINES[0], "there is no count of what is compared; run `harness compared`"),
-        ("".join(LINES[:2]), "swizzle: {} has no line for set smoke on emulator; `harness compared` writes it"),
+        (None, "there is no count of what is compared; run `harness check --write`"),
+        ("", "there is no count of what is compared; run `harness check --write`"),
+        (LINES[0], "there is no count of what is compared; run `harness check --write`"),
+        ("".join(LINES[:2]), "swizzle: {} has no line for set smoke on emulator; `harness check --write` writes it"),
         (
             "".join(line for line in LINES if not line.startswith("swizzle,smoke,")),
-            "swizzle: {} has no line for set smoke on emulator; `harness compared` writes it",
+            "swizzle: {} has no line for set smoke on emulator; `harness check --write` writes it",
         ),
         ("".join(LINES), ""),
     ],
@@ -162,7 +168,7 @@ def test_a_line_comes_once(tmp_path: Path, more: str):
     (tmp_path / compared.FILE).write_text("".join(LINES) + more)
     suites = [tmp_path / "swizzle.yaml", tmp_path / "casts.yaml"]
     (sentence,) = shortfalls(records(), suites, "smoke", EmulatorDevice())
-    assert f"compared.csv:{len(LINES) + 1}: this is no line that `harness compared` writes" in sentence
+    assert f"compared.csv:{len(LINES) + 1}: this is no line that `harness check --write` writes" in sentence
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path):
