@@ -9,8 +9,8 @@ import pandas as pd
 
 from evidence.agreement.answers import Answer, Kind
 from evidence.agreement.committed import OnGpu
+from harness.ground.command_lines import is_card
 from harness.report.tables import markdown
-from harness.subjects.card.card import is_card
 from harness.text import spell
 
 NONE = "-"

@@ -11,9 +11,10 @@ from harness.commands import _shared
 from harness.contract.case import Case
 from harness.errors import Exit, UsageError
 from harness.files import write_text
+from harness.ground.command_lines import is_card
 from harness.records.run_folder import shown
 from harness.report.console import show
-from harness.subjects.card.card import is_card, read_card
+from harness.subjects.card.card import read_card
 from harness.subjects.subject import load
 from harness.suite.suite import load_suites, suite_of
 from harness.text import nearest

@@ -7,7 +7,9 @@ from typing import Protocol
 from harness.contract.case import Case
 from harness.errors import NotCapable
 
-OF_THE_DEVICE = "capability:"  # the reasons of a device begin so, and those of a subject or card never
+# How reasons begin: those of a device, and those of cases outside of the flags that a function declares.
+OF_THE_DEVICE = "capability:"
+DECLARED = "the function is for "
 BYTES_PER_ELEMENT = 16  # bytes of GPU memory for each element of a case, with the oracle's temporaries
 CONTEXT = 1 << 30  # bytes of a GPU that CUDA and its libraries keep
 

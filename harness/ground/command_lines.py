@@ -94,7 +94,7 @@ class Asked:
         return [*(["--subject", self.subject] if self.subject else []), *words]
 
     def _subject(self) -> str:
-        return str(Path(self.folder, self.subject).resolve()) if _is_card(self.subject) else self.subject
+        return str(Path(self.folder, self.subject).resolve()) if is_card(self.subject) else self.subject
 
     def recipe_dir_words(self, case_id: str) -> list[str]:
         """The words `--recipe-dir DIR` for a case of a user's recipe; a pipeline may have stages of all of them."""
@@ -105,6 +105,16 @@ class Asked:
         whole = (Path(own) / f"{recipe}.cu").is_file()
         folders = [own] if whole else dict.fromkeys([own, *self.recipe_dirs.values()])
         return [word for each in folders for word in ("--recipe-dir", _below(each, self.folder))]
+
+
+def is_card(subject: str) -> bool:
+    """Whether a subject on the command line is a card, a file of launches."""
+    return subject.endswith((".yaml", ".yml"))
+
+
+def is_guest(subject: str) -> bool:
+    """Whether a subject on the command line is a function, which may do whatever its user may."""
+    return bool(subject) and not is_card(subject)
 
 
 def subject_of(about: Mapping[str, Any]) -> Asked:
@@ -174,7 +184,7 @@ def verify_command(case_id: str, verb: str = "verify", asked: Asked | None = Non
     """
     asked = asked or Asked.here()
     own, subject = asked.recipe_dir_words(case_id), asked.subject
-    card = _is_card(subject)  # a card is a user's file
+    card = is_card(subject)  # a card is a user's file
     theirs = own or card or _TENSOR_FILE in case_id
     plain = _PLAIN.fullmatch(case_id + subject + "".join(asked.options))
     if plain and not theirs and asked.folder == str(Path.cwd()) and _asked_by_make():
@@ -214,10 +224,6 @@ def _line(asked: Asked, words: Sequence[str], case: str, of_folder: bool, option
     # A shell takes the end of the line for a comment, and the harness refuses the sign.
     end = f"  # {UNNAMED}: as {shlex.quote(one_line(asked.unnamed))} was made" if UNNAMED in words else ""
     return f"{first}{shlex.join([*start, *words])} {option}{quoted(case)}{end}"
-
-
-def _is_card(subject: str) -> bool:
-    return subject.endswith((".yaml", ".yml"))
 
 
 def _below(path: str, folder: str) -> str:

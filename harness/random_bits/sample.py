@@ -14,10 +14,11 @@ from harness.contract.interval import Interval
 from harness.device.capability import incapable
 from harness.device.device import Device
 from harness.errors import DeviceUnavailable, LaunchError, UsageError
+from harness.ground.command_lines import is_card
 from harness.inputs.dtypes import DTYPES
 from harness.oracles import layout, nvfp4
 from harness.random_bits.design import ONE
-from harness.subjects.card.card import is_card, read_card
+from harness.subjects.card.card import read_card
 from harness.subjects.card.device import with_card
 from harness.subjects.card.kept import Keeping
 from harness.subjects.device import with_subject

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from harness.device.capability import OF_THE_DEVICE
+from harness.device.capability import DECLARED, OF_THE_DEVICE
 from harness.errors import SEVERITY, Exit
-from harness.subjects.card.card import is_card
-from harness.subjects.subject import DECLARED
+from harness.ground.command_lines import is_card
 from harness.verdict import Result, Verdict, exit_words
 
 BEFORE_COMPARED = (Verdict.COMPILE_ERROR, Verdict.LAUNCH_ERROR)

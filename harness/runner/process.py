@@ -2,63 +2,60 @@
 
 The controller checks suites, keeps the journal and sums up. A worker of pytest-xdist (the controller itself without
 `-n`) collects the same cases and runs them; records travel on the reports.
+Only what was asked for is imported: a run of our kernels loads no subject, and one without times no timer.
 """
 
 from __future__ import annotations
 
 import json
 import signal
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import pytest
 
-from harness.bench import ahead
-from harness.bench.bench import Bench
 from harness.contract.case import Case
 from harness.device.cupy_there import has_cupy
 from harness.device.device import Device
 from harness.device.kept_copies import KEPT
 from harness.device.select import select as select_device
 from harness.errors import UsageError
+from harness.ground.command_lines import is_card
 from harness.ground.ending import interrupt_by_signals
 from harness.ground.seconds import SECONDS, VERIFY
 from harness.records.records import Record
 from harness.runner import isolation
 from harness.runner.below_supervisor import supervised
-from harness.runner.bench_plugin import BenchRun, check_bench
 from harness.runner.cluster.connection import Cluster, connect
 from harness.runner.guarding import continue_supervisor
 from harness.runner.request import Request, named_suites
 from harness.runner.run import Run
 from harness.runner.selection import Selection
-from harness.subjects.audit.bench import SubjectBench
-from harness.subjects.audit.verify import audit
-from harness.subjects.card.bench import CardBench
-from harness.subjects.card.card import is_card, read_card
-from harness.subjects.card.device import is_for, with_card
-from harness.subjects.card.verify import verify_card
-from harness.subjects.declared_flags import declared_flags
-from harness.subjects.device import SubjectDevice, with_subject
-from harness.subjects.process import Child
-from harness.subjects.subject import start
 from harness.verdict import Result
 from harness.verify.expected import NUMPY_LARGEST, NUMPY_LARGEST_TIMED
 from harness.verify.prepared import SOURCE
 from harness.verify.verify import Verifier, verify
 
+if TYPE_CHECKING:
+    from harness.bench.ahead import Ahead
+    from harness.bench.bench import Bench
+    from harness.runner.bench_plugin import BenchRun
+
 KEPT_SHARE = 16  # 1/KEPT_SHARE of a GPU's memory holds what the modes of a case share
+
 PROCESS = pytest.StashKey["Process"]()
 UNDER_TEST = pytest.StashKey["UnderTest"]()
 
 
 class UnderTest(NamedTuple):
-    """Our kernels or a subject on the device of this process, and what verifies and times them."""
+    """bench: what times it, with --bench; end: ends a subject's process, and tells what it then showed, or nothing."""
 
     device: Device
     verify: Verifier
-    bench: type[Bench]
+    bench: type[Bench] | None = None
+    end: Callable[[], str] = str
 
 
 class Process:
@@ -72,7 +69,7 @@ class Process:
         self.selection = request.selection
         self.run: Run | None = None
         self.bench: BenchRun | None = None
-        self.ahead: ahead.Ahead | None = None
+        self.ahead: Ahead | None = None
         self.cluster: Cluster | None = None
         self.done: dict[str, Record] = {}
         self.asked = request.asked()
@@ -96,8 +93,11 @@ class Process:
         if option.cluster:
             self._connect()
         self._prepare_ahead()
-        device, _, bench_class = under_test(self.config)
+        subject = under_test(self.config, self.selection)
+        device = subject.device
         if option.bench:
+            from harness.runner.bench_plugin import BenchRun, check_bench
+
             check_bench(self.config, device)
         self.run = Run(self.config, self.selection, device, self.asked)
         self.done = self.run.resumed
@@ -107,7 +107,7 @@ class Process:
                 self.ahead.begin(device.targets[0], self.done)
                 SOURCE.recent = 2
                 KEPT.limit = device.memory // KEPT_SHARE
-            self.bench = BenchRun(self.config, self.run.journal.path.parent, device, bench_class)
+            self.bench = BenchRun(self.config, self.run.journal.path.parent, device, subject.bench)
             self.config.pluginmanager.register(self.bench, "harness-bench")
         if hasattr(option, "maxworkerrestart") and option.maxworkerrestart is None:
             option.maxworkerrestart = str(
@@ -122,7 +122,7 @@ class Process:
         case: Case = item.case
         if self.cluster:
             return self.cluster.result_of(case)
-        device = under_test(self.config).device
+        device = under_test(self.config, self.selection).device
         try:
             return isolation.attempt(case, device, lambda: self._result_of(item))
         except isolation.GaveUp as last:
@@ -138,11 +138,11 @@ class Process:
                 continue_supervisor()
 
     def _result_of(self, item: pytest.Item) -> Result:
-        device, verifier, _ = under_test(self.config)
+        subject = under_test(self.config, self.selection)
         if self.bench:
             self.bench.prepare(item.case)
         with SECONDS.of(VERIFY):
-            result = verifier(item.case, device, NUMPY_LARGEST_TIMED if self.bench else NUMPY_LARGEST)
+            result = subject.verify(item.case, subject.device, NUMPY_LARGEST_TIMED if self.bench else NUMPY_LARGEST)
         if not result.verdict.right:
             KEPT.clear()
         if self.bench and result.verdict.right:
@@ -161,13 +161,17 @@ class Process:
                 raise UsageError(f"--cluster does not go with {name}: {why}")
         self.cluster = connect(option, self.selection)
         self.config.add_cleanup(self.cluster.close)
-        self.config.stash[UNDER_TEST] = UnderTest(self.cluster.device, verify, Bench)
+        self.config.stash[UNDER_TEST] = UnderTest(self.cluster.device, verify)
 
     def _prepare_ahead(self) -> None:
         """Fork the processes that prepare the next cases of a bench of our kernels, while no GPU is in use here."""
         option = self.config.option
+        if not option.bench or option.subject:
+            return
+        from harness.bench import ahead
+
         wanted = ahead.processes() if option.ahead is None else option.ahead
-        if not option.bench or option.subject or not wanted:
+        if not wanted:
             return
         self.ahead = ahead.Ahead(self.selection.by_id.values(), wanted)
         self.config.add_cleanup(self._end_ahead)
@@ -179,12 +183,11 @@ class Process:
             KEPT.limit = 0
 
     def _too_late(self, case: Case, reason: str, detail: str) -> None:
-        self._give_up(isolation.given_up(case, under_test(self.config).device, reason, detail))
+        self._give_up(isolation.given_up(case, under_test(self.config, self.selection).device, reason, detail))
 
     def end_guest(self) -> str:
         """End the subject's process; a sentence if it then shows that a case was judged too early, or else nothing."""
-        device = self.config.stash[UNDER_TEST].device if UNDER_TEST in self.config.stash else None
-        late = device.end() if isinstance(device, SubjectDevice) else ""
+        late = self.config.stash[UNDER_TEST].end() if UNDER_TEST in self.config.stash else ""
         self._continue_supervisor()
         return late
 
@@ -215,35 +218,60 @@ def suite_files(config: pytest.Config) -> list[Path]:
     return list(named_suites(config.args, config.invocation_params.dir)[0])
 
 
+def under_test(config: pytest.Config, selection: Selection) -> UnderTest:
+    """The kernels or subject and the device of this process; a worker uses the GPU that it was given."""
+    if UNDER_TEST not in config.stash:
+        name = config.option.subject
+        chosen = _card if name and is_card(name) else _function if name else _ours
+        config.stash[UNDER_TEST] = chosen(config, _device(config), selection)
+    return config.stash[UNDER_TEST]
+
+
+def _device(config: pytest.Config) -> Device:
+    device = select_device(config.option.device, config.workerinput["harness_gpu"] if is_worker(config) else 0)
+    if is_worker(config) and device.name == "cuda":
+        device.processes = -(-config.workerinput["workercount"] // max(1, gpu_count()))
+    return device
+
+
+def _ours(config: pytest.Config, device: Device, selection: Selection) -> UnderTest:
+    if not config.option.bench:
+        return UnderTest(device, verify)
+    from harness.bench.bench import Bench
+
+    return UnderTest(device, verify, Bench)
+
+
+def _card(config: pytest.Config, device: Device, selection: Selection) -> UnderTest:
+    from harness.subjects.card.bench import CardBench
+    from harness.subjects.card.card import read_card
+    from harness.subjects.card.device import is_for, with_card
+    from harness.subjects.card.verify import verify_card
+
+    card = read_card(config.option.subject)
+    if config.option.device == "auto" and device.name == "cuda" and not is_for(card, device):
+        device = select_device("emulator")
+    card.check(selection.by_id.values(), whole=config.option.shard == "1/1")
+    return UnderTest(with_card(device, card), verify_card, CardBench)
+
+
+def _function(config: pytest.Config, device: Device, selection: Selection) -> UnderTest:
+    from harness.subjects.audit.bench import SubjectBench
+    from harness.subjects.audit.verify import audit
+    from harness.subjects.declared_flags import declared_flags
+    from harness.subjects.device import with_subject
+    from harness.subjects.process import Child
+    from harness.subjects.subject import start
+
+    name = config.option.subject
+    found = with_subject(device, start(name, Child(name, config.option.case_timeout / 2), declared_flags(name)))
+    found.refusals.freeze(selection.by_id.values())
+    return UnderTest(found, audit, SubjectBench, found.end)
+
+
 def is_worker(config: pytest.Config) -> bool:
     """Whether this is a worker of pytest-xdist."""
     return hasattr(config, "workerinput")
-
-
-def under_test(config: pytest.Config) -> UnderTest:
-    """The kernels or subject and the device of this process, chosen once; a worker uses the GPU that it was given."""
-    if UNDER_TEST not in config.stash:
-        device = select_device(config.option.device, config.workerinput["harness_gpu"] if is_worker(config) else 0)
-        if is_worker(config) and device.name == "cuda":
-            device.processes = -(-config.workerinput["workercount"] // max(1, gpu_count()))
-        name = config.option.subject
-        if name and is_card(name):
-            card = read_card(name)
-            if config.option.device == "auto" and device.name == "cuda" and not is_for(card, device):
-                device = select_device("emulator")
-            selected = config.stash[PROCESS].selection.cases.values()
-            card.check((case for cases in selected for case in cases), whole=config.option.shard == "1/1")
-            config.stash[UNDER_TEST] = UnderTest(with_card(device, card), verify_card, CardBench)
-        elif name:
-            with_it = with_subject(
-                device, start(name, Child(name, config.option.case_timeout / 2), declared_flags(name))
-            )
-            selected = config.stash[PROCESS].selection.cases.values()
-            with_it.refusals.freeze(case for cases in selected for case in cases)
-            config.stash[UNDER_TEST] = UnderTest(with_it, audit, SubjectBench)
-        else:
-            config.stash[UNDER_TEST] = UnderTest(device, verify, Bench)
-    return config.stash[UNDER_TEST]
 
 
 def gpu_count() -> int:

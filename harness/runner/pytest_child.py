@@ -18,12 +18,8 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-ENDING = (
-    signal.SIGINT,
-    signal.SIGTERM,
-    signal.SIGHUP,
-)  # as in ground.ending; pytest rewrites only what it imports
-
+# As in ground.ending, which pytest would import before it could rewrite it.
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _USAGE = 64  # of harness.errors
 
 

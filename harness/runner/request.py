@@ -14,12 +14,10 @@ from typing import Any
 
 from harness.errors import UsageError
 from harness.files import is_own, resolved_path, use_include_dir
-from harness.ground.command_lines import Asked, subject_of
+from harness.ground.command_lines import Asked, is_card, subject_of
 from harness.ground.strictness import use_strict
 from harness.records.seal import require_no_link
 from harness.runner.selection import Meant, Narrowing, Selection, select
-from harness.subjects.card.card import is_card, read_card
-from harness.subjects.declared_flags import declared_flags
 from harness.suite.suite_file import use_recipe_dir
 
 _CONFIGURE = ("--config-file", "--override-ini", "--rootdir", "--confcutdir")
@@ -107,10 +105,16 @@ class Request:
 
     def _meant(self) -> Meant | None:
         """What the subject is for, if it is a card or declares flags. Raises UsageError if that cannot be read."""
+        if not self.subject:
+            return None
         if is_card(self.subject):
+            from harness.subjects.card.card import read_card
+
             file = read_card(self.subject).file
             return Meant(file.recipe, file.flags)
-        flags = declared_flags(self.subject, self.suites) if self.subject else {}
+        from harness.subjects.declared_flags import declared_flags
+
+        flags = declared_flags(self.subject, self.suites)
         return Meant("", flags) if flags else None
 
 

@@ -18,7 +18,7 @@ from harness.check.compared import shortfalls
 from harness.device.device import Device
 from harness.errors import Exit, StorageError
 from harness.files import storage_error
-from harness.ground.command_lines import Asked
+from harness.ground.command_lines import Asked, is_guest
 from harness.records import journal, seal
 from harness.records.journal import Journal
 from harness.records.records import Record
@@ -28,7 +28,6 @@ from harness.runner import isolation, resume_command, summary
 from harness.runner.outcome import outcome, worst
 from harness.runner.selection import Selection
 from harness.runner.supervisor import GO_ON, leave
-from harness.subjects.card.card import is_guest
 from harness.verdict import Result
 from harness.verify import not_run
 from harness.verify.screen import screen

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import NoReturn
 
 from harness.errors import Exit, HarnessError, UsageError, exit_of
-from harness.ground.command_lines import this_python
+from harness.ground.command_lines import is_guest, this_python
 from harness.ground.ending import ENDING, end_with_parent, hear_children
 from harness.records import journal, seal
 from harness.records.run_folder import new_folder, read_run
@@ -29,7 +29,6 @@ from harness.runner.below_supervisor import CHILD, NO_DEVICE_BELOW, SUPERVISOR, 
 from harness.runner.guarding import LOOK, Guard
 from harness.runner.outcome import last_line, meaning, outcome, worst
 from harness.runner.request import Request, of_files, otherwise
-from harness.subjects.card.card import is_guest
 from harness.verdict import Result
 
 _UNREADABLE = 4

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from harness.contract.case import Case
-from harness.device.capability import OF_THE_DEVICE
+from harness.device.capability import DECLARED, OF_THE_DEVICE
 from harness.subjects.audit.violations import Violation, ViolationError
-from harness.subjects.subject import DECLARED, Subject
+from harness.subjects.subject import Subject
 
 
 class Refusals:

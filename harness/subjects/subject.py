@@ -21,12 +21,12 @@ from types import ModuleType
 from typing import Any
 
 from harness.contract.case import Case, FlagValue
+from harness.device.capability import DECLARED
 from harness.errors import UsageError
 from harness.subjects.convention import Convention
 from harness.text import nearest, spell
 
 Arrays = Mapping[str, Any]
-DECLARED = "the function is for "  # reasons of cases that are outside of the declared flags begin so, and no others
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from toy_runs import CONFTEST, SMOKE, Runs, toy_runs
 
 from harness.errors import Exit
 from harness.files import ROOT
+from harness.runner import bench_plugin
 
 
 @pytest.fixture
@@ -292,8 +293,8 @@ def test_a_bench_times_what_passes_and_nothing_else(run: Runs, monkeypatch: pyte
         def time(self, item, result):
             return dataclasses.replace(result, times={"median_us": 1.0})
 
-    monkeypatch.setattr("harness.runner.process.check_bench", lambda config, device: None)
-    monkeypatch.setattr("harness.runner.process.BenchRun", Timer)
+    monkeypatch.setattr(bench_plugin, "check_bench", lambda config, device: None)
+    monkeypatch.setattr(bench_plugin, "BenchRun", Timer)
     run.verdicts(rounding="MISMATCH")
     result = run("suites", "--bench", "--set", "full", "-k", "eager")
     assert result.ret == Exit.BYTES_DIFFER

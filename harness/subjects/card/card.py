@@ -29,17 +29,6 @@ from harness.text import nearest, spell
 from harness.verify.expected import fields_of, make_inputs
 
 MASKED_M = "masked_m"  # int32 (1,): the tensor's rows in an allocation, for kernels that read it from memory
-SUFFIXES = (".yaml", ".yml")
-
-
-def is_card(subject: str) -> bool:
-    """Whether a subject on the command line is a card."""
-    return subject.endswith(SUFFIXES)
-
-
-def is_guest(subject: str) -> bool:
-    """Whether a subject on the command line is a function, which may do whatever its user may."""
-    return bool(subject) and not is_card(subject)
 
 
 def with_masked_m(case: Case, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
