@@ -14,10 +14,10 @@ from evidence.mutants.generated import proofs, score
 from evidence.mutants.generated.draw import draw
 from evidence.mutants.hunt import FULL, LONGEST, SMOKE, TO_COMPARE, Catch, fails_anyway, hunt, right_answers
 from evidence.mutants.journal import Journal
-from harness.check.processes import each_alone
 from harness.commands import _shared
 from harness.errors import Exit, UsageError
 from harness.files import RESULTS, in_workdir, write_text
+from harness.ground.processes import each_alone
 from harness.records.run_folder import RUNS
 from harness.report.tables import csv, write_table
 from harness.suite.suite import suite_of

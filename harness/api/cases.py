@@ -1,14 +1,14 @@
-"""Find cases of the suites, or spell one."""
+"""Find cases of the suites, or spell one; a wrong argument is one sentence and not an error from deep inside."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from harness import files
-from harness.api.given import require_text
 from harness.contract.case import Case, FlagValue
 from harness.errors import UsageError
 from harness.inputs import tensor_file
@@ -98,3 +98,26 @@ def _extent(value: int) -> str:
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise UsageError(f"{value!r} is no extent of a shape; give integers, as in (256, 192)")
     return str(value.__index__())
+
+
+def require_text(**given: Any) -> None:
+    """Raise UsageError for the first argument that is not a str; they are passed by their parameters' names."""
+    for name, value in given.items():
+        if not isinstance(value, str):
+            raise UsageError(f"{name} is a {type(value).__name__}; it must be a str")
+
+
+def case_of(case: Any) -> Case:
+    """Return the given case, or find the case with the given id. Raises UsageError for anything else."""
+    if isinstance(case, str):
+        return suites.find_case(case)
+    if not isinstance(case, Case):
+        raise UsageError(f"case is a {type(case).__name__}; it must be a Case, or the id of one")
+    return replace(case)
+
+
+def require_arrays(name: str, arrays: Any) -> None:
+    """Raise UsageError unless `arrays` is a mapping from names to arrays."""
+    if not isinstance(arrays, Mapping):
+        fields = "; take its .fields" if hasattr(arrays, "fields") else ""
+        raise UsageError(f"{name} is a {type(arrays).__name__}; it must have arrays by name, as a dict has{fields}")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from harness.api.arrays import require_plain
-from harness.api.given import case_of, require_arrays
+from harness.api.cases import case_of, require_arrays
 from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.contract.interval import Interval

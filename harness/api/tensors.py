@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from harness.api.arrays import Library, as_dtype, dtype_of, require_aligned, taken
-from harness.api.cases import make_case
-from harness.api.given import require_text
+from harness.api.cases import make_case, require_text
 from harness.contract.case import Case, FlagValue
 from harness.contract.field import Field, granularity_of
 from harness.errors import UsageError

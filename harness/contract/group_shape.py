@@ -18,12 +18,16 @@ from math import gcd
 
 import numpy as np
 
-from harness.contract.largest import LARGEST_EXTENT, extent_error
 from harness.errors import ContractError
 
 MOST_TENSORS = 64
 VARYING_MULTIPLE_OF = 128
 SPLIT_MULTIPLE_OF = {"row_scaled": 16, "local_1x64": 64}  # for recipes that quantize splits directly
+
+# Kernels take extents as int, and the first row of each CTA's tile is an int too. Rows of tiles go on along z, where
+# the last layer may reach beyond the last tile, by fewer tiles than there are layers: 2^15 rows and a few tiles at
+# most, which must have numbers below 2^31 as well.
+LARGEST_EXTENT = (1 << 31) - (1 << 16)
 
 # Python takes seconds to read numbers of thousands of digits.
 _SIDE = r"(\d{1,18}|\d{1,18}\*\d{1,18}|\d{1,18}(\+\d{1,18})+)(of\d{1,18})?"
@@ -181,6 +185,13 @@ class GroupedShape:
 def varying_multiple_of(recipe: object) -> int:
     """The divisor of an extent that differs from tensor to tensor, for the tensors' recipe."""
     return SPLIT_MULTIPLE_OF.get(str(recipe), VARYING_MULTIPLE_OF)
+
+
+def extent_error(name: str, extent: int) -> str | None:
+    """A sentence if the extent is beyond what kernels take."""
+    if extent <= LARGEST_EXTENT:
+        return None
+    return f"{name} = {extent} is beyond {LARGEST_EXTENT}, and no kernel takes it"
 
 
 def require_count(num_tensors: int) -> None:

@@ -10,11 +10,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from harness.contract.group_shape import VARYING_MULTIPLE_OF, GroupedShape, ShapeRepresentation
-from harness.contract.largest import k_error, lines_error
+from harness.contract.group_shape import LARGEST_EXTENT, VARYING_MULTIPLE_OF, GroupedShape, ShapeRepresentation
 from harness.errors import ContractError
 
 Extents = tuple[int, int]
+
+# Kernels of these recipes keep the distance between eight lines of an operand, 4 * K bytes, in 32 bits.
+_LARGEST_K = {recipe: (1 << 30) - (1 << 16) for recipe in ("gemm", "gemm_grouped")}
 
 
 class Problem:
@@ -263,3 +265,21 @@ class GroupedGemm(_Group, Gemm):
         """The same groups in an allocation that they fill."""
         whole = {"k": sum(k for _, k in self.tensors)} if self.by_k else {"m": sum(m for m, _ in self.tensors)}
         return self if self.capacity is None else replace(self, capacity=None, **whole)
+
+
+def k_error(recipe: str, k: int, name: str = "K") -> str | None:
+    """The sentence about a K that is too large. recipe: the recipe whose kernels multiply"""
+    most = _LARGEST_K.get(recipe, LARGEST_EXTENT)
+    return f"{name} = {k} is beyond {most}, and no kernel of {recipe} takes it" if k > most else None
+
+
+def lines_error(count: int, n: int) -> str | None:
+    """The sentence about too many lines of B, for `count` products of N columns each."""
+    lines = count * n
+    if lines <= LARGEST_EXTENT:
+        return None
+    most = LARGEST_EXTENT // count // 16 * 16  # N is a multiple of 16
+    return (
+        f"N = {n} of {count} products is {lines} lines of B, beyond {LARGEST_EXTENT}, and no kernel takes as many; "
+        f"N of {count} products is at most {most}"
+    )

@@ -5,18 +5,26 @@ from __future__ import annotations
 import difflib
 import math
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from inspect import isfunction
 
 import numpy as np
 
 from harness.errors import InputError
 from harness.inputs import tensor_file
-from harness.inputs.distributions.ordinary import normal
-from harness.inputs.distributions.registry import DISTRIBUTIONS
+from harness.inputs.distributions import edges, ordinary, specials
 from harness.inputs.dtypes import DTYPES, rounded
 
 SLAB = 1 << 22  # elements drawn at once
 MOST_THREADS = 16
+
+DISTRIBUTIONS: dict[str, Callable[[np.random.Generator, int, int, str], np.ndarray]] = {
+    name: draw
+    for module in (ordinary, edges, specials)
+    for name, draw in vars(module).items()
+    if isfunction(draw) and draw.__module__ == module.__name__ and not name.startswith("_")
+}
 
 
 def make(name: str, rows: int, cols: int, dtype: str, seed: int) -> np.ndarray:
@@ -37,7 +45,7 @@ def make(name: str, rows: int, cols: int, dtype: str, seed: int) -> np.ndarray:
             f"there is no input {name!r}; the nearest is {near!r}, and a tensor file is 'file:<path>#<tensor>'"
         )
     draw = DISTRIBUTIONS[name]
-    if draw is normal and rows * cols > SLAB:
+    if draw is ordinary.normal and rows * cols > SLAB:
         return _in_slabs(rows, cols, dtype, seed)
     return rounded(draw(np.random.default_rng(seed), rows, cols, dtype), dtype)
 
@@ -54,7 +62,7 @@ def _in_slabs(rows: int, cols: int, dtype: str, seed: int) -> np.ndarray:
 
     def fill(first: int) -> None:
         rng = np.random.default_rng([seed, first])
-        slab = normal(rng, min(at_once, len(lines) - first), width, dtype)
+        slab = ordinary.normal(rng, min(at_once, len(lines) - first), width, dtype)
         lines[first : first + at_once] = rounded(slab, dtype)
 
     with ThreadPoolExecutor(min(os.cpu_count() or 1, MOST_THREADS)) as pool:

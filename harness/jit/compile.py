@@ -19,9 +19,8 @@ from harness.errors import CompileError, NoDevice, RecipeError
 from harness.files import KERNELS, is_own
 from harness.ground.seconds import COMPILE, SECONDS
 from harness.jit import cache, cuda_headers, plain_text
-from harness.jit.dynamic_shared import require_static
 from harness.jit.geometry import Launch, read_launch
-from harness.jit.machine_code import code_digest
+from harness.jit.machine_code import code_digest, require_static
 from harness.jit.nvrtc import UNNAMED, Built, build, nvrtc_build
 from harness.jit.signature import Signature, source_text
 

@@ -1,4 +1,6 @@
-"""A digest of a kernel's machine code, equal for two revisions exactly if a GPU does the same.
+"""What compiled code tells: a digest of a kernel's machine code, and whether a kernel uses dynamic shared memory.
+
+The digest is equal for two revisions exactly if a GPU does the same.
 
 Line numbers, file names and debug sections are left out, so that a comment or a moved header changes nothing.
 """
@@ -8,8 +10,10 @@ from __future__ import annotations
 import hashlib
 import io
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
+
+from harness.errors import CompileError
 
 if TYPE_CHECKING:
     from elftools.elf.elffile import ELFFile
@@ -21,6 +25,10 @@ _VARIABLE = re.compile(
 )
 _LINES = re.compile(r"^\s*(?:\.(?:loc|file)\b|//)[^\n]*\n|^\s*\.section\s+\.debug_\w+\s*\{[^}]*\}", re.MULTILINE)
 _KERNEL = re.compile(r"^[.\w ]*\.entry\s+(?P<name>[\w$]+)\(.*?^\}$", re.MULTILINE | re.DOTALL)
+_IN_PTX = re.compile(r"^\s*\.extern\s+\.shared\b[^;]*?([\w$]+)\s*\[\s*\]\s*;", re.MULTILINE)
+_ALIGNED = r"(?:(?:__align__|alignas)\s*\([^()]*\)\s*)?"
+_IN_SOURCE = re.compile(rf"\bextern\s+{_ALIGNED}__shared__\b[^;]*")
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
 def code_digest(cubin: bytes, ptx: str, symbol: str, resources: Iterable[tuple[str, int]]) -> str:
@@ -73,3 +81,31 @@ def _constants(ptx: str) -> list[bytes]:
         for each in _VARIABLE.finditer(ptx)
         if each["name"] in named
     ]
+
+
+def require_static(ptx: str, symbol: str, sources: Mapping[str, str], where: str) -> None:
+    """Raise CompileError for a kernel that uses dynamic shared memory, at the line that declares it.
+
+    symbol: the kernel's in the PTX; sources: text by file; where: the kernel's place, used if no line has the
+    declaration
+    """
+    if ".extern .shared" not in ptx:
+        return
+    own = _IN_PTX.sub("", without_other_kernels(ptx, symbol))
+    used = [name for name in _IN_PTX.findall(ptx) if re.search(rf"(?<![\w$]){re.escape(name)}(?![\w$])", own)]
+    if used:
+        raise CompileError(
+            f"{_declaration(used[0], sources) or where}: `extern __shared__`: a recipe's launch has no dynamic shared "
+            "memory; make it static, or launch it with a card (`shared:`)"
+        )
+
+
+def _declaration(variable: str, sources: Mapping[str, str]) -> str:
+    """File and line of the declaration of a variable, whose name may be mangled; empty if there is none."""
+    for file, text in sources.items():
+        bare = _COMMENT.sub(lambda comment: "\n" * comment[0].count("\n"), text)
+        for match in _IN_SOURCE.finditer(bare):
+            names = re.findall(r"\w+(?=\s*\[)", match[0])
+            if any(name == variable or f"{len(name)}{name}" in variable for name in names):
+                return f"{file}:{bare.count(chr(10), 0, match.start()) + 1}"
+    return ""

@@ -2,7 +2,7 @@
 
 Names are the binding: a template parameter takes the value of the flag of that name, a call parameter the array or
 number of that name. `Optional<const T> name` is a pointer that may be null, `InPlace<T> name` one to an array that is
-read before it is written.
+read before it is written. Calls of GPU libraries, which a suite may list among its launches, have signatures, too.
 """
 
 from __future__ import annotations
@@ -127,3 +127,22 @@ def _call_parameter(text: str, file: str, line: int) -> CallParameter:
         )
     kind = " ".join(word for word in words if word not in ("const", "*"))
     return CallParameter(kind, name, "*" in words)
+
+
+def _product(name: str, *written: CallParameter) -> Signature:
+    """The signature of a product of a_decoded (M, K) and b_decoded (N, K)^T."""
+    operands = (CallParameter("bf16", f"{operand}_decoded", pointer=True) for operand in "ab")
+    extents = (CallParameter("int", extent, pointer=False) for extent in "MKN")
+    return Signature(Path(__file__), name, 1, template=(), call=(*operands, *written, *extents))
+
+
+_LIBRARY_CALLS = (
+    _product("cublas_gemm", CallParameter("float", "acc", pointer=True)),
+    # output = factor * acc, in the dtype that the flag names
+    _product(
+        "cublas_scaled_gemm",
+        CallParameter("float", "factor", pointer=True),
+        CallParameter("Dtype", "output", pointer=True),
+    ),
+)
+LIBRARY_CALLS = {signature.name: signature for signature in _LIBRARY_CALLS}

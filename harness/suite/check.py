@@ -14,7 +14,7 @@ from harness.errors import ContractError, SuiteError
 from harness.files import files_beside, is_file
 from harness.ground.yaml_lines import Document, Route
 from harness.inputs import draw, tensor_file
-from harness.jit.library_calls import SIGNATURES
+from harness.jit.signature import LIBRARY_CALLS
 from harness.suite import flag_values, shapes, stage_checks
 from harness.suite.flag_values import Errors
 from harness.suite.schema import Block, Launch, Shape, SuiteFile
@@ -67,8 +67,8 @@ def _errors(file: SuiteFile, stem: str, root: Path) -> Errors:
         yield from flag_values.errors(file, ("launches", index, "when"), launch.when, axes)
         yield from flag_values.errors(file, ("launches", index, "unless"), launch.unless, axes)
         yield from _memory_errors(file, ("launches", index), launch)
-        if launch.library and launch.library not in SIGNATURES:
-            sentence = f"there is no library call '{launch.library}'{nearest(launch.library, SIGNATURES)}"
+        if launch.library and launch.library not in LIBRARY_CALLS:
+            sentence = f"there is no library call '{launch.library}'{nearest(launch.library, LIBRARY_CALLS)}"
             yield ("launches", index, "library"), sentence
         if launch.early and index == 0:
             sentence = f"the first launch, {launch.name}, is early, but there is none ahead of it; leave the key out"

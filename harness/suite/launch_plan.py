@@ -13,8 +13,7 @@ from typing import TypeVar
 from harness.contract.case import Case, Flags
 from harness.errors import RecipeError
 from harness.files import KERNELS
-from harness.jit.library_calls import SIGNATURES
-from harness.jit.signature import CallParameter, Signature, read_signatures
+from harness.jit.signature import LIBRARY_CALLS, CallParameter, Signature, read_signatures
 from harness.suite import flag_values
 from harness.suite.sizes import size_of
 from harness.suite.stages import Stage, stages
@@ -79,7 +78,7 @@ def _steps(stage: Stage, kernels: Path, fits: Callable[[Step], bool], suites: Pa
             )
     steps = [
         Step(
-            SIGNATURES[launch.library] if launch.library else signatures[launch.name],
+            LIBRARY_CALLS[launch.library] if launch.library else signatures[launch.name],
             stage,
             flag_values.launch_flags(suite.file, case),
             _sizes(launch.scratch, stage),

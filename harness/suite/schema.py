@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic_core import ErrorDetails
 
 from harness.contract.case import FlagValue
-from harness.contract.largest import LARGEST_EXTENT
+from harness.contract.group_shape import LARGEST_EXTENT
 from harness.errors import SuiteError
 from harness.ground.yaml_lines import Document, Route
 from harness.text import nearest, spell

@@ -15,8 +15,7 @@ from dataclasses import astuple
 from functools import cache
 
 from harness.contract.case import Case, FlagValue
-from harness.contract.group_shape import GroupedShape, ShapeRepresentation, varying_multiple_of
-from harness.contract.largest import extent_error
+from harness.contract.group_shape import GroupedShape, ShapeRepresentation, extent_error, varying_multiple_of
 from harness.contract.problem import Dense, Extents, Gemm, Grouped, GroupedGemm, Problem
 from harness.errors import ContractError, InputError, UsageError
 from harness.inputs import tensor_file

@@ -9,9 +9,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from harness.contract.case import Case
+from harness.contract.case import Case, other_splits
 from harness.contract.interval import Interval
-from harness.contract.splits import other_splits
 from harness.device.capability import incapable
 from harness.device.device import Device, Program
 from harness.errors import (

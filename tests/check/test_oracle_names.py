@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.check import recipe_files
-from harness.check.oracle_names import defined
+from harness.check.recipe_files import defined
 from harness.suite.suite import suite_of
 
 

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.contract.case import Case
-from harness.contract.splits import other_splits
+from harness.contract.case import Case, other_splits
 from harness.suite.suite import find_case
 
 FIRST = "grouped/default/128+256+384+1024+2304of8192x256/normal/eager"

@@ -21,9 +21,9 @@ from evidence.mutants.generated.cuda_text import CudaText
 from evidence.mutants.generated.draw import draw, everywhere, is_concurrency, sources
 from evidence.mutants.generated.python_changes import changes_of_python
 from evidence.mutants.hunt import REFUSED, SAME_CODE, Catch
-from harness.check.processes import each_alone
 from harness.errors import Exit, SuiteError, UsageError
 from harness.files import PACKAGE
+from harness.ground.processes import each_alone
 
 CUDA = """
 // 1 + 2 < 3 in a comment

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness.inputs.distributions.registry import DISTRIBUTIONS
-from harness.inputs.draw import make
+from harness.inputs.draw import DISTRIBUTIONS, make
 from harness.inputs.dtypes import DTYPES
 from harness.inputs.promises.registry import PROMISES, SAME_FOR_EVERY_SEED, broken
 

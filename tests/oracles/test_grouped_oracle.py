@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from quantized import agree, assert_arrays_refused, assert_refused, assert_same
 
-from harness.contract.case import Flags
+from harness.contract.case import Flags, other_splits
 from harness.contract.problem import Dense, Grouped
-from harness.contract.splits import other_splits
 from harness.errors import ContractError
 from harness.inputs import draw
 from harness.oracles import grouped, local_1x64, nvfp4, per_tensor, per_token, row_scaled

@@ -14,8 +14,7 @@ from harness import files
 from harness.errors import CompileError, UsageError
 from harness.ground.command_lines import Asked, verify_command
 from harness.jit.compile import include_closure
-from harness.jit.foreign_options import refused_option, words_and_folders
-from harness.jit.foreign_sources import sources_of
+from harness.jit.foreign_sources import refused_option, sources_of, words_and_folders
 from harness.records import seal
 from harness.records.run_folder import read_run
 from harness.runner.request import Request, otherwise

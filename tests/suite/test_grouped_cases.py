@@ -12,10 +12,9 @@ import pytest
 from grouped_toy import Toy
 
 from harness.bench.baseline import baseline_first, baseline_of
-from harness.contract.case import Case, Flags
+from harness.contract.case import Case, Flags, other_splits
 from harness.contract.field import Field
 from harness.contract.problem import Dense
-from harness.contract.splits import other_splits
 from harness.device.emulator import EmulatorDevice
 from harness.errors import ContractError, SuiteError, UsageError
 from harness.inputs.draw import make

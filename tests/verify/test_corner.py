@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from harness.contract.field import Field
-from harness.contract.largest import LARGEST_EXTENT, lines_error
-from harness.contract.problem import Dense, Gemm
+from harness.contract.group_shape import LARGEST_EXTENT
+from harness.contract.problem import Dense, Gemm, lines_error
 from harness.device import corner as device_corner
 from harness.device.corner import corner, ends
 from harness.device.emulator import EmulatorDevice

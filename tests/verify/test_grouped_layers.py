@@ -9,10 +9,10 @@ import pytest
 
 from evidence.mutants.catalogue import find
 from harness.bench.baseline import baseline_id
+from harness.contract.case import other_splits
 from harness.contract.field import Field
 from harness.contract.interval import Interval
 from harness.contract.problem import Grouped, GroupedGemm
-from harness.contract.splits import other_splits
 from harness.device.emulator import EmulatorDevice
 from harness.errors import ContractError, UsageError
 from harness.suite.launch_plan import own_memory, plan

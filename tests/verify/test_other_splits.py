@@ -8,9 +8,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from harness.contract.case import Case
+from harness.contract.case import Case, other_splits
 from harness.contract.field import Field
-from harness.contract.splits import other_splits
 from harness.device.device import Outcome
 from harness.device.emulator import EmulatorDevice
 from harness.ground.command_lines import Asked

@@ -1,10 +1,11 @@
-"""Promises of zeros, subnormal numbers, infinities and NaNs."""
+"""Promises of special inputs: zeros, subnormal numbers, infinities and NaNs; places, sums, and ends of the range."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from harness.inputs.promises.claims import (
+    LARGEST,
     SMALLEST_NORMAL,
     Claims,
     both_signs,
@@ -12,10 +13,13 @@ from harness.inputs.promises.claims import (
     finite,
     near,
     standard_normal,
+    uniform,
+    varied,
     whole_tiles,
 )
 
 _MANTISSA = {"bf16": 7, "fp16": 10, "fp32": 23}
+_SIGN_MASKS = (0xD7E8, 0xACE1)
 
 
 def zeros(x: np.ndarray, dtype: str) -> Claims:
@@ -84,3 +88,101 @@ def specials_nan(x: np.ndarray, dtype: str) -> Claims:
         yield np.unique(bits & 0x7FFFFF).size > 8, "NaNs have different payloads"
         yield near((bits >> 31).mean(), 0.5, 0.5, bits.size), "half of the NaNs have the sign bit"
     yield from standard_normal(x[~nan])
+
+
+def one_hot_block(x: np.ndarray, dtype: str) -> Claims:
+    tiles = whole_tiles(x) != 0
+    yield finite(x)
+    yield bool((tiles.sum(axis=2) == 1).all() and (tiles.sum(axis=3) == 1).all()), "every block has one value"
+    if tiles.shape[0] * tiles.shape[1] >= 256:
+        yield bool(tiles[:, :, 0].any(axis=(0, 1)).all()), "it stands in every position"
+    yield both_signs(x[x != 0])
+    yield varied(x[x != 0])
+
+
+def rht_adversarial(x: np.ndarray, dtype: str) -> Claims:
+    yield finite(x)
+    yield np.unique(np.abs(x)).size >= min(x.size, 512) // 128, "the values differ from each other"
+    columns = x[: len(x) // 16 * 16].reshape(-1, 16, x.shape[1]).transpose(0, 2, 1).reshape(-1, 16).astype(np.float64)
+    if len(columns) < 64:
+        return
+    one = (columns != 0).sum(axis=1) == 1
+    yield near(one.mean(), 0.2, 0.4, one.size), "a fifth of the columns of 16 have one value"
+    hadamard = np.ones((1, 1))
+    for _ in range(4):
+        hadamard = np.kron([[1, 1], [1, -1]], hadamard)
+    for mask in _SIGN_MASKS:
+        signs = np.array([-1 if mask >> lane & 1 else 1 for lane in range(16)])
+        turned = np.abs((columns * signs) @ hadamard)
+        single = (turned > turned.max(axis=1, keepdims=True) * 2.0**-20).sum(axis=1) == 1
+        yield near(single.mean(), 0.2, 0.4, one.size), f"the signs {mask:#x} rotate a fifth of the columns to one value"
+
+
+def exhaustive(x: np.ndarray, dtype: str) -> Claims:
+    """Claims that all 16-bit patterns come in order, but a block takes one from each sixteenth of four binades."""
+    shift, binades = (0, 1 << 12) if dtype == "fp16" else (16, 1 << 9)
+    place = np.arange(min(x.size, 1 << 16))
+    within = place % binades
+    pattern = place - within + within % 16 * (binades // 16) + within // 16
+    flat = x.reshape(-1)[: place.size]
+    if dtype == "fp16":
+        right = pattern.astype(np.uint16).view(np.float16).astype(np.float32)
+        same = (flat == right) | (np.isnan(flat) & np.isnan(right))
+        yield bool(same.all() and (np.signbit(flat) == np.signbit(right)).all()), "every fp16 value is in its place"
+    else:
+        yield bool((flat.view(np.uint32) == pattern << shift).all()), "every bf16 value is in its place"
+
+
+def exact_sum(x: np.ndarray, dtype: str) -> Claims:
+    yield from _codes(x)
+    yield bool((np.abs(x) <= 12).all() and (x * 2 % 1 == 0).all()), "the scales are 1 and 2"
+    if x.size >= 1024:
+        yield np.unique(np.abs(x)).size == 10, "every magnitude times 1 and 2 occurs"
+
+
+def wide_sum(x: np.ndarray, dtype: str) -> Claims:
+    yield from _codes(x)
+    blocks = np.abs(x[:, : x.shape[1] // 16 * 16]).reshape(-1, 16).max(axis=1)
+    if blocks.size >= 64:
+        powers = np.frexp(blocks[blocks > 0])[1]
+        yield int(powers.max() - powers.min()) >= 8, "the scales span many binades"
+
+
+def _codes(x: np.ndarray) -> Claims:
+    yield finite(x)
+    yield (
+        bool((np.frexp(x.astype(np.float64))[0] * 64 % 1 == 0).all()),
+        "every value is an e2m1 value times an e4m3 value",
+    )
+    yield both_signs(x)
+    if x.size >= 256:
+        yield near((x == 0).mean(), 0.125, 0.7, x.size), "an eighth of the codes is zero"
+        yield np.unique(x).size >= 8, "the values differ from each other"
+
+
+def tiny_amax(x: np.ndarray, dtype: str) -> Claims:
+    yield from uniform(x, 2.0**-14 if dtype == "fp16" else 2.0**-119)
+
+
+def large_amax(x: np.ndarray, dtype: str) -> Claims:
+    yield from uniform(x, 2.0**14 if dtype == "fp16" else 2.0**118)
+
+
+def near_floor(x: np.ndarray, dtype: str) -> Claims:
+    if dtype == "fp16":
+        yield not x.any(), "fp16 rounds such values to zero"
+        return
+    yield both_signs(x)
+    yield varied(x)
+    for lines in (x, x.T):
+        amax = np.abs(lines).max(axis=1)
+        yield bool((amax < 17e-12).all()), "no magnitude is above 16e-12"
+        if lines.shape[1] >= 64:
+            yield bool((amax > 1e-14).all()), "every line has a magnitude near 1e-12"
+        if min(lines.shape) >= 64:
+            yield bool((amax < 1e-12).any() and (amax > 1e-12).any()), "some amaxes are below 1e-12 and some above"
+
+
+def huge(x: np.ndarray, dtype: str) -> Claims:
+    yield bool(np.abs(x).max() == LARGEST[dtype]), "the largest value of the dtype occurs"
+    yield from uniform(x, LARGEST[dtype])

@@ -13,8 +13,7 @@ from harness.errors import CompileError, NoDevice, NotEmulated, UsageError
 from harness.files import is_file, resolved_path
 from harness.jit import cuda_headers
 from harness.jit.compile import FLAGS, LINES
-from harness.jit.foreign_options import words_and_folders
-from harness.jit.foreign_sources import refusal, sources_of, trusted_folders
+from harness.jit.foreign_sources import refusal, sources_of, trusted_folders, words_and_folders
 from harness.jit.nvrtc import UNNAMED, build
 from harness.jit.signature import ATTRIBUTES
 from harness.text import nearest
