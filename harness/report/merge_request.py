@@ -37,10 +37,7 @@ _NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def junit(
-    records: Iterable[Record],
-    judgements: Sequence[Judgement],
-    rerun: Callable[[str], str],
-    asked: Asked | None = None,
+    records: Iterable[Record], judgements: Sequence[Judgement], rerun: Callable[[str], str], asked: Asked | None = None
 ) -> bytes:
     """The XML. A case with wrong bytes appears once, as a failure, whatever its time.
 

@@ -369,10 +369,7 @@ def test_a_bench_without_a_gpu_ends_before_it_begins(bench: Benches, gpu: FakeGp
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
-    [
-        (["-n", "2"], "--bench runs in one process*"),
-        (["-p", "no:benchmark"], "--bench needs pytest-benchmark*"),
-    ],
+    [(["-n", "2"], "--bench runs in one process*"), (["-p", "no:benchmark"], "--bench needs pytest-benchmark*")],
     ids=" ".join,
 )
 def test_what_would_spoil_times_is_refused(bench: Benches, arguments: list[str], sentence: str):

@@ -98,10 +98,7 @@ def test_block_snr_lies_where_the_block_does():
     x = np.zeros((32, 48), BF16)
     x[:] = 6
     x[20, 40] = 5
-    for spec, shape, where in (
-        ("per_tensor", (32, 3), (20, 2)),
-        ("per_tensor/outputs=columnwise", (2, 48), (1, 40)),
-    ):
+    for spec, shape, where in (("per_tensor", (32, 3), (20, 2)), ("per_tensor/outputs=columnwise", (2, 48), (1, 40))):
         blocks = block_snr(variants.place(variants.find(spec, "bf16"), 32, 48, "x"), x)
         assert blocks.shape == shape
         assert blocks[where] < 30 and blocks[where] == blocks.min()
