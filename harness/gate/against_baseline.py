@@ -137,12 +137,10 @@ def measured_by(record: Record, header: Header) -> Header:
 
 def incomparable(new: Header, stored: Header) -> str:
     """The reason why times of two runs cannot be compared, or an empty string."""
-    others = differing(new, stored)
-    if others:
+    if others := differing(new, stored):
         return f"not comparable with the baseline: {', '.join(others)}"
     for name, header in (("this run", new), ("the baseline", stored)):
-        problem = unsteady(header)
-        if problem:
+        if problem := unsteady(header):
             return f"{name} {problem}"
     now, then = roofline(new), roofline(stored)
     if abs(now / then - 1) > DRIFT:

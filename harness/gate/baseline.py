@@ -103,16 +103,13 @@ def save(run: RunFiles, path: Path, header: Header, stored: Sequence[Record]) ->
     """
     if path.suffix != _SUFFIX:
         raise UsageError(f"not saved: {path} must end in {_SUFFIX}, because its table is written beside it, as .md")
-    wrong = failures_of(run.records)
-    if wrong:
+    if wrong := failures_of(run.records):
         raise UsageError(f"not saved: {wrong[0]['case_id']} is {wrong[0]['verdict']}; a baseline holds no wrong kernel")
-    subject = run.header.get("machine", {}).get("subject")
-    if subject:
+    if subject := run.header.get("machine", {}).get("subject"):
         raise UsageError(f"not saved: this run is of the subject {subject}; a baseline holds times of our kernels")
     if not run.timed:
         raise UsageError(f"not saved: {run.path} has no times; make some with `harness bench`")
-    problem = unsteady(run.header)
-    if problem:
+    if problem := unsteady(run.header):
         raise UsageError(f"not saved: this run {problem}")
     worthless = not_to_keep(run)
     taken = [record for record in run.timed if record["case_id"] not in worthless]
@@ -126,8 +123,7 @@ def save(run: RunFiles, path: Path, header: Header, stored: Sequence[Record]) ->
         )
     new = {record["case_id"] for record in taken}
     kept = [record for record in known(stored, header, run) if record["case_id"] not in new]
-    others = differing(run.header, header) if kept else []
-    if others:
+    if kept and (others := differing(run.header, header)):
         raise UsageError(
             f"not saved: {path} has times of {len(kept)} cases that this run has not, {kept[0]['case_id']} for one, "
             f"which were measured otherwise: {', '.join(others)}; time them too, or delete that file first"
@@ -155,8 +151,7 @@ def save(run: RunFiles, path: Path, header: Header, stored: Sequence[Record]) ->
 
 def _require_no_newer(path: Path, header: Header, replaced: Sequence[Record], head: Header) -> None:
     """Raise UsageError if one of the records that this run replaces was measured after it."""
-    newer = [record for record in replaced if _date(record, header) > head["date"]]
-    if newer:
+    if newer := [record for record in replaced if _date(record, header) > head["date"]]:
         raise UsageError(
             f"not saved: {path} has newer times of {len(newer)} cases of this run, {newer[0]['case_id']} for one, of "
             f"{_date(newer[0], header)}, and this run is of {head['date']}; save a newer run, or delete that file first"

@@ -30,8 +30,7 @@ Line = Mapping[str, Any]
 
 def require_its_verdict(line: Line, header: Header) -> None:
     """Raise UsageError unless the line has the result of `decide` on its samples, and the verdict that follows."""
-    problem = _unlike_its_samples(line, header)
-    if problem:
+    if problem := _unlike_its_samples(line, header):
         raise UsageError(f"{line['case_id']} {problem}")
 
 
@@ -47,8 +46,7 @@ def _unlike_its_samples(line: Line, header: Header) -> str:
     )
     if line["dropped"] != found.dropped:
         return f"has dropped {line['dropped']} rounds, and by its clocks {found.dropped} are to be dropped"
-    problem = _other_times(line, found)
-    if problem:
+    if problem := _other_times(line, found):
         return problem
     right = found.verdict
     recurs = line.get("recurs")
@@ -89,8 +87,7 @@ def flaw(header: Header, lines: Sequence[Line]) -> str:
     here = header.get("sources") == sources_digest()[:16]
     chosen = _chosen(header, found, here)
     for line in found:
-        problem = _impossible(line, header, here)
-        if problem:
+        if problem := _impossible(line, header, here):
             raise UsageError(f"{line['case_id']} is not what a gate writes: {problem}")
     ends = [line["end"]["gbps"] for line in lines if "end" in line]
     if not ends:

@@ -1,4 +1,4 @@
-"""Timed launches are compared in every byte of every field of every copy, and a digest tells programs apart."""
+"""Timed launches are compared in every byte, a digest tells programs apart, and times are of the median round."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from harness.bench.rounds import Baseline, Round
 from harness.bench.timed import WrongBytesError, digest, require_right
+from harness.bench.times import Timing, times
 from harness.device.device import Outcome
+from harness.suite.suite import find_case
 from harness.verdict import Verdict
 
 FIELDS = ("data", "scale_inv", "amax")
@@ -51,3 +54,14 @@ def test_programs_that_do_other_things_on_the_gpu_have_other_digests():
     ]  # fmt: skip
     assert digest(program()) == digest(program())
     assert len({digest(each) for each in (program(), *others)}) == 1 + len(others)
+
+
+def test_bytes_a_second_are_those_of_the_median():
+    rounds = [Round(1e-6 * us, 1980.0, False, 2e-6 * us) for us in (100.0, 150.0, 200.0, 250.0, 400.0)]
+    found = times(
+        find_case("swizzle/default/128x64/normal/graph"), Timing(rounds, 0, 400_000_000, "code", 1, "so"),
+        Baseline(moved=100_000_000), "b", 4000.0,
+    )  # fmt: skip
+    assert (found["min_us"], found["median_us"]) == (100.0, 200.0)
+    assert (found["gbps"], found["roofline_percent"]) == (2000.0, 50.0)
+    assert (found["baseline_us"], found["baseline_percent"], found["baseline_ratio"]) == (400.0, 6.25, 2.0)

@@ -12,6 +12,7 @@ from runs_on_disk import passed
 from timed_runs import evidence, of_case, times_of
 
 from harness.cli import main
+from harness.errors import Exit
 from harness.gate import against_baseline
 from harness.records.run_folder import RunFiles, commit
 from harness.records.seal import sources_digest
@@ -36,11 +37,7 @@ HEADER = {
 
 
 CASE = "swizzle/default/16x16/normal/eager"
-
-
 OTHER = "swizzle/default/16x16/normal/graph"
-
-
 BENCHED = "swizzle/default/1024x2048/normal/graph"  # the suites time it, and not the two above
 
 
@@ -105,6 +102,18 @@ class Folder:
         lines = [{"sources": sources_digest(), "selected": len(records)} | about, *records]
         (self.run_dir / "journal.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         (self.run_dir / "bench_header.json").write_text(json.dumps(header))
+
+    def saves(self, *records: dict, header: dict | None = None, **about: object) -> None:
+        """Put a new run into the folder, and its times into the baseline."""
+        self.holds(*records, header=header, **about)
+        code, text = self.gate("--save")
+        assert code == Exit.CLEAN, text
+
+    def refusal(self, *options: str) -> str:
+        """The error with which the gate refuses the run."""
+        code, text = self.gate(*options)
+        assert code == Exit.USAGE, text
+        return text
 
     def gate(self, *options: str) -> tuple[int, str]:
         with pytest.raises(SystemExit) as ended:

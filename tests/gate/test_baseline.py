@@ -38,8 +38,7 @@ from harness.verdict import Performance
     ids=["wrong", "untimed", "unfinished", "method", "driver", "subject"],
 )
 def test_what_cannot_be_trusted_is_not_saved(folder: Folder, records: list[dict], header: dict, sentence: str):
-    folder.holds(record(), record(OTHER), record(BENCHED))
-    folder.gate("--save")
+    folder.saves(record(), record(OTHER), record(BENCHED))
     before = folder.baseline.read_text()
     folder.holds(*records, header=header)
     code, text = folder.gate("--save")
@@ -52,21 +51,16 @@ def test_a_baseline_that_is_not_one_is_one_sentence(folder: Folder):
     folder.holds(record())
     folder.baseline.parent.mkdir()
     folder.baseline.write_text("<<<<<<< HEAD\n")
-    code, text = folder.gate()
-    assert code == Exit.USAGE
-    assert f"{folder.baseline} is not what a run writes" in text
+    assert f"{folder.baseline} is not what a run writes" in folder.refusal()
 
 
 def test_a_baseline_of_this_tree_with_records_that_no_run_writes_is_refused(folder: Folder):
-    folder.holds(record(), record(BENCHED))
-    folder.gate("--save")
+    folder.saves(record(), record(BENCHED))
     header, records = read_bench(folder.baseline)
     records[1]["bytes_compared"] = 1
     folder.baseline.write_text("".join(json.dumps(line) + "\n" for line in (header, *records)))
     folder.holds(record(), record(BENCHED))
-    code, text = folder.gate()
-    assert code == Exit.USAGE
-    assert f"{folder.baseline} is not what a run writes: {records[1]['case_id']}: " in text
+    assert f"{folder.baseline} is not what a run writes: {records[1]['case_id']}: " in folder.refusal()
 
 
 def test_save_refuses_before_it_writes():
@@ -79,24 +73,20 @@ def later(**changes) -> dict:
 
 
 def test_a_part_that_is_measured_anew_is_merged_and_the_rest_stays_as_it_was(folder: Folder):
-    folder.holds(record(us=100.0), record(BENCHED, us=50.0))
-    folder.gate("--save")
-    folder.holds(record(us=80.0), header=later(roofline=rates(4200, 4210)))
-    assert folder.gate("--save")[0] == Exit.CLEAN
+    folder.saves(record(us=100.0), record(BENCHED, us=50.0))
+    folder.saves(record(us=80.0), header=later(roofline=rates(4200, 4210)))
     header, records = read_bench(folder.baseline)
     found = {each["case_id"]: (each["times"]["date"], round(each["times"]["median_us"], -1)) for each in records}
     assert found == {BENCHED: (HEADER["date"], 50.0), CASE: ("2026-02-02T00:00:00Z", 80.0)}
     assert [part["date"] for part in header["parts"]] == [HEADER["date"], "2026-02-02T00:00:00Z"]
     assert "1024x2048" in folder.baseline.with_suffix(".md").read_text()
     # A run that replaces all times of an earlier one leaves none of its header.
-    folder.holds(record(us=80.0), record(BENCHED, us=50.0), header=changed(date="2026-03-03T00:00:00Z"))
-    folder.gate("--save")
+    folder.saves(record(us=80.0), record(BENCHED, us=50.0), header=changed(date="2026-03-03T00:00:00Z"))
     assert [part["date"] for part in read_bench(folder.baseline)[0]["parts"]] == ["2026-03-03T00:00:00Z"]
 
 
 def test_a_part_keeps_its_date_however_often_others_are_saved_and_a_case_without_a_time_keeps_its_own(folder: Folder):
-    folder.holds(record(BENCHED, us=50.0))
-    folder.gate("--save")
+    folder.saves(record(BENCHED, us=50.0))
     untimed = record(BENCHED) | {"times": {}}
     for month in ("02", "03"):
         header = changed(date=f"2026-{month}-02T00:00:00Z")
@@ -110,8 +100,7 @@ def test_a_part_keeps_its_date_however_often_others_are_saved_and_a_case_without
 
 def test_a_record_of_a_run_that_its_baseline_does_not_have_is_refused(folder: Folder):
     """By the header of another run it would pass, whatever the machine did in its own."""
-    folder.holds(record(BENCHED), record())
-    folder.gate("--save")
+    folder.saves(record(BENCHED), record())
     lines = folder.baseline.read_text().splitlines()
     lines[1] = lines[1].replace(f'"date": "{HEADER["date"]}"', '"date": "2025-12-31T00:00:00Z"')
     folder.baseline.write_text("\n".join(lines) + "\n")
@@ -122,12 +111,10 @@ def test_a_record_of_a_run_that_its_baseline_does_not_have_is_refused(folder: Fo
 
 
 def test_each_part_is_compared_by_its_own_roofline(folder: Folder):
-    folder.holds(
+    folder.saves(
         record(BENCHED, roofline_gbps=3900.0, roofline_percent=53.85), header=changed(roofline=rates(3900, 3900))
     )
-    folder.gate("--save")
-    folder.holds(record(), header=later())
-    folder.gate("--save")
+    folder.saves(record(), header=later())
     header, records = read_bench(folder.baseline)
     run = run_of(record(seed=1), record(BENCHED, seed=1), header=changed(date="2026-03-03T00:00:00Z"))
     verdicts = {one.case_id: one.verdict for one in against_baseline.judge(run, header, records)}
@@ -135,17 +122,14 @@ def test_each_part_is_compared_by_its_own_roofline(folder: Folder):
 
 
 def test_a_record_whose_roofline_no_part_measured_is_refused(folder: Folder):
-    folder.holds(record())
-    folder.gate("--save")
+    folder.saves(record())
     lines = folder.baseline.read_text().replace('"gbps": 4200.0, "date"', '"gbps": 4100.0, "date"')
     folder.baseline.write_text(lines)
-    code, text = folder.gate()
-    assert code == Exit.USAGE and "roofline_gbps is 4200.0, and the header has measured 4100.0" in text
+    assert "roofline_gbps is 4200.0, and the header has measured 4100.0" in folder.refusal()
 
 
 def test_a_case_that_no_suite_times_any_more_is_dropped_and_not_missed(folder: Folder):
-    folder.holds(record(), record(OTHER))
-    folder.gate("--save")
+    folder.saves(record(), record(OTHER))
     folder.holds(record(seed=1))
     assert folder.gate() == (Exit.CLEAN, "1 SAME: exit 0 (clean)\n")
     folder.gate("--save")
@@ -154,14 +138,12 @@ def test_a_case_that_no_suite_times_any_more_is_dropped_and_not_missed(folder: F
 
 @pytest.mark.parametrize("header", [changed(commit="unknown"), changed(commit="f" * 40, edited=True)])
 def test_times_from_a_machine_with_another_checkout_get_the_commit_of_the_same_sources(folder: Folder, header: dict):
-    folder.holds(record(), header=header)
-    assert folder.gate("--save")[0] == Exit.CLEAN
+    folder.saves(record(), header=header)
     assert read_bench(folder.baseline)[1][0]["times"]["commit"] == commit()
 
 
 def test_what_waits_for_a_baseline_is_said_and_is_no_error(folder: Folder, monkeypatch, capsys):
-    folder.holds(record(), record(BENCHED))
-    folder.gate("--save")
+    folder.saves(record(), record(BENCHED))
     monkeypatch.setattr(baseline, "FOLDER", folder.baseline.parents[1])
     missing, gone = baseline.waiting()
     assert "cases wait for a time, backward/" in missing and "`harness bench` and `harness gate --save`" in missing
@@ -170,8 +152,7 @@ def test_what_waits_for_a_baseline_is_said_and_is_no_error(folder: Folder, monke
 
 def test_two_runs_of_one_second_are_told_apart_or_not_saved(folder: Folder):
     """By commit and date alone the floors of the one would be those of the other, and its roofline nobody's."""
-    folder.holds(record(BENCHED))
-    assert folder.gate("--save")[0] == Exit.CLEAN
+    folder.saves(record(BENCHED))
     before = folder.baseline.read_text()
     for other in ({"roofline": rates(4200, 4210)}, {"floors_us": {"events": 2.9}}, {"command": "another"}):
         folder.holds(record(), header=changed(**other))
@@ -190,10 +171,8 @@ def test_a_run_is_one_part_whatever_its_own_header_says_of_parts(tmp_path: Path)
 
 def test_a_run_that_goes_on_is_saved_again(folder: Folder):
     """The longer run holds all records of the shorter one, so the baseline keeps one part with one header."""
-    folder.holds(record(BENCHED), header=changed())
-    folder.gate("--save")
-    folder.holds(record(BENCHED), record(), header=changed(roofline=rates(4200, 4200, 4210, 4210)))
-    assert folder.gate("--save")[0] == Exit.CLEAN
+    folder.saves(record(BENCHED), header=changed())
+    folder.saves(record(BENCHED), record(), header=changed(roofline=rates(4200, 4200, 4210, 4210)))
     header, records = read_bench(folder.baseline)
     assert (len(header["parts"]), len(header["parts"][0]["roofline"]), len(records)) == (1, 4, 2)
 
@@ -209,8 +188,7 @@ def test_what_could_not_be_read_again_is_not_written(tmp_path: Path):
 
 
 def test_an_older_run_does_not_replace_newer_times_but_may_add_some(folder: Folder):
-    folder.holds(record(BENCHED, us=80.0), header=later(floors_us={"events": 2.9}))
-    folder.gate("--save")
+    folder.saves(record(BENCHED, us=80.0), header=later(floors_us={"events": 2.9}))
     before = folder.baseline.read_text()
     folder.holds(record(BENCHED, us=100.0), record(), header=changed())
     code, text = folder.gate("--save")
@@ -220,8 +198,7 @@ def test_an_older_run_does_not_replace_newer_times_but_may_add_some(folder: Fold
         in text
     )
     assert f"{HEADER['date']}; save a newer run, or delete that file first" in text
-    folder.holds(record(), header=changed())
-    assert folder.gate("--save")[0] == Exit.CLEAN
+    folder.saves(record(), header=changed())
     header, records = read_bench(folder.baseline)
     assert (header["date"], header["floors_us"]) == ("2026-02-02T00:00:00Z", {"events": 2.9})
     assert [part["date"] for part in header["parts"]] == [HEADER["date"], "2026-02-02T00:00:00Z"]
@@ -255,10 +232,8 @@ def test_a_baseline_is_held_while_it_is_read_and_saved(folder: Folder, monkeypat
 
     monkeypatch.setattr(gate, "read_bench", while_held("read", gate.read_bench))
     monkeypatch.setattr(baseline, "save", while_held("saved", baseline.save))
-    folder.holds(record())
-    assert folder.gate("--save")[0] == Exit.CLEAN
-    folder.holds(record(BENCHED))
-    assert folder.gate("--save")[0] == Exit.CLEAN
+    folder.saves(record())
+    folder.saves(record(BENCHED))
     assert held == ["saved", "read", "saved"]
     baseline.lock_of(folder.baseline).acquire(timeout=0).lock.release()
 
@@ -271,8 +246,7 @@ def test_a_baseline_is_held_while_it_is_read_and_saved(folder: Folder, monkeypat
     ],
 )
 def test_a_time_that_could_judge_no_other_replaces_none(folder: Folder, capsys, worthless: dict, why: str):
-    folder.holds(record(us=100.0), record(BENCHED))
-    folder.gate("--save")
+    folder.saves(record(us=100.0), record(BENCHED))
     folder.holds(worthless, record(BENCHED))
     with pytest.raises(SystemExit) as ended:
         main(["gate", str(folder.run_dir), "--baseline", str(folder.baseline), "--save"])
@@ -281,8 +255,7 @@ def test_a_time_that_could_judge_no_other_replaces_none(folder: Folder, capsys, 
     found = {each["case_id"]: round(each["times"]["median_us"], -1) for each in records}
     assert found == {CASE: 100.0, BENCHED: 100.0}
     folder.holds(worthless)
-    code, text = folder.gate("--save")
-    assert code == Exit.USAGE and f"no time of this run could judge another; of {CASE}, " in text
+    assert f"no time of this run could judge another; of {CASE}, " in folder.refusal("--save")
 
 
 def test_times_are_not_saved_whose_events_or_date_no_run_could_be_compared_with(folder: Folder):
@@ -295,19 +268,15 @@ def test_times_are_not_saved_whose_events_or_date_no_run_could_be_compared_with(
     assert "is dated 2999-01-01T00:00:00Z, later than now" in folder.gate("--save")[1]
     for date in ("yesterday", "28.11.2026", "2026-11-28T03:53:31+03:00", ""):
         folder.holds(record(), header=changed(date=date))
-        code, text = folder.gate("--save")
-        assert code == Exit.USAGE and "is not what a run writes: line 1: date: " in text
+        assert "is not what a run writes: line 1: date: " in folder.refusal("--save")
 
 
 def test_times_of_a_users_recipe_stay_where_its_folder_is_not_in_use(folder: Folder):
-    folder.holds(record(OTHER), header=changed(command="pytest mine.yaml --bench --recipe-dir mine"))
-    assert folder.gate("--save")[0] == Exit.CLEAN
+    folder.saves(record(OTHER), header=changed(command="pytest mine.yaml --bench --recipe-dir mine"))
     mine = OTHER.replace("swizzle", "mine")
     folder.baseline.write_text(folder.baseline.read_text().replace(OTHER, mine).replace('"swizzle"', '"mine"'))
-    folder.holds(record(), record(OTHER))
-    assert folder.gate("--save")[0] == Exit.CLEAN
-    folder.holds(record())
-    assert folder.gate("--save")[0] == Exit.CLEAN
+    folder.saves(record(), record(OTHER))
+    folder.saves(record())
     header, records = read_bench(folder.baseline)
     assert {each["case_id"] for each in records} == {mine, CASE}  # OTHER is timed no longer
     folder.holds(record(seed=1))

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from gate_runs import BENCHED, CASE, OTHER, Folder, changed, only, record, run_of
 
-from harness.errors import Exit
 from harness.gate import against_baseline, baseline
 from harness.records.run_folder import read_bench
 from harness.verdict import Performance
@@ -84,16 +83,14 @@ def test_without_a_time_of_events_no_eager_time_is_compared(floors: dict, whose:
 
 
 def test_a_baseline_whose_part_has_null_for_floors_is_one_sentence(folder: Folder):
-    folder.holds(record())
-    folder.gate("--save")
+    folder.saves(record())
     text = folder.baseline.read_text()
     end = text.index("\n")
     head = json.loads(text[:end])
     head["parts"][0]["floors_us"] = None
     folder.baseline.write_text(json.dumps(head) + text[end:])
     folder.holds(record())
-    code, said = folder.gate()
-    assert code == Exit.USAGE and "parts.0.floors_us: Input should be a valid dictionary" in said
+    assert "parts.0.floors_us: Input should be a valid dictionary" in folder.refusal()
 
 
 def test_a_part_without_floors_takes_those_of_the_head_along_when_a_newer_run_replaces_it(tmp_path: Path):

@@ -18,8 +18,7 @@ from harness.suite.suite import suite_of
 
 
 def test_a_run_saved_as_baseline_is_what_the_next_is_compared_with(folder: Folder):
-    folder.holds(record(), record(OTHER))
-    assert folder.gate("--save")[0] == Exit.CLEAN
+    folder.saves(record(), record(OTHER))
     header, records = read_bench(folder.baseline)
     (part,) = header.pop("parts")
     assert (header, len(records)) == (HEADER, 2)
@@ -33,8 +32,7 @@ def test_a_run_saved_as_baseline_is_what_the_next_is_compared_with(folder: Folde
 
 
 def test_the_command_tells_what_is_not_the_same_and_why(folder: Folder):
-    folder.holds(record(), record(OTHER))
-    folder.gate("--save")
+    folder.saves(record(), record(OTHER))
     folder.holds(record(us=120.0, seed=1), record(OTHER, seed=1))
     code, text = folder.gate("--once")
     assert code == Exit.SLOWER
@@ -76,20 +74,16 @@ def test_an_empty_run_fails_the_command(folder: Folder):
     ],
 )
 def test_a_stale_run_is_not_judged_and_not_saved(folder: Folder, changes: dict, sentence: str):
-    folder.holds(record())
-    assert folder.gate("--save")[0] == Exit.CLEAN
+    folder.saves(record())
     folder.holds(record(), **changes)
     for options in ((), ("--save",)):
-        code, text = folder.gate(*options)
-        assert code == Exit.USAGE and sentence in text
+        assert sentence in folder.refusal(*options)
 
 
 def test_a_part_of_a_run_is_saved_and_not_judged(folder: Folder):
-    folder.holds(record(), record(BENCHED))
-    folder.gate("--save")
+    folder.saves(record(), record(BENCHED))
     folder.holds(record(), selected=2, header=changed(date="2026-01-02T00:00:00Z"))
-    code, text = folder.gate()
-    assert code == Exit.USAGE and "holds 1 of its 2 cases" in text
+    assert "holds 1 of its 2 cases" in folder.refusal()
     assert folder.gate("--save")[0] == Exit.CLEAN
     dates = {each["case_id"]: each["times"]["date"] for each in read_bench(folder.baseline)[1]}
     assert dates[CASE] == "2026-01-02T00:00:00Z" != dates[BENCHED]
@@ -102,11 +96,9 @@ def test_what_no_run_of_this_tree_writes_is_not_judged(folder: Folder):
 
 
 def test_a_recipe_that_neither_the_run_nor_its_baseline_has_is_refused(folder: Folder):
-    folder.holds(record())
-    folder.gate("--save")
+    folder.saves(record())
     right = CASE.partition("/")[0]
-    code, text = folder.gate("-R", right[:-1])
-    assert code == Exit.USAGE and f"is of '{right[:-1]}'; did you mean '{right}'?" in text
+    assert f"is of '{right[:-1]}'; did you mean '{right}'?" in folder.refusal("-R", right[:-1])
     folder.holds(record(seed=1))
     assert folder.gate("-R", right)[0] == Exit.CLEAN
 
@@ -144,8 +136,7 @@ def test_times_of_a_recipe_of_the_users_have_a_baseline_of_its_own(folder: Folde
             with pytest.raises(SystemExit) as ended:
                 main(["gate", str(folder.run_dir), *words, *options])
             assert ended.value.code == Exit.USAGE and sentence in folder.capsys.readouterr().err
-    code, text = folder.gate()
-    assert code == Exit.USAGE and "there is no recipe 'toy'" in text
+    assert "there is no recipe 'toy'" in folder.refusal()
 
 
 def test_a_case_that_a_recipe_of_the_users_times_stays_in_its_baseline(folder: Folder, tmp_path: Path):
@@ -161,8 +152,7 @@ def test_a_case_that_a_recipe_of_the_users_times_stays_in_its_baseline(folder: F
 
 @pytest.mark.parametrize("effect", ["inf", "nan", "1e9", "0.51", "0", "-1"])
 def test_an_effect_that_no_slowdown_reaches_is_refused(folder: Folder, effect: str):
-    folder.holds(record())
-    folder.gate("--save")
+    folder.saves(record())
     for options in ((), ("--base", "HEAD")):
         with pytest.raises(SystemExit) as ended:
             main(["gate", str(folder.run_dir), "--effect", effect, *options])

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import timed_runs
+from gate_runs import CASE, OTHER, Folder, changed, record, without_time
 from timed_runs import GATE_HEADER, HEADER, gate_line, gate_lines
 
 from harness.cli import main
@@ -24,6 +25,7 @@ from harness.gate.decision import Samples, decide
 from harness.gate.report import from_lines
 from harness.gate.revision_bench import Comparison
 from harness.gate.second_process import recurring, run_harness
+from harness.ground.command_lines import Asked
 from harness.records.run_folder import RunFiles, read_bench_or_gate
 from harness.suite.suite import find_case
 from harness.verdict import Judgement, Performance, Result, Verdict
@@ -44,16 +46,16 @@ def compared(rng: np.random.Generator, case: Case, change: float) -> Comparison:
 
 
 @pytest.fixture(params=["SLOWER", "FASTER"])
-def changed(request) -> str:
+def change(request) -> str:
     return request.param
 
 
 @pytest.fixture
-def written(tmp_path: Path, changed: str) -> tuple[Path, list[Comparison]]:
-    changes = {"SLOWER": (1.0, 1.05, 1.06), "FASTER": (1.0, 0.95, 0.94)}[changed]
+def written(tmp_path: Path, change: str) -> tuple[Path, list[Comparison]]:
+    changes = {"SLOWER": (1.0, 1.05, 1.06), "FASTER": (1.0, 0.95, 0.94)}[change]
     rng = np.random.default_rng(1)
     done = [compared(rng, case, change) for case, change in zip(CASES, changes, strict=True)]
-    assert [one.judgement.verdict for one in done] == ["SAME", changed, changed]
+    assert [one.judgement.verdict for one in done] == ["SAME", change, change]
     path = tmp_path / "gate.jsonl"
     lines = [GATE_HEADER, *map(revision_run.record, done), gate_lines()[-1]]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -64,20 +66,20 @@ def line_of(case, verdict: str, verified: str = "PASS", reason: str = "") -> dic
     return {"case_id": case.id, "verdict": verdict, "verified": verified, "reason": reason}
 
 
-def test_what_changed_counts_if_it_recurs(written, changed: str):
+def test_what_changed_counts_if_it_recurs(written, change: str):
     path, done = written
-    second = {CASES[1].id: line_of(CASES[1], changed), CASES[2].id: line_of(CASES[2], "SAME")}
+    second = {CASES[1].id: line_of(CASES[1], change), CASES[2].id: line_of(CASES[2], "SAME")}
     found = second_process.recurring_comparisons(done, second)
-    assert [one.judgement.verdict for one in found] == ["SAME", changed, "AMBIGUOUS"]
+    assert [one.judgement.verdict for one in found] == ["SAME", change, "AMBIGUOUS"]
     assert found[1].judgement.reason.endswith("; so it is in a second process")
-    assert found[2].judgement.reason.startswith(f"{changed} in one process, and a second found SAME: time ")
+    assert found[2].judgement.reason.startswith(f"{change} in one process, and a second found SAME: time ")
     revision_run.rewrite(path, found)
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [(line["verdict"], line["recurs"]) for line in lines[1:-1]] == [
-        ("SAME", None), (changed, True), ("AMBIGUOUS", False),
+        ("SAME", None), (change, True), ("AMBIGUOUS", False),
     ]  # fmt: skip
     assert lines[0] == GATE_HEADER and "end" in lines[-1]
-    assert [each.verdict for each in from_lines(*read_bench_or_gate(path)).judgements] == ["SAME", changed, "AMBIGUOUS"]
+    assert [each.verdict for each in from_lines(*read_bench_or_gate(path)).judgements] == ["SAME", change, "AMBIGUOUS"]
 
 
 def test_a_second_process_that_does_not_come_to_a_case_proves_nothing(written):
@@ -97,19 +99,19 @@ def test_a_kernel_that_is_wrong_in_the_second_process_is_wrong(written):
     assert [line.get("verified") for line in lines[:-1]] == ["PASS", "MISMATCH", "PASS"]
 
 
-def test_the_opposite_of_a_second_process_is_no_recurrence(written, changed: str):
-    other = {"SLOWER": "FASTER", "FASTER": "SLOWER"}[changed]
+def test_the_opposite_of_a_second_process_is_no_recurrence(written, change: str):
+    other = {"SLOWER": "FASTER", "FASTER": "SLOWER"}[change]
     found = second_process.recurring_comparisons(written[1], {case.id: line_of(case, other) for case in CASES})
     assert [one.judgement.verdict for one in found] == ["SAME", "AMBIGUOUS", "AMBIGUOUS"]
-    assert f"{changed} in one process, and a second found {other}" in found[1].judgement.reason
+    assert f"{change} in one process, and a second found {other}" in found[1].judgement.reason
 
 
-def test_a_report_demands_what_a_second_process_found(changed: str):
-    line = gate_line("per_tensor/default/1024x2048/normal/graph", changed, 1.1 if changed == "SLOWER" else 0.9)
-    for recurs, verdict in ((False, changed), (True, "AMBIGUOUS")):
+def test_a_report_demands_what_a_second_process_found(change: str):
+    line = gate_line("per_tensor/default/1024x2048/normal/graph", change, 1.1 if change == "SLOWER" else 0.9)
+    for recurs, verdict in ((False, change), (True, "AMBIGUOUS")):
         with pytest.raises(UsageError, match=f"is {verdict}, and its changes are"):
             from_lines(GATE_HEADER, [line | {"recurs": recurs, "verdict": verdict}])
-    for recurs, verdict in ((False, "AMBIGUOUS"), (True, changed), (None, changed)):
+    for recurs, verdict in ((False, "AMBIGUOUS"), (True, change), (None, change)):
         (judgement,) = from_lines(GATE_HEADER, [line | {"recurs": recurs, "verdict": verdict}]).judgements
         assert judgement.verdict == verdict
 
@@ -141,10 +143,10 @@ def test_the_second_process_is_the_same_gate_of_those_cases(monkeypatch, tmp_pat
 
 
 @pytest.mark.parametrize(("recurs", "once"), [(True, False), (False, False), (False, True)])
-def test_the_command_asks_a_second_process(written, changed: str, monkeypatch, capsys, recurs: bool, once: bool):
+def test_the_command_asks_a_second_process(written, change: str, monkeypatch, capsys, recurs: bool, once: bool):
     path, done = written
-    again = changed if recurs else "SAME"
-    code = Performance(changed).exit_code if recurs or once else Exit.NOISY
+    again = change if recurs else "SAME"
+    code = Performance(change).exit_code if recurs or once else Exit.NOISY
     asked = []
     monkeypatch.setattr(revision_run, "run", lambda *_: (path, done))
 
@@ -321,3 +323,108 @@ def _until(done) -> None:
             return
         time.sleep(0.1)
     pytest.fail("not within 30 s")
+
+
+# A gate of a run asks one
+
+
+LATER = "2026-01-01T00:30:00Z"  # when the first process began
+
+
+def in_a_second_process(folder: Folder, *records: dict, name: str = "second_process", **changes) -> None:
+    second = Folder.__new__(Folder)
+    second.run_dir = folder.run_dir / name
+    second.run_dir.mkdir(exist_ok=True)
+    second.made = 0
+    second.holds(*records, header=changed(**{"date": "2026-01-01T01:00:00Z"} | changes))
+
+
+@pytest.fixture
+def slower(folder: Folder) -> Folder:
+    """A run whose first case is slower than the baseline has it."""
+    folder.saves(record(), record(OTHER))
+    folder.holds(record(us=120.0, seed=1), record(OTHER), header=changed(date=LATER))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("us", "code", "said"),
+    [(118.0, Exit.SLOWER, "so it is in a second process"), (100.0, Exit.NOISY, "and a second found SAME")],
+)
+def test_a_slower_case_counts_if_a_second_process_finds_it(slower: Folder, us: float, code: Exit, said: str):
+    in_a_second_process(slower, record(us=us, seed=1))
+    found, text = slower.gate()
+    assert (found, said in text) == (code, True)
+
+
+def test_a_case_is_found_in_whichever_second_process_has_it(slower: Folder):
+    in_a_second_process(slower, record(us=118.0, seed=1))
+    in_a_second_process(slower, record(OTHER), name="second_process.2")
+    assert slower.gate()[0] == Exit.SLOWER
+
+
+def test_a_second_process_that_no_run_of_this_tree_writes_is_refused(slower: Folder):
+    in_a_second_process(slower, record(us=118.0, seed=1) | {"bytes_compared": 1})
+    assert slower.gate()[0] == Exit.USAGE
+
+
+def test_wrong_bytes_of_the_second_process_count(slower: Folder):
+    in_a_second_process(slower, without_time(verdict="MISMATCH", reason="bytes differ"))
+    assert slower.gate()[0] == Exit.BYTES_DIFFER
+
+
+def test_without_a_gpu_no_process_can_confirm(slower: Folder, monkeypatch):
+    monkeypatch.setattr("harness.commands.gate.gpu_count", lambda: 0)
+    code, text = slower.gate()
+    assert code == Exit.NOISY and "SLOWER in one process, and no second has timed it" in text
+
+
+def test_a_second_process_that_was_stopped_is_refused_with_what_to_do(slower: Folder):
+    """Else it would stop every later gate of this run, and nothing would say how to go on."""
+    in_a_second_process(slower, record(us=118.0, seed=1))
+    journal = slower.run_dir / "second_process" / "journal.jsonl"
+    journal.write_text(journal.read_text().replace('"selected": 1', '"selected": 54'))
+    code, text = slower.gate()
+    assert code == Exit.USAGE
+    assert "second_process holds 1 of its 54 cases; delete it, and gate again, or finish it by the command" in text
+
+
+def test_a_copy_of_the_run_is_no_second_process(slower: Folder):
+    in_a_second_process(slower, record(us=120.0, seed=1), date=LATER)
+    assert "so it is a copy" in slower.refusal()
+
+
+@pytest.mark.parametrize("subject", ["", "mine:make"])
+@pytest.mark.parametrize("there", [False, True])
+def test_with_a_gpu_those_cases_are_timed_that_no_second_process_has(
+    slower: Folder, monkeypatch, there: bool, subject: str
+):
+    ran = []
+    monkeypatch.setattr("harness.commands.gate.gpu_count", lambda: 1)
+    asked = Asked.here(subject).to_header()
+    slower.holds(record(us=120.0, seed=1), record(OTHER), header=changed(date=LATER), asked=asked)
+    named = ["--subject", subject] if subject else []
+
+    def run(*words):
+        ran.append(list(words))
+        in_a_second_process(slower, record(us=120.0, seed=1), name=Path(words[words.index("--run-dir") + 1]).name)
+
+    monkeypatch.setattr("harness.gate.second_process._harness", run)
+    if there:
+        in_a_second_process(slower, record(OTHER))
+    assert slower.gate("--subject", "other:make") == (Exit.USAGE, _refusal(slower, subject))
+    assert slower.gate(*named)[0] == Exit.SLOWER
+    (words,) = ran
+    folder = slower.run_dir / ("second_process.2" if there else "second_process")
+    assert words == ["bench", "swizzle", "--run-dir", str(folder), *named, "--case", CASE]
+    assert slower.gate()[0] == Exit.SLOWER
+    assert len(ran) == 1  # the second is there
+
+
+def _refusal(slower: Folder, subject: str) -> str:
+    if not subject:
+        return f"error: {slower.run_dir} was made without --subject; leave it out\n"
+    return (
+        f"error: {slower.run_dir} was made with --subject, and a file does not say what to execute: name here what "
+        "it was made with, so that a second process times cases again, or ask none with --once\n"
+    )
