@@ -129,32 +129,32 @@ def describe_clocks(mhz: Sequence[float]) -> str:
     return f"the clock had two speeds, {low:,.0f} MHz in {slow} rounds and {high:,.0f} MHz in {fast}"
 
 
-def change(now: Sequence[float], base: Sequence[float]) -> Change:
-    """The ratio of the times of now to those of the base, with its Hodges-Lehmann interval.
+def change(candidate: Sequence[float], reference: Sequence[float]) -> Change:
+    """The ratio of the times of a candidate to those of a reference, with its Hodges-Lehmann interval.
 
     Without ties the interval leaves out 1 exactly if the Mann-Whitney test (normal approximation) rejects "no change"
     at ALPHA. It is of a shift: of two sets that differ in their slowest samples alone it may hold 1. Two small sets
     have the interval (0, inf). Raises ValueError if a set is empty or holds a time that is not positive.
     """
-    if not len(now) or not len(base) or min(*now, *base) <= 0:
+    if not len(candidate) or not len(reference) or min(*candidate, *reference) <= 0:
         raise ValueError("two sets of positive times are needed")
-    logs = np.sort(np.subtract.outer(np.log(now), np.log(base)), axis=None)
-    n, m = len(now), len(base)
+    logs = np.sort(np.subtract.outer(np.log(candidate), np.log(reference)), axis=None)
+    n, m = len(candidate), len(reference)
     z = NormalDist().inv_cdf(1 - ALPHA / 2)
     rank = math.floor(n * m / 2 - z * math.sqrt(n * m * (n + m + 1) / 12))
-    ratio = float(np.median(now) / np.median(base))
+    ratio = float(np.median(candidate) / np.median(reference))
     if rank < 0:
         return Change(ratio, 0.0, math.inf)
     return Change(ratio, float(np.exp(logs[rank])), float(np.exp(logs[-1 - rank])))
 
 
-def slowest_fifth(now: Sequence[float], base: Sequence[float]) -> float:
-    """How much later the slowest fifth of now begins than the base's, relative to the base.
+def slowest_fifth(candidate: Sequence[float], reference: Sequence[float]) -> float:
+    """How much later the candidate's slowest fifth begins than the reference's, relative to that.
 
     A median does not see a kernel that is slow in a quarter of its calls, and neither does an interval of a shift.
     """
     # "higher" is a sample of that fifth; an interpolated quantile lies mostly among the samples before it.
-    begins, began = (float(np.quantile(samples, SLOWEST, method="higher")) for samples in (now, base))
+    begins, began = (float(np.quantile(samples, SLOWEST, method="higher")) for samples in (candidate, reference))
     return begins / began - 1
 
 
@@ -163,12 +163,12 @@ def slow_rounds(samples: Sequence[float]) -> int:
     return int(np.count_nonzero(np.asarray(samples) >= SLOW * np.median(samples)))
 
 
-def tail(now: Sequence[float], base: Sequence[float]) -> str:
+def tail(candidate: Sequence[float], reference: Sequence[float]) -> str:
     """`9 of 60 rounds take at least 1.2 times the median, and 0 of 30 of the base`, or an empty string without a tail.
 
-    Where the base has slow rounds, by Fisher's exact test, one-sided; else by a binomial test against RARE.
+    Where the reference has slow rounds, by Fisher's exact test, one-sided; else by a binomial test against RARE.
     """
-    slow, before, n, m = slow_rounds(now), slow_rounds(base), len(now), len(base)
+    slow, before, n, m = slow_rounds(candidate), slow_rounds(reference), len(candidate), len(reference)
     if before:
         ways = sum(math.comb(n, k) * math.comb(m, slow + before - k) for k in range(slow, min(n, slow + before) + 1))
         chance = ways / math.comb(n + m, slow + before)
@@ -179,14 +179,14 @@ def tail(now: Sequence[float], base: Sequence[float]) -> str:
     return f"{slow} of {n} rounds take at least {SLOW} times the median, and {before} of {m} of the base"
 
 
-def same_origin(now: Sequence[float], base: Sequence[float]) -> bool:
+def same_origin(candidate: Sequence[float], reference: Sequence[float]) -> bool:
     """Whether one set is the other scaled, shifted, reordered or rounded, which two measurements never are.
 
     False for sets of other lengths, and for those of too few values to tell.
     """
-    if len(now) != len(base) or min(len(set(now)), len(set(base))) < FEW_DISTINCT:
+    if len(candidate) != len(reference) or min(len(set(candidate)), len(set(reference))) < FEW_DISTINCT:
         return False
-    a, b = np.sort(now), np.sort(base)
+    a, b = np.sort(candidate), np.sort(reference)
     third = len(a) // 3
     # The shortest range that holds a third of the samples has no tail in it, and no second speed of a clock.
     least = LIKE * np.min(a[third:] - a[:-third])

@@ -72,8 +72,8 @@ def judge(
     run: RunFiles, header: Header, baseline: Sequence[Record], effect: float = EFFECT, recipes: Sequence[str] = ()
 ) -> list[Judgement]:
     """Compare every case of the run and of the baseline. header: the baseline's; recipes: only these, if any"""
-    new = _by_id(run.records, recipes)
-    stored = _by_id(baseline, recipes)
+    candidates = _by_id(run.records, recipes)
+    references = _by_id(baseline, recipes)
     known: dict[object, Comparability] = {}  # key: commit and date of the run that measured a part of the baseline
 
     def comparability_of(record: Record | None) -> Comparability:
@@ -87,8 +87,10 @@ def judge(
         return known[part]
 
     return [
-        _judge(case_id, new.get(case_id), stored.get(case_id), comparability_of(stored.get(case_id)), effect)
-        for case_id in dict.fromkeys([*stored, *new])
+        _judge(
+            case_id, candidates.get(case_id), references.get(case_id), comparability_of(references.get(case_id)), effect
+        )
+        for case_id in dict.fromkeys([*references, *candidates])
     ]
 
 
@@ -135,28 +137,30 @@ def measured_by(record: Record, header: Header) -> Header:
     return run
 
 
-def incomparable(new: Header, stored: Header) -> str:
+def incomparable(candidate: Header, reference: Header) -> str:
     """The reason why times of two runs cannot be compared, or an empty string."""
-    if others := differing(new, stored):
+    if others := differing(candidate, reference):
         return f"not comparable with the baseline: {', '.join(others)}"
-    for name, header in (("this run", new), ("the baseline", stored)):
+    for name, header in (("this run", candidate), ("the baseline", reference)):
         if problem := unsteady(header):
             return f"{name} {problem}"
-    now, then = roofline(new), roofline(stored)
+    now, then = roofline(candidate), roofline(reference)
     if abs(now / then - 1) > DRIFT:
         return f"the copy roofline is {now / then - 1:+.1%} off the baseline's ({then:,.0f} then, {now:,.0f} GB/s now)"
     return ""
 
 
-def differing(new: Header, stored: Header) -> list[str]:
+def differing(candidate: Header, reference: Header) -> list[str]:
     """The facts that two runs must share to be compared and that differ: `driver (13000 then, 12080 now)`."""
     found = [
-        f"{key} ({stored['machine'].get(key)} then, {new['machine'].get(key)} now)"
+        f"{key} ({reference['machine'].get(key)} then, {candidate['machine'].get(key)} now)"
         for key in _MACHINE_KEYS
-        if new["machine"].get(key) != stored["machine"].get(key)
+        if candidate["machine"].get(key) != reference["machine"].get(key)
     ]
     return found + [
-        f"{key} ({stored[key]!r} then, {new[key]!r} now)" for key in _HEADER_KEYS if new[key] != stored[key]
+        f"{key} ({reference[key]!r} then, {candidate[key]!r} now)"
+        for key in _HEADER_KEYS
+        if candidate[key] != reference[key]
     ]
 
 

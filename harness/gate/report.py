@@ -138,19 +138,11 @@ def from_lines(header: Header, lines: Sequence[Mapping[str, Any]], records: Sequ
         facts["cases"] = f"{header['chosen']:,} chosen, {timed:,} timed"
     named = base if _REVISION.fullmatch(base) else UNNAMED
     again = shlex.join([*this_harness(Path.cwd()), "gate", "--base", named])
-    pictures = {"roofline": None, "maps": maps, "groups": {}}
     return GateResult(
-        records or [_verified(line) for line in found if line["verified"]],
-        judgements,
-        samples,
-        facts,
-        ratios,
-        lambda case_id: f"{again}{recipe_dir_option(case_id)} --case {quoted(case_id)}",
-        "the base",
-        pictures,
-        flawed,
-        Asked.here(),
-    )
+        records or [_verified(line) for line in found if line["verified"]], judgements, samples, facts, ratios,
+        lambda case_id: f"{again}{recipe_dir_option(case_id)} --case {quoted(case_id)}", "the base",
+        {"roofline": None, "maps": maps, "groups": {}}, flawed, Asked.here(),
+    )  # fmt: skip
 
 
 def write_gate(folder: Path, gated: GateResult, code: Exit) -> list[Path]:

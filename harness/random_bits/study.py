@@ -147,8 +147,8 @@ def _resolution(side: str, pairs: Sequence[tuple[Cell, Count]]) -> Row:
         return Row(side, "how fine they are", of(PROBES[-1], "n"), 2.0 ** -PROBES[-1], math.nan, False,
                    f"elements 2^-{PROBES[-1]} of the way up still go there")  # fmt: skip
     n, finest = of(idle, "n"), 2.0 ** (1 - idle)
-    told = f"0 of {n} went up from 2^-{idle} of the way, {n * finest / 2:.0f} if bits were that fine"
-    return Row(side, "how fine they are", n, finest, math.nan, False, told)
+    note = f"0 of {n} went up from 2^-{idle} of the way, {n * finest / 2:.0f} if bits were that fine"
+    return Row(side, "how fine they are", n, finest, math.nan, False, note)
 
 
 def _bits(side: str, plan: Plan, launches: dict[str, Codes], sides: int) -> Iterator[Row]:
