@@ -20,8 +20,7 @@ from in_process import in_process
 
 from harness.subjects import caller, shared, streams
 from harness.subjects.audit import bench, tools
-from harness.subjects.cpu_device import HostDevice
-from harness.subjects.device import SubjectDevice, with_subject
+from harness.subjects.device import HostDevice, SubjectDevice, with_subject
 from harness.subjects.subject import Subject
 from harness.verify import torch_calls
 

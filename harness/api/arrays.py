@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from harness.contract.field import Field
-from harness.device.cupy_there import has_cupy
+from harness.device.capability import has_cupy
 from harness.errors import UsageError
 from harness.inputs.dtypes import DTYPES
 from harness.verify.torch_calls import from_torch, to_torch

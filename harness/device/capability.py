@@ -1,7 +1,8 @@
-"""What a device can run, decided by the device and the case alone."""
+"""What a device can run, decided by the device and the case alone; and whether CuPy is there, as only with a GPU."""
 
 from __future__ import annotations
 
+from importlib.machinery import NamespaceLoader
 from typing import Protocol
 
 from harness.contract.case import Case
@@ -32,3 +33,24 @@ def incapable(case: Case, device: Admitting) -> str:
 def needed(case: Case) -> int:
     """Bytes of GPU memory for a case: several times its tensor, for pristine copies and the oracle's temporaries."""
     return BYTES_PER_ELEMENT * case.elements
+
+
+def require_cupy() -> None:
+    """Import CuPy. Raises ImportError if it is absent, also where only a folder on `sys.path` has its name.
+
+    Python imports such a folder, as the one that a clone of CuPy's repository makes, as an empty package.
+    """
+    import cupy
+
+    if isinstance(getattr(getattr(cupy, "__spec__", None), "loader", None), NamespaceLoader):
+        raise ImportError(
+            f"No module named 'cupy'; the folder {next(iter(cupy.__path__))} is not CuPy, but has its name"
+        )
+
+
+def has_cupy() -> bool:
+    try:
+        require_cupy()
+    except ImportError:
+        return False
+    return True

@@ -13,14 +13,11 @@ import numpy as np
 from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.contract.interval import Demand, Interval, inside
-from harness.device.capability import CONTEXT, needed
+from harness.device.capability import CONTEXT, needed, require_cupy
 from harness.device.cuda_code import native_target
 from harness.device.cuda_program import CudaProgram, launches_of
-from harness.device.cupy_there import require_cupy
-from harness.device.equal_bytes import equal_bytes
 from harness.device.gpu_account import GpuAccount, account_of
-from harness.device.kept_copies import KEPT
-from harness.device.memory import Memory, kept_or_uploaded
+from harness.device.memory import KEPT, Memory, equal_bytes, kept_or_uploaded
 from harness.device.power import celsius, condition, energy_mj, power_limit_w
 from harness.errors import DeviceUnavailable, NotCapable
 from harness.files import KERNELS

@@ -19,9 +19,8 @@ from harness.device import cublas
 from harness.device.cuda_code import blocks_per_sm, cuda_errors, encoded, load, load_foreign
 from harness.device.device import Outcome
 from harness.device.driver_launch import DriverLaunch
-from harness.device.equal_bytes import equal_bytes
 from harness.device.launches import BoundLaunch, Launches, LibraryCall, Zeroed, recipe_launches
-from harness.device.memory import Guarded, Memory, kept_or_uploaded
+from harness.device.memory import Guarded, Memory, equal_bytes, kept_or_uploaded
 from harness.errors import LaunchError
 
 _RENEWALS = count(1)

@@ -20,14 +20,23 @@ from pathlib import Path
 from typing import Protocol
 
 from harness.device.capability import CONTEXT
-from harness.device.gpu_lock import gpu_lock
 from harness.errors import NoDevice
 from harness.files import storage_error
+from harness.ground.locks import NamedLock
 from harness.ground.seconds import WAITS
 
-_FOLDER = Path("/tmp")  # noqa: S108 - shared by all users of the GPU, as its lock is
+_FOLDER = Path("/tmp")  # noqa: S108 - not $TMPDIR: account and lock are shared by all users of the GPU
 FIRST_PAUSE, PAUSE = 0.02, 0.5  # seconds between looks at the account; they grow from one to the other
 PATIENCE = 5.0  # seconds that memory may be missing while no process has a reservation; one that ended frees its own
+
+
+def gpu_lock(uuid: bytes, folder: Path = _FOLDER) -> NamedLock:
+    """Held while a GPU is needed alone. uuid: of the GPU, the same whatever number CUDA_VISIBLE_DEVICES gives it"""
+    return NamedLock.of(
+        folder / f"nvfp4-harness-gpu-{uuid.hex()}.lock",
+        0o666,
+        "it is for all users of this GPU, so ask its owner to remove it",
+    )
 
 
 @dataclass

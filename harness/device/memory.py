@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import weakref
+from collections.abc import Callable, Mapping
+from functools import cache
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -10,9 +12,93 @@ from typing import Any
 import numpy as np
 
 from harness.contract.field import Field
-from harness.device.equal_bytes import equal_bytes
-from harness.device.kept_copies import KEPT
 from harness.ground.seconds import SECONDS, UPLOAD
+
+
+class KeptCopies:
+    """The copy of each array for as long as the array itself lives. limit: bytes of all copies; 0 keeps none
+
+    Where a subject runs none are kept, because it could find the expected bytes in GPU memory.
+    """
+
+    def __init__(self) -> None:
+        self.limit = 0
+        self._copies: dict[int, tuple[weakref.ref[np.ndarray], Any]] = {}
+
+    @property
+    def nbytes(self) -> int:
+        return sum(copy.nbytes for _, copy in self._copies.values())
+
+    def of(self, array: np.ndarray, upload: Callable[[np.ndarray], Any]) -> Any:
+        """The copy that is kept, or a new one, which is kept if there is room."""
+        number = id(array)
+        known, copy = self._copies.get(number, (lambda: None, None))
+        if known() is array:
+            return copy
+        copy = upload(array)
+        self.keep(array, copy)
+        return copy
+
+    def keep(self, array: np.ndarray, copy: Any) -> None:
+        """Keep a copy that the GPU has already, flat and of bytes, if there is room."""
+        if self.nbytes + copy.nbytes <= self.limit:
+            number, forget = id(array), self._copies.pop
+            self._copies[number] = weakref.ref(array, lambda _: forget(number, None)), copy
+
+    def clear(self) -> None:
+        """Drop all copies, after a kernel that may have written anywhere, or to make room."""
+        self._copies.clear()
+
+
+KEPT = KeptCopies()
+
+
+_THREADS, _BLOCKS = 256, 1024
+_SOURCE = r"""
+typedef unsigned long long u64;
+
+__device__ bool unlike(uint4 a, uint4 b) { return a.x != b.x || a.y != b.y || a.z != b.z || a.w != b.w; }
+
+// Sets *found if `one` has a byte that is not the other's or, without another, is not `byte`.
+extern "C" __global__ void differ(
+    const unsigned char* one, const unsigned char* other, u64 size, unsigned byte, unsigned* found) {
+  const u64 step = u64(gridDim.x) * blockDim.x, first = u64(blockIdx.x) * blockDim.x + threadIdx.x;
+  const u64 wide = (u64(one) | u64(other)) % 16 ? 0 : size / 16;
+  const unsigned four = byte * 0x01010101u;
+  const uint4 same = make_uint4(four, four, four, four);
+  bool wrong = false;
+  for (u64 i = first; i < wide; i += step)
+    wrong |= unlike(((const uint4*)one)[i], other ? ((const uint4*)other)[i] : same);
+  for (u64 i = 16 * wide + first; i < size; i += step) wrong |= one[i] != (other ? other[i] : byte);
+  if (wrong) atomicOr(found, 1);
+}
+"""
+
+
+def equal_bytes(one: Any, other: Any) -> bool:
+    """Whether two arrays have the same bytes, or every byte of an array of bytes is the integer `other`.
+
+    Both on the host or both on the GPU, contiguous. On the GPU a kernel compares them: CuPy's `==` and `all` would
+    compile for seconds and need memory for a result per byte.
+    """
+    if not isinstance(other, int) and one.nbytes != other.nbytes:
+        return False
+    if isinstance(one, np.ndarray):
+        return bool((one == other).all()) if isinstance(other, int) else one.tobytes() == other.tobytes()
+    if not one.size:
+        return True
+    found = import_module("cupy").zeros(1, np.uint32)
+    second, byte = (0, other) if isinstance(other, int) else (other.data.ptr, 0)
+    blocks = min(_BLOCKS, -(-one.nbytes // (16 * _THREADS)))
+    arguments = np.uint64(one.data.ptr), np.uint64(second), np.uint64(one.nbytes), np.uint32(byte), found
+    _kernel()((blocks,), (_THREADS,), arguments)
+    return not int(found.get()[0])
+
+
+@cache
+def _kernel() -> Any:
+    return import_module("cupy").RawKernel(_SOURCE, "differ")
+
 
 GUARD = 4096  # bytes before and after every output
 ALIGNMENT = 256

@@ -19,8 +19,7 @@ from harness.bench.timed import POISON, digest
 from harness.contract.case import Case
 from harness.device.cuda import CudaDevice
 from harness.device.cuda_program import launches_of
-from harness.device.equal_bytes import equal_bytes
-from harness.device.memory import Memory
+from harness.device.memory import Memory, equal_bytes
 from harness.errors import CaseError, LaunchError, NoDevice, UsageError
 from harness.gate.decision import CHANGED, EFFECT, decide
 from harness.gate.revision import same_arguments, same_sources

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 import pytest
 
 from harness.contract.case import Case
-from harness.device.cupy_there import has_cupy
+from harness.device.capability import has_cupy
 from harness.device.device import Device
-from harness.device.kept_copies import KEPT
+from harness.device.memory import KEPT
 from harness.device.select import select as select_device
 from harness.errors import UsageError
 from harness.ground.command_lines import is_card

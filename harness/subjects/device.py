@@ -2,24 +2,96 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+import platform
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from harness.contract.case import Case
 from harness.contract.field import Field
-from harness.contract.interval import Demand
-from harness.device.device import Device
+from harness.device.capability import DECLARED, OF_THE_DEVICE
+from harness.device.device import Device, InPlaceOfOurs
+from harness.device.emulator import EmulatorDevice
 from harness.errors import NotCapable
 from harness.subjects.audit.violations import Violation, ViolationError
-from harness.subjects.cpu_device import HostDevice
 from harness.subjects.cuda_program import CudaSubjectProgram
 from harness.subjects.program import SubjectProgram
-from harness.subjects.refusals import Refusals
 from harness.subjects.subject import Subject
 from harness.verdict import Result, Verdict
+
+
+class Refusals:
+    """The answers of one subject. Its first answer on a case is final.
+
+    A changed answer is a violation, and so is a first refusal after the subject has seen any data, even another case's.
+    """
+
+    def __init__(self, subject: Subject):
+        self.subject = subject
+        self.saw_data = False
+        self._absent = subject.absent()
+        self._answers: dict[Case, str] = {}
+        self._violations: dict[Case, ViolationError] = {}
+
+    def freeze(self, cases: Iterable[Case]) -> None:
+        """Ask about all cases before any runs; a violation then counts only for its own case."""
+        for case in cases:
+            try:
+                self.of(case)
+            except ViolationError as error:
+                self._violations[case] = error
+
+    def of(self, case: Case) -> str:
+        """Why the subject does not take a case, empty if it does. Raises ViolationError."""
+        if self._absent:
+            return self._absent
+        if outside := self.subject.outside(case):
+            return outside
+        if case in self._violations:
+            raise self._violations[case]
+        answer = self._ask(case)
+        known = self._answers.get(case)
+        if known is None and answer and self.saw_data:
+            raise self._late(f"refused {case.id} for the first time after it had seen data: {answer}")
+        if known not in (None, answer):
+            raise self._late(f"first said {known or 'that it takes the case'!r}, and then {answer!r}")
+        self._answers[case] = answer
+        return answer
+
+    def _ask(self, case: Case) -> str:
+        try:
+            answer = self.subject.refuses(case)
+        except ViolationError as error:
+            finding = error.finding
+            raise ViolationError(finding.violation, f"refuses() of {finding.sentence}") from None
+        if type(answer) is not str:
+            sentence = f"refuses() of {self.subject.name} returned {type(answer).__name__}; it must return a str"
+            raise ViolationError(Violation.RAISES, sentence)
+        # What a device says, or the declared flags, is not counted as a refusal, so no subject may say it.
+        return f"it says: {answer}" if answer.startswith((OF_THE_DEVICE, DECLARED)) else answer
+
+    def _late(self, sentence: str) -> ViolationError:
+        return ViolationError(Violation.DECLINES_LATE, f"{self.subject.name} {sentence}")
+
+
+LARGEST = 1 << 26  # elements; beyond it, a case's oracles take minutes
+
+
+class HostDevice(EmulatorDevice):
+    """Compares arrays as the emulator does."""
+
+    name = "host"
+    targets = ("host",)
+
+    def identity(self) -> dict[str, str]:
+        return {"device": "host", "processor": platform.machine()}
+
+    def admit(self, case: Case) -> None:
+        if case.mode not in self.modes:
+            raise NotCapable(f"capability: there are no CUDA graphs on a CPU; mode {case.mode!r} needs a GPU")
+        if case.elements > LARGEST:
+            raise NotCapable(f"capability: more than {LARGEST} elements need a GPU")
 
 
 def with_subject(device: Device, subject: Subject) -> SubjectDevice:
@@ -31,22 +103,15 @@ def with_subject(device: Device, subject: Subject) -> SubjectDevice:
     return SubjectDevice(device, subject, CudaSubjectProgram)
 
 
-class SubjectDevice:
+class SubjectDevice(InPlaceOfOurs):
     """One device with one subject. inner: where it runs, with our own kernels if it is a GPU"""
 
     def __init__(self, inner: Any, subject: Subject, program: type[SubjectProgram]):
-        self.inner, self.subject, self._program, self.child = inner, subject, program, subject.child
-        self.subject_label = subject.label
+        super().__init__(inner, subject.label)
+        self.subject, self._program, self.child = subject, program, subject.child
         self.refusals = Refusals(subject)
-        self.name, self.targets, self.modes = inner.name, inner.targets, inner.modes
         self._last: SubjectProgram | None = None
         self._held: tuple[SubjectProgram, Mapping[str, Any]] | None = None  # of a case that was right, and its outputs
-
-    def identity(self) -> dict[str, str]:
-        return self.inner.identity() | {"subject": self.subject.label}
-
-    def condition(self) -> dict[str, Any]:
-        return self.inner.condition()
 
     def admit(self, case: Case) -> None:
         """Raise NotCapable if the subject is not installed or refuses the case, or the device refuses it.
@@ -57,12 +122,6 @@ class SubjectDevice:
         if reason:
             raise NotCapable(reason)
         self.inner.admit(case)
-
-    def reserve(self, case: Case, needs: int = 0, alone: bool = False) -> AbstractContextManager[None]:
-        return self.inner.reserve(case, needs, alone)
-
-    def lost(self) -> str:
-        return self.inner.lost()
 
     def prepare(
         self,
@@ -108,9 +167,3 @@ class SubjectDevice:
         self.child.end()
         late = self.late()
         return late and f"{Violation.WRITES_LATE}: {late}"
-
-    def accepts(self, actual: Any, expected: Demand) -> bool:
-        return self.inner.accepts(actual, expected)
-
-    def to_host(self, array: Any, field: Field) -> np.ndarray:
-        return self.inner.to_host(array, field)

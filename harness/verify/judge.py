@@ -12,7 +12,7 @@ import numpy as np
 from harness.contract.case import Case
 from harness.contract.interval import Interval
 from harness.device.device import Device, Outcome, Program
-from harness.device.equal_bytes import equal_bytes
+from harness.device.memory import equal_bytes
 from harness.errors import AccessError, LaunchError
 from harness.verdict import Verdict
 from harness.verify.diagnosis.mismatch import story_of

@@ -11,8 +11,7 @@ import numpy as np
 
 from harness.contract.case import Case
 from harness.contract.interval import Demand, Interval
-from harness.device.kept_copies import KEPT
-from harness.device.memory import kept_or_uploaded
+from harness.device.memory import KEPT, kept_or_uploaded
 from harness.errors import DeviceUnavailable
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from run_here import command
 from ways import StillGreenError, must_be_red, must_be_refused
 
 from harness.commands import _suites
-from harness.device.gpu_lock import gpu_lock
+from harness.device.gpu_account import gpu_lock
 from harness.gate.baseline import lock_of
 from harness.ground import locks
 from harness.records import seal

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from harness.api import arrays
-from harness.device.cupy_there import has_cupy, require_cupy
+from harness.device.capability import has_cupy, require_cupy
 from harness.device.select import select
 from harness.errors import DeviceUnavailable, Exit
 from harness.files import ROOT

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from harness.device.equal_bytes import _SOURCE, _kernel, equal_bytes
+from harness.device.memory import _SOURCE, _kernel, equal_bytes
 from harness.jit.nvrtc import build
 from ptx_emulator.launches import Module, launch
 from ptx_emulator.memory import Buffer

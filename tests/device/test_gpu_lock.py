@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from filelock import Timeout
 
-from harness.device.gpu_lock import gpu_lock
+from harness.device.gpu_account import gpu_lock
 from harness.files import ROOT
 
 ONE, OTHER = bytes(range(16)), bytes(16)
@@ -21,7 +21,7 @@ import os, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from filelock import Timeout
-from harness.device.gpu_lock import gpu_lock
+from harness.device.gpu_account import gpu_lock
 lock = gpu_lock(bytes(range(16)), Path(sys.argv[2]))
 if os.getuid() == 0:
     os.setuid(65534)

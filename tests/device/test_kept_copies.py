@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.device.kept_copies import KeptCopies
+from harness.device.memory import KeptCopies
 
 
 def test_a_copy_that_is_there_already_is_not_made_again():

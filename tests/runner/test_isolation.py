@@ -26,8 +26,7 @@ from harness.device.emulator import EmulatorDevice
 from harness.errors import DeviceUnavailable, Exit
 from harness.records import seal
 from harness.runner.run import Run
-from harness.subjects.cpu_device import HostDevice
-from harness.subjects.device import SubjectDevice
+from harness.subjects.device import HostDevice
 
 IN_ONE_PROCESS, IN_WORKERS, IN_ONE_WORKER = (), ("-n", "2"), ("-n", "1")
 
@@ -299,9 +298,7 @@ def test_a_gpu_tells_a_broken_context_from_one_that_is_gone(monkeypatch: pytest.
         assert device.lost() == (f"cudaError {status}" if status else "")
 
 
-@pytest.mark.parametrize(
-    "device", [EmulatorDevice, HostDevice, CudaDevice, InPlaceOfOurs(EmulatorDevice(), ""), SubjectDevice]
-)
+@pytest.mark.parametrize("device", [EmulatorDevice, HostDevice, CudaDevice, InPlaceOfOurs(EmulatorDevice(), "")])
 def test_every_device_can_be_asked_what_a_run_asks(device: object):
     asked = {name for name, member in vars(Device).items() if callable(member) and not name.startswith("_")}
     assert "lost" in asked and [name for name in asked if not callable(getattr(device, name, None))] == []

@@ -12,8 +12,7 @@ from harness.device.emulator import EmulatorDevice
 from harness.errors import SuiteError
 from harness.subjects.card.card import Card, read_card
 from harness.subjects.card.device import with_card
-from harness.subjects.card.kept import Keeping
-from harness.subjects.card.tensor_starts import tensor_starts
+from harness.subjects.card.kept import Keeping, tensor_starts
 from harness.subjects.card.verify import verify_card
 from harness.suite.suite import find_case
 from harness.verdict import Verdict

@@ -12,8 +12,7 @@ import pytest
 from harness.contract.field import Field
 from harness.device.device import Outcome
 from harness.errors import AccessError
-from harness.subjects.card.form import Form
-from harness.subjects.card.promised import Promised
+from harness.subjects.card.form import Form, Promised
 from harness.subjects.card.schema import Kept
 from harness.subjects.handshake.poison import FILLS, RANDOM, Leak, Poisoning, overwritten
 

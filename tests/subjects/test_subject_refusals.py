@@ -9,8 +9,7 @@ from harness.device.emulator import EmulatorDevice
 from harness.subjects.audit.tools import work
 from harness.subjects.audit.verify import audit
 from harness.subjects.audit.violations import ViolationError
-from harness.subjects.device import SubjectDevice, with_subject
-from harness.subjects.refusals import Refusals
+from harness.subjects.device import Refusals, SubjectDevice, with_subject
 from harness.subjects.subject import Subject
 from harness.suite.suite import find_case
 from harness.verdict import Verdict

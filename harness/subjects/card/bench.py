@@ -13,7 +13,7 @@ from harness.device.device import Outcome
 from harness.device.memory import Memory
 from harness.subjects.card.card import with_masked_m
 from harness.subjects.card.device import CardDevice
-from harness.subjects.card.promised import Promised
+from harness.subjects.card.form import Promised
 from harness.subjects.card.verify import explained
 from harness.suite.launch_plan import plan
 from harness.suite.physics import Needs, arrays_moved, bytes_moved, operations, without_slack

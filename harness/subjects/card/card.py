@@ -17,9 +17,8 @@ from harness.files import resolved_path
 from harness.ground.yaml_lines import Document, read
 from harness.subjects.card.arguments import arrays_of, expressions_of, extents_of, misfit, tensors_of
 from harness.subjects.card.code import Code, NoSuchKernel, read_code
-from harness.subjects.card.kept import Keeping
+from harness.subjects.card.kept import Keeping, Starts, tensor_starts
 from harness.subjects.card.schema import Argument, CardFile, Kept, Launch, Map
-from harness.subjects.card.tensor_starts import Starts, tensor_starts
 from harness.subjects.convention import Convention
 from harness.suite.launch_plan import numbers
 from harness.suite.schema import route_of, sentence_of

@@ -5,15 +5,18 @@ but belong to no tensor.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from importlib import import_module
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 
 from harness.contract.field import Field
 from harness.contract.interval import Demand, Interval
+from harness.device.device import Outcome
 from harness.oracles import layout, nvfp4
 from harness.subjects.card.schema import Kept
 
@@ -178,3 +181,49 @@ def _unsigned(codes: np.ndarray) -> np.ndarray:
     """The codes, two in a byte, with -0 replaced by +0."""
     low = np.where(codes & _LOW == _NEGATIVE_ZERO, codes ^ _NEGATIVE_ZERO, codes)
     return np.where(low >> 4 == _NEGATIVE_ZERO, low & _LOW, low).astype(np.uint8)
+
+
+class Promised:
+    """A program whose unpromised output bytes are replaced by the expected ones.
+
+    forms: its outputs'; values: expected outputs, in the card's form
+    """
+
+    kernels = ()
+
+    def __init__(self, program: Any, forms: Mapping[str, Form], values: Mapping[str, Demand]):
+        self.program, self.forms = program, forms
+        self.promise(values)
+
+    def promise(self, values: Mapping[str, Demand]) -> None:
+        """Take the unpromised bytes from these values from now on."""
+        forms = self.forms
+        self._rest: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+        for name, value in values.items():
+            places = np.flatnonzero(~forms[name].promised)
+            if places.size:
+                content = value.low if isinstance(value, Interval) else value
+                flat = np.ascontiguousarray(content).reshape(-1).view(np.uint8)
+                self._rest[name] = places, flat[places]
+
+    def run(self, poison: int, repeat: int, **how: bool) -> Outcome:
+        return self.filled(self.program.run(poison, repeat, **how))
+
+    def order(self, repeat: int) -> Any:
+        return self.program.order(repeat)
+
+    def filled(self, outcome: Outcome) -> Outcome:
+        """The outcome with the expected bytes wherever nothing is promised."""
+        return replace(outcome, outputs=outcome.outputs | {
+            name: _filled(outcome.outputs[name], *rest) for name, rest in self._rest.items()
+        })  # fmt: skip
+
+
+def _filled(array: Any, places: np.ndarray, content: np.ndarray) -> Any:
+    array = array.copy()
+    if isinstance(array, np.ndarray):
+        array[places] = content
+    else:
+        cupy = import_module("cupy")
+        array[cupy.asarray(places)] = cupy.asarray(content)
+    return array

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 import numpy as np
 
 from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.contract.interval import Demand, Interval
-from harness.oracles import nvfp4
+from harness.oracles import gemm_flags, gemm_grouped, grouped, layout, nvfp4
 from harness.subjects.card.form import PADDING, Form, is_codes, is_scales
-from harness.subjects.card.input_fields import input_fields
 from harness.subjects.card.schema import Kept
 from harness.text import nearest
 from harness.verify.expected import Expected, fields_of
@@ -120,3 +120,90 @@ class Keeping:
         if self.case.is_gemm:
             return self.case.flags.get("epilogue") != "per_tensor"
         return self.case.flags.get("granularity", "tensor") != "tensor"
+
+
+_SIDE = {"dequantize": "outputs", "swizzle": "direction", "swizzle_grouped": "direction"}  # the flag that names a copy
+_PRODUCTS = ("gemm", "gemm_ordered", "gemm_grouped")
+
+
+def input_fields(case: Case, arrays: Mapping[str, np.ndarray]) -> dict[str, Field]:
+    """A field for each array that the case reads."""
+    fields = {name: Field(array.shape, array.dtype.name) for name, array in arrays.items()}
+    # The oracle only describes the tensor, so the padding of a larger allocation is unknown.
+    scales = {name: field for name, field in _scales(case).items() if field.size == fields[name].size}
+    return fields | {name: replace(field, shape=fields[name].shape) for name, field in scales.items()}
+
+
+def read_side(case: Case, name: str) -> str:
+    """The copy of a quantized tensor that an input array belongs to, `rowwise` or `columnwise`; else empty."""
+    if case.recipe in _SIDE:
+        return str(case.flags[_SIDE[case.recipe]])
+    if case.recipe in _PRODUCTS and name[:2] in ("a_", "b_"):
+        return gemm_flags.direction(case, name[0]).name
+    return ""
+
+
+def _scales(case: Case) -> dict[str, Field]:
+    if case.recipe in _PRODUCTS:
+        operands = {name: [_of_operand(part, name) for part in case.parts] for name in "ab"}
+        return {f"{name}_scale_inv": Field.joined(of) if case.is_group else of[0] for name, of in operands.items()}
+    if case.recipe not in _SIDE:
+        return {}
+    flags, direction = case.flags, layout.DIRECTIONS[read_side(case, "")]
+    if case.recipe == "dequantize":
+        swizzled = flags.scale_layout == "swizzled"
+        return {"scale_inv": layout.scale_field(case.rows, case.cols, direction, str(flags.block), swizzled)}
+    swizzled = flags.to == "compact"
+    extents = case.problem.tensors if case.is_group else [(case.rows, case.cols)]
+    parts = [layout.scale_field(*each, direction, "block_1x16", swizzled) for each in extents]
+    return {"swizzled_scale_inv" if swizzled else "scale_inv": Field.joined(parts) if case.is_group else parts[0]}
+
+
+def _of_operand(case: Case, name: str) -> Field:
+    valid = gemm_flags.lines(case, name), case.cols // nvfp4.BLOCK
+    return Field(
+        layout.padded_shape(*valid), "uint8", valid=valid, swizzled=case.flags[f"{name}_scale_layout"] == "swizzled"
+    )
+
+
+Starts = Mapping[str, tuple[int, ...]]
+
+
+def tensor_starts(keeping: Keeping, inputs: Mapping[str, np.ndarray]) -> Starts:
+    """By array, the byte at which each tensor's part begins; none if the case is no group.
+
+    inputs: in the contract's form. Extents and offsets have no parts: the device has one array of each.
+    """
+    case = keeping.case
+    if not case.is_group:
+        return {}
+    fields = fields_of(case)
+    known = {
+        **{name: _of_fields(parts) for name, parts in _quantizer_inputs(case).items() if name in inputs},
+        **(_of_products(case, inputs) if case.is_gemm else {}),
+    }
+    forms = {**keeping.inputs(inputs), **{name: keeping.form(name, field) for name, field in fields.items()}}
+    return known | {name: _of_fields(form.kept.parts) for name, form in forms.items() if form.kept.parts}
+
+
+def _of_fields(parts: Iterable[Field]) -> tuple[int, ...]:
+    return (0, *accumulate(part.nbytes for part in parts))[:-1]
+
+
+def _quantizer_inputs(case: Case) -> dict[str, tuple[Field, ...]]:
+    if case.recipe != "grouped":
+        return {}
+    dtype = nvfp4.DTYPES[case.flags.dtype].name
+    values = tuple(Field(extents, dtype) for extents in case.problem.tensors)
+    return {"input": values, "act_input": values} | {
+        name: field.parts for name, field in grouped.given_fields(case).items()
+    }
+
+
+def _of_products(case: Case, inputs: Mapping[str, np.ndarray]) -> dict[str, tuple[int, ...]]:
+    places = gemm_grouped.places(case)
+    return {
+        name: tuple(group[name].start * inputs[name][:1].nbytes for group in places)
+        for name in places[0]
+        if name in inputs
+    }

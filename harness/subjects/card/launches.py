@@ -12,8 +12,8 @@ from harness.errors import LaunchError, SuiteError, UsageError
 from harness.subjects.card.arguments import bytes_of, extents_of
 from harness.subjects.card.card import Card
 from harness.subjects.card.code import Code
+from harness.subjects.card.kept import Starts
 from harness.subjects.card.schema import Launch
-from harness.subjects.card.tensor_starts import Starts
 from harness.suite.sizes import size_of
 
 _LEFT = "; name it under workspace, and `zero` it before its launch, if that is how the kernel is used"

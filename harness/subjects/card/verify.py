@@ -16,11 +16,9 @@ from harness.errors import LaunchError
 from harness.subjects.audit import conventions
 from harness.subjects.card.card import MASKED_M, with_masked_m
 from harness.subjects.card.device import CardDevice
-from harness.subjects.card.form import Form
-from harness.subjects.card.input_fields import input_fields
+from harness.subjects.card.form import Form, Promised
+from harness.subjects.card.kept import input_fields, tensor_starts
 from harness.subjects.card.launches import card_launches
-from harness.subjects.card.promised import Promised
-from harness.subjects.card.tensor_starts import tensor_starts
 from harness.verdict import Result, Verdict
 from harness.verify.corner import inputs_around, wrong_corner
 from harness.verify.expected import NUMPY_LARGEST, Expected, expect, fields_of

@@ -10,7 +10,7 @@ import numpy as np
 from harness.contract.case import Case
 from harness.contract.interval import Interval
 from harness.subjects.card.form import Form, is_scales
-from harness.subjects.card.input_fields import input_fields
+from harness.subjects.card.kept import input_fields
 from harness.subjects.card.schema import Kept
 from harness.subjects.handshake.declared import require_agreement
 from harness.subjects.handshake.pair import Pair

@@ -14,8 +14,7 @@ from harness.errors import SuiteError, UsageError
 from harness.ground.yaml_lines import Document, read
 from harness.oracles.layout import COLUMNWISE
 from harness.subjects.card.card import Card, read_card
-from harness.subjects.card.input_fields import read_side
-from harness.subjects.card.kept import Keeping
+from harness.subjects.card.kept import Keeping, read_side
 from harness.subjects.card.schema import Kept
 from harness.subjects.handshake.schema import PairFile, SideFile
 from harness.suite.gemm_operands import input_extents

@@ -12,8 +12,7 @@ from harness.contract.case import Case
 from harness.device.device import Device
 from harness.subjects.audit import conventions
 from harness.subjects.card.device import with_card
-from harness.subjects.card.form import MASKED, Form
-from harness.subjects.card.promised import Promised
+from harness.subjects.card.form import MASKED, Form, Promised
 from harness.subjects.handshake.pair import Side
 from harness.subjects.handshake.poison import Inputs, Leak, Poisoning, overwritten
 from harness.verdict import Result, Verdict
