@@ -28,7 +28,7 @@ LEADING = re.compile(
     rf'(?:"""|//|#|[Ss]teps?) *((?:2|10)\.\d+(?:(?:,|,?{_GAP}(?:and|or|to)){_GAP}\d+(?:\.\d+)*)*)(?! *[*^/])\b'
 )
 STEPS_OF = re.compile(rf"steps? (\d+)(?: to (\d+))? of{_GAP}section (\d+(?:\.\d+)*)")
-MUTANT = re.compile(r"^ +numerics: (\d+)$", re.MULTILINE)
+MUTANT = re.compile(r"[{,]\s+numerics: (\d+),")
 
 
 def sections(page: str) -> dict[str, str]:
@@ -115,7 +115,7 @@ NAME = "NUMER" + "ICS"  # so that this file does not cite what it makes up
             ["harness/oracles/a.py:1", "harness/oracles/a.py:2"],
         ),
         ("harness/oracles/a.py", f"steps 2 to {60} of section 3", ["harness/oracles/a.py:1"]),
-        ("evidence/mutants/a.yaml", "  - name: a\n    numerics: 55", ["evidence/mutants/a.yaml:2"]),
+        ("evidence/mutants/a.yaml", "- {name: a,\n  numerics: 55, cause: b}", ["evidence/mutants/a.yaml:2"]),
         ("README.md", f"all that {NAME} 12 and 13.9 tell of", ["README.md:1"]),
         ("harness/kernels/a.cuh", f"// {NAME} 10.2 and 10.3; 2.4 ~ 2.5\n// 2.5 * x = 1.5 sections", []),
     ],

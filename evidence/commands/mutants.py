@@ -71,7 +71,7 @@ def command(
         raise UsageError("--generated, --seed and --count belong together; one reads --generated --seed 1 --count 600")
     ours = not generated and catalogue is None
     mutants = _mutants(seed, count or COUNT, catalogue)
-    mutants = [mutant for mutant in mutants if all(word in mutant.name for word in words)]
+    mutants = [mutant for mutant in mutants if all(word in _called(mutant, ours) for word in words)]
     if not mutants:
         raise UsageError(f"no mutant has {' and '.join(map(repr, words))} in its name")
     for mutant in mutants:
@@ -86,6 +86,11 @@ def command(
     if ours:
         return _report_catalogue(hunted, out or (None if words else TABLE))
     return _report_others(hunted, out, into_results=generated and not words)
+
+
+def _called(mutant: Mutant, ours: bool) -> str:
+    """What --name looks into: of a mutant that nobody named, its file as well."""
+    return mutant.name if ours else f"{mutant.file} {mutant.name}"
 
 
 def _mutants(seed: int | None, count: int, catalogue: Path | None) -> list[Mutant]:

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from evidence.museum.exhibit import Kernels, read_kernels
 from evidence.museum.run import Finding, compiled, find
+from evidence.mutants.places import change_of
 from harness.errors import UsageError
 from harness.ground.yaml_lines import read
 from harness.report.tables import markdown, write_table
@@ -29,14 +30,13 @@ NOTHING, HARMLESS = "nothing", "nothing: it is right, too"
 class Mutant(BaseModel):
     """A mutant of a ring.
 
-    right: text that occurs once in the ring; wrong: its replacement; harmless: whether that is right, too
+    change: of text that occurs once in the ring (`places.change_of`); harmless: whether what it makes is right, too
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = Field(min_length=1)
-    right: str = Field(min_length=1)
-    wrong: str
+    change: str = Field(min_length=1)
     harmless: bool = False
 
 
@@ -50,10 +50,12 @@ class Ring:
     def changed(self, mutant: Mutant) -> Kernels:
         """The ring with one mutant, whose other lines keep their numbers. Raises UsageError if it does not fit."""
         source, name = self.kernels.source, self.kernels.name
-        if (count := source.count(mutant.right)) != 1:
+        right, wrong, _ = change_of(mutant.change)
+        if (count := source.count(right)) != 1:
             raise UsageError(f"{name}.cu has what mutant '{mutant.name}' changes {count} times; it must be there once")
-        lost = mutant.right.count("\n") - mutant.wrong.count("\n")
-        return replace(self.kernels, source=source.replace(mutant.right, mutant.wrong + "\n" * lost))
+        return replace(
+            self.kernels, source=source.replace(right, wrong + "\n" * (right.count("\n") - wrong.count("\n")))
+        )
 
 
 @dataclass(frozen=True)

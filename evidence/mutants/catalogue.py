@@ -1,4 +1,8 @@
-"""The catalogue: the YAML files beside this one, each a list of one-line changes with a name and a story."""
+"""The catalogue: the YAML files beside this one, each a list of mistakes with a name and a story.
+
+An entry says `in` which scope, and which `change` of an expression (`places.change_of`), so that it stays valid when
+its function moves or is formatted. One of another catalogue may have a `file`, and `right` and `wrong` text instead.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from evidence.mutants.places import Change, Edit, change_of, places, text_edit
 from harness.errors import SuiteError
 from harness.files import PACKAGE
 from harness.ground.yaml_lines import first_mistake, read
@@ -18,11 +23,12 @@ KERNELS, ORACLES = "kernels", "oracles"
 
 
 class Mutant(BaseModel):
-    """A one-line change that makes a kernel or an oracle wrong.
+    """A change of one place that makes a kernel or an oracle wrong.
 
     name: unique; story: where this mistake was made, or its effect
-    file: below `harness/`, a kernel's source or an oracle's; right: text that occurs in it exactly once; wrong: its
-        replacement
+    file: below `harness/`, a kernel's source or an oracle's
+    right: an expression of a scope, and number, which of several equal ones (`places.Change`); without a scope, text
+        that occurs exactly once in the file. wrong: its replacement
     numerics: the section of NUMERICS about this mistake, 12 or 13; 0 for none
     cases: ids of the cases that must catch it, the closest first; none if any case may
     cause: the cause that the diagnosis must name; empty if any may
@@ -34,8 +40,10 @@ class Mutant(BaseModel):
     name: str = Field(min_length=1)
     story: str = ""
     file: str = Field(pattern=rf"^({KERNELS}/(\w+/)?|{ORACLES}/)\w+\.(cuh?|py)$")
+    scope: str = ""
     right: str = Field(min_length=1)
     wrong: str
+    number: int = 0
     numerics: int = 0
     cases: tuple[str, ...] = ()
     cause: str = ""
@@ -45,21 +53,32 @@ class Mutant(BaseModel):
     def tree(self) -> str:
         return self.file.partition("/")[0]
 
-    def changed(self) -> str:
-        """The file with the wrong line. Raises SuiteError unless the right one occurs in it exactly once."""
-        path = PACKAGE / self.file
-        if not path.is_file():
+    @property
+    def edit(self) -> Edit:
+        """What to do to which text. Raises SuiteError unless what is to be wrong is there once, or has its number."""
+        if self.scope:
+            try:
+                return places().edit(self.scope, Change(self.right, self.wrong, self.number))
+            except LookupError as error:
+                raise SuiteError(f"mutant '{self.name}'", str(error)) from None
+        source = places().sources.get(self.file)
+        if source is None:
             raise SuiteError(f"mutant '{self.name}'", f"there is no file harness/{self.file}")
-        text = path.read_text(encoding="utf-8")
-        if (count := text.count(self.right)) != 1:
+        if (count := source.text.count(self.right)) != 1:
             raise SuiteError(
                 f"mutant '{self.name}'",
                 f"harness/{self.file} has the line that is to be wrong {count} times; it must be there exactly once",
             )
-        return text.replace(self.right, self.wrong)
+        start = source.text.index(self.right)
+        return text_edit(source, start, start + len(self.right), self.wrong)
+
+    def changed(self) -> str:
+        """The file with the mistake. Raises SuiteError as `edit` does."""
+        edit = self.edit
+        return edit.applied(places().sources[edit.file].text)
 
     def copied_to(self, folder: Path) -> Path:
-        """Copy the mutant's tree into `folder`, with the wrong line; the folder of the copy."""
+        """Copy the mutant's tree into `folder`, with the mistake; the folder of the copy."""
         text = self.changed()
         ignored = shutil.ignore_patterns("__pycache__")
         copy = Path(shutil.copytree(PACKAGE / self.tree, folder / self.tree, ignore=ignored))
@@ -76,7 +95,7 @@ class Chosen(Mutant):
 
 
 def load(folder: Path = FOLDER) -> list[Mutant]:
-    """All mutants, in order of their files. Raises SuiteError for the first invalid entry."""
+    """All mutants, in order of their files. Raises SuiteError for the first entry that is invalid or stale."""
     mutants = [mutant for path in sorted(folder.glob("*.yaml")) for mutant in _of_file(path, Chosen)]
     return _named_once(mutants, folder.name)
 
@@ -106,9 +125,22 @@ def _of_file(path: Path, kind: type[Mutant]) -> Iterator[Mutant]:
     if not isinstance(entries, list):
         raise SuiteError(document.name, "a catalogue has the key 'mutants' with a list, as those of the harness have")
     for number, entry in enumerate(entries):
+        called = entry.get("name", number) if isinstance(entry, dict) else number
         try:
-            yield kind.model_validate({**entry, "theme": path.stem})
+            yield kind.model_validate({**_located(entry), "theme": path.stem})
         except ValidationError as error:
-            called = entry.get("name", number) if isinstance(entry, dict) else number
             sentence = f"mutant '{called}': {first_mistake(error)}"
-            raise SuiteError(document.where("mutants", number), sentence) from None
+        except LookupError as error:
+            sentence = f"mutant '{called}': {error}"
+        else:
+            continue
+        raise SuiteError(document.where("mutants", number), sentence)
+
+
+def _located(entry: dict[str, object]) -> dict[str, object]:
+    """An entry with the fields of a mutant for its scope, `in`, and `change`. Raises LookupError for a stale one."""
+    if not {"in", "change"} <= entry.keys():
+        return entry
+    scope, change = str(entry["in"]), change_of(str(entry["change"]))
+    others = {key: value for key, value in entry.items() if key not in ("in", "change")}
+    return {**others, "file": places().edit(scope, change).file, "scope": scope, **change._asdict()}

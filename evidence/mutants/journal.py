@@ -93,7 +93,7 @@ def _all_ids(recipes: Sequence[str]) -> str:
 
 def _key(mutant: Mutant) -> str:
     suites = [_without_sets(recipe) for recipe in recipes_of(mutant.file)]
-    change = mutant.model_dump_json(include={"file", "right", "wrong"})
+    change = mutant.model_dump_json(include={"file", "scope", "right", "wrong", "number"})
     return hashlib.sha256("\0".join((_digest(_VERDICTS), change, *suites)).encode()).hexdigest()
 
 

@@ -68,6 +68,7 @@ def _imported(recipe: str) -> frozenset[str]:
     return frozenset(found)
 
 
+@cache
 def _siblings(path: Path) -> Sequence[str]:
     """Modules of `harness.oracles` that a file imports, as file names; a name that is no module yields no file."""
     names: list[str] = []

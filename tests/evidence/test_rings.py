@@ -44,7 +44,7 @@ def test_a_mutant_keeps_the_numbers_of_other_lines() -> None:
 
 def test_a_mutant_that_does_not_fit_is_named() -> None:
     with pytest.raises(UsageError, match=r"loads.cu has what mutant 'nowhere' changes 0 times; it must be there once"):
-        rings()[0].changed(Mutant(name="nowhere", right="no such line", wrong=""))
+        rings()[0].changed(Mutant(name="nowhere", change="[-no such line-]"))
 
 
 def of_mutants(caught: int, missed: int) -> list[Tried]:

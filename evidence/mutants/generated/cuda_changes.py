@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 
 from evidence.mutants.generated import change as kinds
 from evidence.mutants.generated.change import Change
-from evidence.mutants.generated.cuda_text import NAME, NUMBER, STRING, Call, CudaText, Token
+from evidence.mutants.generated.cuda_text import Call, CudaText
 from evidence.mutants.generated.other_names import other_names
+from evidence.mutants.source import NAME, NUMBER, STRING, Token
 from harness.contract.case import FlagValue
 from harness.jit.signature import TemplateParameter
 

@@ -9,18 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-NAME, NUMBER, STRING, SIGN = "name", "number", "string", "sign"
-_TOKEN = re.compile(
-    r"""
-    (?P<skipped>//[^\n]*|/\*.*?\*/|^[ \t]*\#(?:\\\n|[^\n])*|\s+)
-  | (?P<string>"(?:\\.|[^"\\\n])*")
-  | (?P<number>0[xX][\da-fA-F']+[uUlL]*|(?:\d[\d']*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[fFuUlL]*)
-  | (?P<name>[A-Za-z_]\w*)
-  | (?P<sign><<=|>>=|->|::|<<|<=|>=|==|!=|&&|\|\||\+\+|--|[-+*/%&|^]=|.)
-    """,
-    re.VERBOSE | re.MULTILINE | re.DOTALL,
-)
-_CLOSING = {"(": ")", "[": "]", "{": "}"}
+from evidence.mutants.source import CLOSING, NAME, Token, tokens_of
+
 # Words before a bracket that is no call.
 _NO_CALL = {
     "if", "for", "while", "switch", "return", "sizeof", "alignas", "asm", "volatile", "static_assert", "defined",
@@ -28,13 +18,6 @@ _NO_CALL = {
 }  # fmt: skip
 # Code that affects neither bytes nor time: compiler hints, and compile-time checks.
 _LEFT_ALONE = {"static_assert", "__launch_bounds__"}
-
-
-class Token(NamedTuple):
-    kind: str
-    text: str
-    start: int
-    end: int
 
 
 class Call(NamedTuple):
@@ -54,11 +37,7 @@ class CudaText:
 
     @cached_property
     def tokens(self) -> list[Token]:
-        found = [
-            Token(str(match.lastgroup), match[0], *match.span())
-            for match in _TOKEN.finditer(self.text)
-            if match.lastgroup != "skipped"
-        ]
+        found = tokens_of(self.text, python=False)
         kept: list[Token] = []
         skip_to = 0
         for i, token in enumerate(found):
@@ -111,7 +90,7 @@ class CudaText:
         """The end in the text of the statement that begins at token i, including its semicolon."""
         depth = 0
         for token in self.tokens[i:]:
-            depth += (token.text in _CLOSING) - (token.text in _CLOSING.values())
+            depth += (token.text in CLOSING) - (token.text in CLOSING.values())
             if token.text == ";" and depth == 0:
                 return token.end
         return self.tokens[i].end
@@ -172,7 +151,7 @@ class CudaText:
     def _closing_of(tokens: list[Token], i: int) -> int:
         depth = 0
         for j in range(i, len(tokens)):
-            depth += (tokens[j].text in _CLOSING) - (tokens[j].text in _CLOSING.values())
+            depth += (tokens[j].text in CLOSING) - (tokens[j].text in CLOSING.values())
             if depth == 0:
                 return j
         return len(tokens) - 1
@@ -180,7 +159,7 @@ class CudaText:
     def _arguments(self, opening: int, close: int) -> Iterator[tuple[int, int]]:
         first, i = opening + 1, opening + 1
         while i < close:
-            if self.tokens[i].text in _CLOSING:
+            if self.tokens[i].text in CLOSING:
                 i = self._closing_of(self.tokens, i)
             elif self._is_angle(i):
                 i = self._closing_angle(i) or i

@@ -13,18 +13,18 @@ from evidence.mutants.catalogue import KERNELS, ORACLES, Mutant
 from evidence.mutants.generated.change import CONCURRENCY, Change
 from evidence.mutants.generated.cuda_changes import changes_of_cuda
 from evidence.mutants.generated.python_changes import changes_of_python
+from evidence.mutants.places import Places, places, text_edit
 from evidence.mutants.reach import recipes_of
+from evidence.mutants.source import Scope, Source, folded, tokens_of
 from harness.contract.case import FlagValue
 from harness.files import PACKAGE
 from harness.suite.suite import suite_of
-
-_TELLING = 40  # characters; shorter lines, such as a lone barrier, are shown with their neighbours
 
 
 @cache
 def everywhere() -> tuple[Mutant, ...]:
     """One mutant for every place and mistake, in order of files."""
-    return tuple(mutant for path in sources() for mutant in _of_file(path))
+    return tuple(mutant for path in sources() for mutant in of_file(_name(path), places()))
 
 
 def sources() -> list[Path]:
@@ -42,8 +42,8 @@ def draw(seed: int, count: int, mutants: Sequence[Mutant] | None = None) -> list
     left: dict[str, dict[str, list[Mutant]]] = defaultdict(lambda: defaultdict(list))
     for mutant in everywhere() if mutants is None else mutants:
         left[mutant.theme][mutant.file].append(mutant)
-    for places in (places for files in left.values() for places in files.values()):
-        chance.shuffle(places)
+    for mutants_there in (there for files in left.values() for there in files.values()):
+        chance.shuffle(mutants_there)
     order = {key: chance.random() for operator, files in left.items() for key in (operator, *files)}
     of_operator: Counter[str] = Counter()
     of_file: Counter[str] = Counter()
@@ -69,16 +69,17 @@ def _name(path: Path) -> str:
     return path.relative_to(PACKAGE).as_posix()
 
 
-def _of_file(path: Path) -> Iterator[Mutant]:
-    text = path.read_text(encoding="utf-8")
-    flags = _defaults(_name(path))
-    changes = changes_of_python(text, flags) if path.suffix == ".py" else changes_of_cuda(text, flags)
+def of_file(file: str, index: Places) -> Iterator[Mutant]:
+    """One mutant for every place and mistake of a file below the index's root."""
+    source = index.sources[file]
+    text, flags = source.text, _defaults(file)
+    changes = changes_of_python(text, flags) if source.python else changes_of_cuda(text, flags)
     seen: set[str] = set()
     for change in changes:
         wrong = text[: change.start] + change.wrong + text[change.end :]
         if wrong != text and wrong not in seen:
             seen.add(wrong)
-            yield _mutant(_name(path), text, change)
+            yield _mutant(source, change, index)
 
 
 def _defaults(file: str) -> dict[str, FlagValue]:
@@ -86,22 +87,36 @@ def _defaults(file: str) -> dict[str, FlagValue]:
     return {name: value for recipe in reversed(recipes_of(file)) for name, value in suite_of(recipe).defaults.items()}
 
 
-def _mutant(file: str, text: str, change: Change) -> Mutant:
-    """The change as whole lines, with enough neighbours for the text to be unique and recognisable."""
-    first = text.rfind("\n", 0, change.start) + 1
-    last = text.find("\n", change.end)
-    last = len(text) if last < 0 else last
-    while first and (len(text[first:last].strip()) < _TELLING or text.count(text[first:last]) > 1):
-        first = text.rfind("\n", 0, first - 1) + 1
-    right = text[first:last]
-    wrong = text[first : change.start] + change.wrong + text[change.end : last]
-    line = text.count("\n", 0, change.start) + 1
-    digest = hashlib.sha256("\0".join((file, right, wrong)).encode()).hexdigest()[:6]
+def _mutant(source: Source, change: Change, index: Places) -> Mutant:
+    """The change of a statement of its scope, with a name that stays when the scope moves or is formatted."""
+    edit = text_edit(source, change.start, change.end, change.wrong)
+    last = max(edit.last, edit.first + 1)
+    scope = source.scope_of(edit.first, last)
+    name = index.name_of(source, scope)
+    first, last = _statement(source, scope, edit.first, last)
+    start, end = source.tokens[first].start, source.tokens[last - 1].end
+    right = folded(source.text, source.tokens[first:last])
+    wrong = source.text[start : edit.start] + edit.new + source.text[edit.end : end]
+    wrong = folded(wrong, tokens_of(wrong, source.python))
+    equal = index.all_of(name, right)
+    number = equal.index((source, first)) + 1 if len(equal) > 1 else 0
+    digest = hashlib.sha256("\0".join((name, right, wrong, str(number))).encode()).hexdigest()[:6]
     return Mutant(
-        name=f"{Path(file).name}:{line} {change.operator} {digest}",
+        name=f"{name} {change.operator} {digest}",
         story=change.operator,
-        file=file,
+        file=source.file,
+        scope=name,
         right=right,
         wrong=wrong,
+        number=number,
         theme=change.operator,
     )
+
+
+def _statement(source: Source, scope: Scope, first: int, last: int) -> tuple[int, int]:
+    """The tokens of the statement around tokens."""
+    while first > scope.first and not source.ends[first - 1]:
+        first -= 1
+    while last < scope.last and not source.ends[last - 1]:
+        last += 1
+    return first, last

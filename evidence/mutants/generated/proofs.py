@@ -2,34 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from evidence.mutants.catalogue import Mutant
+from evidence.mutants.places import Edit, Places, change_of, places
+from harness.errors import SuiteError
 from harness.ground.yaml_lines import read
 
 PROOFS = Path(__file__).parent / "equivalent.yaml"
 
-Key = tuple[str, str, str]  # file, right, wrong
+Key = tuple[str, int, int, tuple[str, ...]]  # `places.Edit.key`
 
 
 class Proof(BaseModel):
-    """file, right, wrong: the mutant's; reason: why no case can tell it from the right sources"""
+    """reason: why no case can tell some mutants from the right sources; of: their changes, by scope"""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    file: str = Field(min_length=1)
-    right: str = Field(min_length=1)
-    wrong: str
     reason: str = Field(min_length=1)
+    of: dict[str, list[str]] = Field(min_length=1)
 
 
 def proofs(path: Path = PROOFS) -> dict[Key, str]:
-    """Mutant → reason. Raises SuiteError for the first invalid entry."""
-    found = read(path, f"{path.parent.name}/{path.name}").each(Proof, "equivalent")
-    return {(proof.file, proof.right, proof.wrong): proof.reason for proof in found}
+    """Mutant → reason. Raises SuiteError for the first entry that is invalid or stale."""
+    return {edit.key: reason for edit, reason in edits(places(), path)}
+
+
+def edits(index: Places, path: Path = PROOFS) -> Iterator[tuple[Edit, str]]:
+    document = read(path, f"{path.parent.name}/{path.name}")
+    for number, proof in enumerate(document.each(Proof, "equivalent")):
+        for scope, changes in proof.of.items():
+            for change in changes:
+                try:
+                    yield index.edit(scope, change_of(change)), proof.reason
+                except LookupError as error:
+                    raise SuiteError(document.where("equivalent", number, "of", scope), str(error)) from None
 
 
 def key(mutant: Mutant) -> Key:
-    return mutant.file, mutant.right, mutant.wrong
+    return mutant.edit.key

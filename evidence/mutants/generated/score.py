@@ -11,7 +11,7 @@ import pandas as pd
 from evidence.mutants.catalogue import Mutant
 from evidence.mutants.generated.change import CONCURRENCY, OPERATORS
 from evidence.mutants.hunt import SMOKE, Catch
-from harness.files import PACKAGE
+from evidence.mutants.places import places
 from harness.report.tables import markdown
 
 HEADING = "# Generated mutants"
@@ -146,14 +146,7 @@ def _row(mutant: Mutant, catch: Catch) -> dict[str, object]:
 
 
 def difference(mutant: Mutant) -> tuple[int, str, str]:
-    """The number of the first differing line, and the differing lines, right and wrong, each joined to one."""
-    text = (PACKAGE / mutant.file).read_text(encoding="utf-8")
-    right, wrong = mutant.right.split("\n"), mutant.wrong.split("\n")
-    same = 0
-    while same < min(len(right), len(wrong)) - 1 and right[same] == wrong[same]:
-        same += 1
-    tail = 0
-    while tail < min(len(right), len(wrong)) - same - 1 and right[-1 - tail] == wrong[-1 - tail]:
-        tail += 1
-    line = text.count("\n", 0, text.find(mutant.right)) + 1 + same
-    return line, *(" ".join(" ".join(lines[same : len(lines) - tail]).split()) for lines in (right, wrong))
+    """The number of the first differing line, and the expression there, right and wrong, each in one line."""
+    edit = mutant.edit
+    line = places().sources[edit.file].text.count("\n", 0, edit.start) + 1
+    return line, " ".join(mutant.right.split()), " ".join(mutant.wrong.split())
