@@ -155,8 +155,6 @@ class Places:
 
     def _what_is_there(self, name: str, change: Change, count: int) -> str:
         scopes, right = self.called(name), change.right
-        if not scopes:
-            return f"nothing is called {name}{nearest(name, self._scopes)}"
         if count:
             which = f"; there is no number {change.number}" if change.number else "; ` @2` at the end is the second"
             return f"{name} has `{right}` {count} times{which}"
@@ -166,9 +164,12 @@ class Places:
             for source, scope in named
             if any(True for _ in occurrences(source, scope, right))
         }
+        missing = f"{name} has no `{right}`" if scopes else f"nothing is called {name}"
         if others:
-            return f"{name} has no `{right}`; {' and '.join(others)} has it"
-        return f"{name} has no `{right}`; the nearest there is `{max(_candidates(scopes, right))[1]}`"
+            return f"{missing}; `{right}` is in {' and in '.join(others)}"
+        if not scopes:
+            return f"{missing}{nearest(name, self._scopes)}"
+        return f"{missing}; the nearest there is `{max(_candidates(scopes, right))[1]}`"
 
 
 def occurrences(source: Source, scope: Scope, right: str) -> Iterator[int]:

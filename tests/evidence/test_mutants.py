@@ -66,7 +66,8 @@ def test_every_entry_changes_an_expression_that_is_there():
 @pytest.mark.parametrize(
     ("scope", "change", "sentence"),
     [
-        ("for_each_work_itm", "[-__syncthreads();-]", "nothing is called for_each_work_itm; did you mean 'for_each"),
+        ("for_each_work_itm", "[-nowhere();-]", "nothing is called for_each_work_itm; did you mean 'for_each"),
+        ("add_stages", "[-two_scales(b_scales[8 * i], lane.member)-]", "nothing is called add_stages; `two_scales("),
         (
             "for_each_work_item",
             "item + [-gridDim.x * 3-]{+1+}",
@@ -74,7 +75,7 @@ def test_every_entry_changes_an_expression_that_is_there():
         ),
         ("per_tensor_tile", "[-__syncthreads();-]", "per_tensor_tile has `__syncthreads();` 2 times; ` @2` at the end"),
         ("per_tensor_tile", "[-__syncthreads();-] @3", "2 times; there is no number 3"),
-        ("per_tensor_amax", "[-two_scales(b_scales[8 * i], lane.member)-]", "Mainloop::add_stage has it"),
+        ("per_tensor_amax", "[-two_scales(b_scales[8 * i], lane.member)-]", "is in Mainloop and in "),
     ],
 )  # fmt: skip
 def test_a_stale_entry_is_told_with_what_is_nearest(tmp_path, scope, change, sentence):
