@@ -4,13 +4,13 @@ from pathlib import Path
 
 import click
 
+from evidence.cheating import attacks
 from harness.bench.gpu_timer import clock_of
 from harness.commands import _shared
 from harness.device.emulator import EmulatorDevice
 from harness.device.select import select
 from harness.errors import Exit
 from harness.report.console import show
-from harness.subjects.audit import self_test
 
 
 @click.command()
@@ -22,10 +22,10 @@ def command(device_name: str, into: Path | None) -> Exit:
     Exits with 1 if one is not rejected, or not by its name.
     """
     chosen = select(device_name)
-    found = list(self_test.attacks(EmulatorDevice()))
+    found = list(attacks.attacks(EmulatorDevice()))
     if chosen.name == "cuda":
-        found += self_test.attacks(chosen, clock_of(chosen))
-    show(self_test.table(found), "attacks, and what each was called")
+        found += attacks.attacks(chosen, clock_of(chosen))
+    show(attacks.table(found), "attacks, and what each was called")
     if into:
-        click.echo(self_test.write(_shared.made_by(), found, into))
-    return self_test.outcome(found)
+        click.echo(attacks.write(_shared.made_by(), found, into))
+    return attacks.outcome(found)

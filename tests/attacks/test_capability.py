@@ -14,13 +14,13 @@ from types import SimpleNamespace
 import pytest
 from ways import StillGreenError, must_be_red, must_be_refused
 
+from evidence.cheating.tools import work
 from harness import errors, files
 from harness.cli import cli
 from harness.device import cuda, emulator
 from harness.device.cuda import CudaDevice
 from harness.device.emulator import EmulatedProgram, EmulatorDevice
 from harness.errors import Exit, HarnessError, NotCapable
-from harness.subjects.audit.tools import work
 from harness.subjects.audit.verify import audit
 from harness.subjects.device import with_subject
 from harness.subjects.subject import Subject

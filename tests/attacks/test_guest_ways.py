@@ -34,7 +34,7 @@ CASES = selection_digest([CASE])
 GUEST = {"guest": True} if "guest" in inspect.signature(Journal).parameters else {}
 HEAD = """
 import multiprocessing, os, signal, subprocess, sys, threading, time
-from harness.subjects.audit.tools import work
+from evidence.cheating.tools import work
 started = False
 def quantize(case, inputs, outputs):
     global started

@@ -28,7 +28,7 @@ CASE = "swizzle/default/128x64/normal/eager"
 OTHER = "swizzle/direction=columnwise/128x64/normal/eager"
 MINE = """
 import os
-from harness.subjects.audit.tools import work
+from evidence.cheating.tools import work
 
 def quantize(case, inputs, outputs):
     if "columnwise" in case.id:
@@ -99,7 +99,7 @@ def test_variables_of_the_run_are_left_out():
 def test_a_module_is_found_without_being_imported(mine, tmp_path: Path):
     assert Path(source_of("mine:quantize")) == tmp_path / "mine.py"
     assert Path(source_of("torchao")).name == "torchao.py"
-    assert source_of("harness.subjects.audit.cheats:Cheat").endswith("audit/cheats.py")
+    assert source_of("evidence.cheating.cheats:Cheat").endswith("cheating/cheats.py")
     assert source_of("nosuch.module:f") is None
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from in_process import in_process
 
+from evidence.cheating.tools import work
 from harness.device.emulator import EmulatorDevice
-from harness.subjects.audit.tools import work
 from harness.subjects.audit.verify import audit
 from harness.subjects.audit.violations import ViolationError
 from harness.subjects.device import Refusals, SubjectDevice, with_subject

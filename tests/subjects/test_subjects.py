@@ -17,6 +17,7 @@ from timed_runs import HEADER, record
 
 import harness.report
 import harness.report.tables
+from evidence.cheating.tools import work
 from harness.bench.rounds import Baseline
 from harness.device.emulator import EmulatorDevice
 from harness.errors import Exit, UsageError
@@ -30,7 +31,6 @@ from harness.subjects import subject as subjects
 from harness.subjects.audit import verify as verifying
 from harness.subjects.audit.bench import SubjectBench
 from harness.subjects.audit.fresh_data import moved_along
-from harness.subjects.audit.tools import work
 from harness.subjects.audit.verify import audit
 from harness.subjects.convention import Convention
 from harness.subjects.device import with_subject

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pandas as pd
 
+from evidence.cheating import cheats
+from evidence.cheating.cheats import CHEATS, Cheat
 from harness.bench.gpu_timer import Clock
 from harness.device.device import Device
 from harness.errors import Exit
 from harness.files import write_text
 from harness.report.tables import markdown
-from harness.subjects.audit import cheats
 from harness.subjects.audit.bench import SubjectBench
-from harness.subjects.audit.cheats import CHEATS, Cheat
 from harness.subjects.audit.verify import audit
 from harness.subjects.device import SubjectDevice, with_subject
 from harness.subjects.process import Child

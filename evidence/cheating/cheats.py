@@ -1,6 +1,6 @@
 """Subjects that cheat, each in one way, on `swizzle`, whose work is one assignment.
 
-`python -m evidence attack` runs them all; one alone is `--subject harness.subjects.audit.cheats:SkipsWork` on that
+`python -m evidence attack` runs them all; one alone is `--subject evidence.cheating.cheats:SkipsWork` on that
 recipe. What they do is written once for NumPy and CuPy. Those that need streams or graphs run on a GPU alone.
 """
 
@@ -16,10 +16,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from evidence.cheating import tools
 from harness.contract.case import Case
 from harness.device.memory import GUARD
 from harness.subjects import messages
-from harness.subjects.audit import tools
 from harness.subjects.audit.violations import Violation
 from harness.subjects.caller import CudaCaller
 from harness.subjects.subject import Arrays
