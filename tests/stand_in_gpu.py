@@ -18,8 +18,9 @@ import torch
 from fake_clock import FakeClock
 from in_process import in_process
 
+from evidence.cheating import tools
 from harness.subjects import caller, shared, streams
-from harness.subjects.audit import bench, tools
+from harness.subjects.audit import bench
 from harness.subjects.device import HostDevice, SubjectDevice, with_subject
 from harness.subjects.subject import Subject
 from harness.verify import torch_calls
