@@ -14,6 +14,7 @@ from harness.records.run_folder import new_folder
 from harness.shrink.reproducer import write
 from harness.shrink.shrinker import Budget, describe, shrink
 from harness.suite.suite import find_case
+from harness.verify.screen import labelled
 
 
 @click.command()
@@ -49,5 +50,5 @@ def command(case_id: str, into: Path | None, device_name: str, kernels: Path | N
     click.echo(f"search    {shrunk.tries} tries in {shrunk.seconds} s; {shrunk.stopped}\n")
     click.echo(describe(shrunk.result, shrunk.cause))
     words = shlex.join([this_python(test.parent.absolute()), "-m", "pytest", test.name])
-    click.echo(f"\nreproduce cd {shlex.quote(str(test.parent))} && {words}")
+    click.echo(f"\n{labelled('reproduce', f'cd {shlex.quote(str(test.parent))} && {words}')}")
     return shrunk.result.verdict.exit_code

@@ -94,16 +94,8 @@ class Journal:
         sealed = seal.changed(then.get("sealed", {}), header.get("sealed", {}))
         # Do not report fields that repeat others: the digest of cases covers number, set and shard, and seals are
         # listed. A run may go on from another folder.
-        told = {
-            "selected",
-            "selection",
-            "set",
-            "shard",
-            "sealed",
-            "asked",
-            "device_asked",
-            *(("sources",) if sealed else ()),
-        }
+        told = {"selected", "selection", "set", "shard", "sealed", "asked", "device_asked"}
+        told |= {"sources"} if sealed else set()
         changed = [key for key in header if key not in told and header[key] != then.get(key)]
         if changed or sealed:
             raise UsageError(

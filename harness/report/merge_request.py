@@ -28,7 +28,7 @@ from harness.ground.command_lines import Asked
 from harness.jit.signature import read_signatures
 from harness.records.records import Record
 from harness.verdict import Judgement, Performance, Verdict, failures_of
-from harness.verify.screen import screen
+from harness.verify.screen import labelled, screen
 
 if TYPE_CHECKING:
     from junitparser import TestCase
@@ -56,7 +56,7 @@ def junit(
         if judgement.case_id in failed:
             continue
         kind = kinds.get(judgement.verdict.exit_code)
-        text = f"{judgement.reason}\nreproduce {rerun(judgement.case_id)}"
+        text = f"{judgement.reason}\n{labelled('reproduce', rerun(judgement.case_id))}"
         cases.append(_case(judgement.case_id, judgement.candidate_us, kind, judgement.verdict, judgement.reason, text))
     suite, root = TestSuite("gate"), JUnitXml()
     suite.add_testcases(cases)

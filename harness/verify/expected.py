@@ -227,12 +227,9 @@ def _with_another_seed(case: Case) -> dict[str, np.ndarray] | None:
 
 
 def expect_on(
-    case: Case,
-    inputs: dict[str, np.ndarray],
-    torch_device: str = "cpu",
-    numpy_largest: int = NUMPY_LARGEST,
+    case: Case, inputs: dict[str, np.ndarray], torch_device: str = "cpu", numpy_largest: int = NUMPY_LARGEST,
     numpy_values: dict[str, Demand] | None = None,
-) -> Expected:
+) -> Expected:  # fmt: skip
     """`expect` for inputs other than the case's own. Raises ContractError for an array that is not C-contiguous.
 
     numpy_values: the answer of the NumPy oracle, if it was asked before

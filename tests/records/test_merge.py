@@ -122,21 +122,61 @@ def test_shards_that_compared_nothing_are_not_green(tmp_path: Path):
     assert merge(one, other, into=tmp_path / "all") == Exit.NO_DEVICE
 
 
-def test_a_shard_that_was_killed_is_not_merged(tmp_path: Path, refused):
-    run = write_run(tmp_path / "a", about(IDS, IDS), *map(passed, IDS[:3]))
-    assert "holds 3 of its 4 cases; finish it with --resume" in refused(run)
+SET = [case.id for case in suite_of("swizzle").cases("smoke")][1:]
+# What is wrong with the runs, the runs in a folder, and what is said.
+REFUSED = {
+    "killed": (lambda at: [write_run(at / "a", about(IDS, IDS), *map(passed, IDS[:3]))],
+               "holds 3 of its 4 cases; finish it with --resume"),
+    "missing": (lambda at: [shard(at, 1, IDS[:3])], "1 of 2 shards are missing, 2/2 for one"),
+    "many missing": (lambda at: [shard(at, 3, IDS[:3], count=100000)], "99999 of 100000 shards are missing"),
+    "a copy": (lambda at: [shard(at, 1, IDS[:3]), write_run(at / "b", about(IDS[:3], IDS, "1/2"),
+                                                            *map(passed, IDS[:3]))], "shard 1/2 is there 2 times"),
+    "twice": (lambda at: [shard(at, 1, IDS[:3])] * 2, "shard 1/2 is there 2 times"),
+    "two numbers": (lambda at: [shard(at, 1, IDS[:3]), shard(at, 2, IDS[3:], count=3)], "are of 2 and 3 shards"),
+    "a case twice": (lambda at: [shard(at, 1, IDS[:3]), shard(at, 2, IDS[2:])], f"{IDS[2]} is in"),
+    "a case left out": (lambda at: [shard(at, 1, IDS[:2]), shard(at, 2, IDS[3:])],
+                        "are not all cases of their selection: -k, --deselect or a node id left some out"),
+    "a part of a set": (lambda at: [write_run(at / "a", about(SET, SET, set="smoke"), *map(passed, SET))],
+                        "is not set 'smoke' of swizzle: 1 of its"),
+    "another tree": (lambda at: [shard(at, 1, IDS, count=1, sources="0" * 64)], "of other sources than this tree"),
+    "no shard": (lambda at: [write_run(at / "a", {"sources": "x", "cases": "y"}, *map(passed, IDS))],
+                 "says nothing of its device and selection and set and timed"),
+    "another commit": (lambda at: timed(at, {}, {"commit": "fffffff"}), "are of different commit"),
+    "another method": (lambda at: timed(at, {}, {"method": "another"}), "are of different method"),
+    "another GPU": (lambda at: timed(at, {}, {"machine": HEADER["machine"] | {"gpu": "B200"}}),
+                    "are no shards of one run, because these differ: device"),
+    "no end": (lambda at: timed(at, {}, {"roofline": HEADER["roofline"][:1]}), "did not come to its end"),
+}  # fmt: skip
 
 
-def test_a_missing_shard_is_named(tmp_path: Path, refused):
-    assert "1 of 2 shards are missing, 2/2 for one" in refused(shard(tmp_path, 1, IDS[:3]))
-    assert "99999 of 100000 shards are missing" in refused(shard(tmp_path, 3, IDS[:3], count=100000))
+def timed(at: Path, one: dict, other: dict) -> list[Path]:
+    """Two timed shards, each with what differs in its header."""
+    return [timed_shard(at, 1, IDS[:2], **one), timed_shard(at, 2, IDS[2:], **other)]
 
 
-def test_a_shard_is_merged_once(tmp_path: Path, refused):
-    one = shard(tmp_path, 1, IDS[:3])
-    again = write_run(tmp_path / "again", about(IDS[:3], IDS, "1/2"), *map(passed, IDS[:3]))
-    assert "shard 1/2 is there 2 times" in refused(one, again)
-    assert "shard 1/2 is there 2 times" in refused(one, one)
+def floors(at: Path, one: float, other: float | None) -> list[Path]:
+    return timed(at, *({"floors_us": {"events": us} if us else {}} for us in (one, other)))
+
+
+@pytest.mark.parametrize("wrong", REFUSED)
+def test_what_is_no_whole_run_is_refused(tmp_path: Path, refused, wrong: str):
+    runs, said = REFUSED[wrong]
+    assert said in refused(*runs(tmp_path))
+
+
+def test_times_of_hosts_whose_events_take_otherwise_are_not_merged(tmp_path: Path, refused):
+    """With one number for both, the gate would allow too much for the eager times of one shard."""
+    one, other = floors(tmp_path, 2.976, 1.3)
+    said = refused(one, other)
+    assert f"events with nothing between them took 2.98 us in {one}, 1.30 us in {other}, and every eager time" in said
+    assert "time all shards on one host, where they differ by 0.1 us at most" in said
+
+
+@pytest.mark.parametrize(("other", "merged"), [(1.4, {"events": 1.3}), (None, {})], ids=["nearly", "one lacks it"])
+def test_a_floor_is_that_of_all_shards(tmp_path: Path, other: float | None, merged: dict):
+    """Without one, no eager time of the merged run is compared."""
+    assert merge(*floors(tmp_path, 1.3, other), into=tmp_path / "all") == Exit.CLEAN
+    assert read_run(tmp_path / "all").header["floors_us"] == merged
 
 
 @pytest.mark.parametrize(
@@ -166,34 +206,6 @@ def test_tensors_of_one_shard_alone_are_no_difference(tmp_path: Path):
     assert read_run(tmp_path / "all").about["sealed"] == sealed
 
 
-def test_shards_of_two_numbers_are_refused(tmp_path: Path, refused):
-    assert "are of 2 and 3 shards" in refused(shard(tmp_path, 1, IDS[:3]), shard(tmp_path, 2, IDS[3:], count=3))
-
-
-def test_a_case_is_in_one_shard(tmp_path: Path, refused):
-    assert f"{IDS[2]} is in" in refused(shard(tmp_path, 1, IDS[:3]), shard(tmp_path, 2, IDS[2:]))
-
-
-def test_shards_that_lack_a_case_of_the_selection_are_refused(tmp_path: Path, refused):
-    said = refused(shard(tmp_path, 1, IDS[:2]), shard(tmp_path, 2, IDS[3:]))
-    assert "are not all cases of their selection: -k, --deselect or a node id left some out" in said
-
-
-def test_a_set_is_whole(tmp_path: Path, refused):
-    ids = [case.id for case in suite_of("swizzle").cases("smoke")][1:]
-    said = refused(write_run(tmp_path / "a", about(ids, ids, set="smoke"), *map(passed, ids)))
-    assert "is not set 'smoke' of swizzle: 1 of its" in said
-
-
-def test_another_tree_merges_its_own_runs(tmp_path: Path, refused):
-    assert "of other sources than this tree" in refused(shard(tmp_path, 1, IDS, count=1, sources="0" * 64))
-
-
-def test_a_run_that_says_nothing_of_its_shard_is_refused(tmp_path: Path, refused):
-    run = write_run(tmp_path / "a", {"sources": "x", "cases": "y"}, *map(passed, IDS))
-    assert "says nothing of its device and selection and set and timed" in refused(run)
-
-
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -211,51 +223,6 @@ def test_what_no_run_of_this_tree_writes_is_not_merged(tmp_path: Path, refused, 
     record = passed(IDS[0]) | changes
     ids = [record["case_id"]]
     assert said in refused(write_run(tmp_path / "a", about(ids, ids), record))
-
-
-@pytest.mark.parametrize("changes", [{"commit": "fffffff"}, {"method": "another"}])
-def test_times_that_were_measured_otherwise_are_not_merged(tmp_path: Path, refused, changes: dict):
-    said = refused(timed_shard(tmp_path, 1, IDS[:2]), timed_shard(tmp_path, 2, IDS[2:], **changes))
-    assert f"are of different {next(iter(changes))}" in said
-
-
-def test_times_of_other_machines_are_not_merged(tmp_path: Path, refused):
-    other = timed_shard(tmp_path, 2, IDS[2:], machine=HEADER["machine"] | {"gpu": "B200"})
-    said = refused(timed_shard(tmp_path, 1, IDS[:2]), other)
-    assert "are no shards of one run, because these differ: device" in said
-
-
-def test_times_of_hosts_whose_events_take_otherwise_are_not_merged(tmp_path: Path, refused):
-    """With one number for both, the gate would allow too much for the eager times of one shard."""
-    one, other = (
-        timed_shard(tmp_path, n, ids, floors_us={"events": us})
-        for n, ids, us in ((1, IDS[:2], 2.976), (2, IDS[2:], 1.3))
-    )
-    said = refused(one, other)
-    assert f"events with nothing between them took 2.98 us in {one}, 1.30 us in {other}, and every eager time" in said
-    assert "time all shards on one host, where they differ by 0.1 us at most" in said
-
-
-def test_events_that_take_nearly_as_long_are_one_floor(tmp_path: Path):
-    one, other = (
-        timed_shard(tmp_path, n, ids, floors_us={"events": us}) for n, ids, us in ((1, IDS[:2], 1.3), (2, IDS[2:], 1.4))
-    )
-    assert merge(one, other, into=tmp_path / "all") == Exit.CLEAN
-    assert read_run(tmp_path / "all").header["floors_us"] == {"events": 1.3}
-
-
-def test_a_floor_that_one_shard_lacks_no_merged_run_has(tmp_path: Path):
-    one, other = (
-        timed_shard(tmp_path, n, ids, floors_us=floors)
-        for n, ids, floors in ((1, IDS[:2], {"events": 1.3}), (2, IDS[2:], {}))
-    )
-    assert merge(one, other, into=tmp_path / "all") == Exit.CLEAN
-    assert read_run(tmp_path / "all").header["floors_us"] == {}  # so that no eager time of it is compared
-
-
-def test_a_bench_that_did_not_end_is_not_merged(tmp_path: Path, refused):
-    other = timed_shard(tmp_path, 2, IDS[2:], roofline=HEADER["roofline"][:1])
-    assert "did not come to its end" in refused(timed_shard(tmp_path, 1, IDS[:2]), other)
 
 
 def test_a_folder_that_holds_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

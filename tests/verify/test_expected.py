@@ -1,16 +1,19 @@
-"""What a case must write: refusals of inputs that no kernel reads, and tensors without rows."""
+"""What a case reads and must write: refused inputs, tensors without rows, shapes without tensors."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
+from harness.contract.case import Case
 from harness.device.emulator import EmulatorDevice
-from harness.suite.suite import find_case
+from harness.suite.suite import find_case, load_suites
 from harness.verdict import Verdict
 from harness.verify.expected import expect, make_inputs
+from harness.verify.read_arrays import read_arrays
 from harness.verify.verify import verify
 
 
@@ -43,3 +46,30 @@ def test_a_tensor_without_rows_has_amaxes_of_0_and_no_bytes(case_id):
     for name, value in found.values.items():
         assert value.shape == found.fields[name].shape
         assert not value.any() if name.endswith("_amax") else value.size == 0, name
+
+
+SUITES = load_suites()
+
+
+def small(suite) -> Iterator[Case]:
+    """A case for each cover of flags, the first that is drawn at once."""
+    seen = set()
+    for name in suite.sets:
+        for case in suite.cases(name):
+            if str(case.flags) not in seen and max(case.elements, case.terms if case.is_gemm else 0) <= 1 << 16:
+                seen.add(str(case.flags))
+                yield case
+
+
+@pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.name)
+def test_the_shapes_are_those_of_the_tensors(suite):
+    cases = list(small(suite))
+    assert cases
+    for case in cases:
+        arrays = {name: (array.nbytes, array.dtype) for name, array in read_arrays(case).items()}
+        assert arrays == {name: (array.nbytes, array.dtype) for name, array in make_inputs(case).items()}, case.id
+
+
+def test_the_largest_case_takes_no_memory():
+    (array,) = read_arrays(find_case("per_tensor/default/1048576x65536/normal/graph")).values()
+    assert array.nbytes == 2 << 36 and array.strides == (0, 0)

@@ -54,12 +54,6 @@ def test_stages_are_groups_of_the_extents_of_the_layer():
     assert is_pipeline(FORWARD) and FORWARD.is_group
 
 
-def test_gradients_are_quantized_once_and_read_by_both_products():
-    _, _, _, dx, dw = stages(BACKWARD)
-    assert (dx.reads["a_data"], dx.reads["b_data"]) == ("dy.rowwise_data", "w.columnwise_data")
-    assert (dw.reads["a_data"], dw.reads["b_data"]) == ("dy.columnwise_data", "x.columnwise_data")
-
-
 @pytest.mark.parametrize("case", ALL, ids=called)
 def test_every_stage_has_extents_of_its_own_and_both_oracles_agree(case):
     expected = expect(case)

@@ -26,6 +26,7 @@ from harness.verify.verify import verify
 FORWARD = find_case("forward/default/128x256x384/normal/eager")
 BACKWARD = find_case("backward/default/128x256x384/normal/eager")
 FUSED = find_case("backward/epilogue=per_token_fused/128x256x384/normal/eager")
+GROUPED = find_case("backward_grouped/default/0+128x16x32/normal/eager")
 TINY = find_case("backward/default/32x16x48/normal/eager")
 
 
@@ -54,7 +55,7 @@ def test_the_production_recipe_is_what_transformer_engine_trains_with():
     assert terms(BACKWARD) == 2 * terms(FORWARD) == 2 * 128 * 256 * 384
 
 
-@pytest.mark.parametrize("case", [BACKWARD, FUSED], ids=lambda case: case.variant)
+@pytest.mark.parametrize("case", [BACKWARD, FUSED, GROUPED], ids=lambda case: f"{case.recipe} {case.variant}")
 def test_gradients_are_quantized_once_and_read_by_both_products(case):
     _, _, _, dx, dw = stages(case)
     assert (dx.reads["a_data"], dx.reads["b_data"]) == ("dy.rowwise_data", "w.columnwise_data")

@@ -1,5 +1,6 @@
 """Inputs, given amaxes and expected values are looked at by a path of their own: a mistake that both oracles and the
-kernel would share is a sentence before any kernel runs."""
+kernel would share is a sentence before any kernel runs. What lies behind a group in its allocation is held to NUMERICS
+8.5, whatever the oracle says of it."""
 
 from __future__ import annotations
 
@@ -13,7 +14,9 @@ from harness.inputs import drawn_once
 from harness.suite.suite import find_case, load_suites
 from harness.suite.suite_file import covers
 from harness.verify import expected
-from harness.verify.witness import fields, magnitudes, objection, operands, packed
+from harness.verify.expected import fields_of, make_inputs
+from harness.verify.witness import fields, magnitudes, objection, operands
+from harness.verify.witness.fields import wrong_slack
 from harness.verify.witness.magnitudes import e2m1, e4m3, to_bf16
 
 PLAIN = "per_tensor/default/48x80/normal/eager"
@@ -164,13 +167,13 @@ def test_scales_that_are_to_be_moved(flags, name):
 def test_operands_that_are_drawn_as_bytes(input_name):
     case = find_case(f"gemm_ordered/default/32x48x16/{input_name}/eager")
     inputs = expected.make_inputs(case)
-    assert packed.objection(case, inputs) == ""
+    assert objection.wrong_bytes(case, inputs) == ""
     for wrong in (
         {"a_scale_inv": np.full_like(inputs["a_scale_inv"], 0x7F)},
         {"b_data": np.zeros_like(inputs["b_data"])},
         {"a_amax": -inputs["a_amax"]},
     ):
-        assert "is not what it promises" in packed.objection(case, inputs | wrong).replace("are not", "is not")
+        assert "is not what it promises" in objection.wrong_bytes(case, inputs | wrong).replace("are not", "is not")
 
 
 @pytest.mark.parametrize("outputs", ["rowwise", "columnwise"])
@@ -180,9 +183,9 @@ def test_every_scale_byte_is_dequantized_in_smoke(outputs):
     case = max(exhaustive, key=lambda case: case.elements)
     inputs = expected.make_inputs(case)
     assert np.unique(inputs["scale_inv"]).size == 256
-    assert packed.objection(case, inputs) == ""
+    assert objection.wrong_bytes(case, inputs) == ""
     fewer = np.where(inputs["scale_inv"] == 0x7F, 0x7E, inputs["scale_inv"])
-    assert "every scale byte occurs" in packed.objection(case, inputs | {"scale_inv": fewer})
+    assert "every scale byte occurs" in objection.wrong_bytes(case, inputs | {"scale_inv": fewer})
 
 
 def test_an_input_that_is_not_the_one_drawn():
@@ -282,3 +285,35 @@ def test_an_answer_has_the_shape_of_its_field(monkeypatch):
 
     monkeypatch.setattr(oracle, "outputs", turned)
     assert found(PLAIN) == "rowwise_data is (40, 48) by the recipe's `outputs`, and (48, 40) by its oracle"
+
+
+GROUP = "grouped/recipe=per_token,stage=encode/128+384of1024x128/normal/eager"
+BOTH = "grouped/recipe=per_token,shape_representation=varying_both_dims/128+256x512+128of131072/normal/eager"
+PRODUCT = "gemm_grouped/epilogue=row_scaled/0+128+0of256x64x48/normal/eager"
+
+
+@pytest.mark.parametrize("case_id", [GROUP, BOTH, PRODUCT])
+def test_a_field_is_as_long_as_its_allocation(case_id):
+    case = find_case(case_id)
+    inputs, fields = make_inputs(case), fields_of(case)
+    assert not wrong_slack(case, inputs, fields)
+    for name, field in fields.items():
+        for off in (-1, 1):
+            wrong = fields | {name: replace(field, slack=field.slack + off)}
+            assert name in wrong_slack(case, inputs, wrong)
+
+
+@pytest.mark.parametrize(("case_id", "name"), [(GROUP, "rowwise_amax"), (PRODUCT, "a_amax"), (PRODUCT, "a_data")])
+def test_what_is_given_is_as_long_as_its_allocation(case_id, name):
+    case = find_case(case_id)
+    inputs = make_inputs(case)
+    assert name in wrong_slack(case, inputs | {name: inputs[name][:-1]}, fields_of(case))
+
+
+@pytest.mark.parametrize(("name", "number"), [("a_data", 0x80), ("a_scale_inv", 0x7E), ("a_amax", 1.0)])
+def test_no_number_lies_behind_the_groups_of_a_product(name, number):
+    case = find_case(PRODUCT)
+    inputs = make_inputs(case)
+    array = np.array(inputs[name])
+    array[-1] = number
+    assert f"{name} has numbers" in wrong_slack(case, inputs | {name: array}, fields_of(case))

@@ -11,22 +11,13 @@ from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.contract.interval import Interval
 from harness.suite.stages import Stage
+from harness.verify.diagnosis import parts
 from harness.verify.diagnosis.casts import BLOCK, E2M1_VALUES, decoded, unpacked
 from harness.verify.diagnosis.changed_inputs import LARGEST
 from harness.verify.diagnosis.classify import cause_of
 from harness.verify.diagnosis.decode_steps import DecodeSteps
 from harness.verify.diagnosis.difference import Difference, beyond, compact_index, first_input, resolved
 from harness.verify.diagnosis.evidence import Evidence
-from harness.verify.diagnosis.parts import (
-    cut,
-    fields_of_tensor,
-    holder,
-    inputs_of_stage,
-    inputs_of_tensor,
-    stage_spelled,
-    tensor_spelled,
-    writer,
-)
 from harness.verify.diagnosis.steps import Steps
 from harness.verify.expected import Expected
 from harness.verify.screen import Story
@@ -38,16 +29,9 @@ Line = tuple[str, str]  # label and text
 
 @np.errstate(all="ignore")  # NumPy warns of signalling NaNs, which a wrong kernel may write
 def story_of(
-    case: Case,
-    target: str,
-    expected: Expected,
-    runs: Sequence[Mapping[str, np.ndarray]],
-    poisons: Sequence[int] = (),
-    verdict: str = "MISMATCH",
-    cause: str = "",
-    approximated: Sequence[str] = (),
-    nearest: str = "",
-) -> Story:
+    case: Case, target: str, expected: Expected, runs: Sequence[Mapping[str, np.ndarray]], poisons: Sequence[int] = (),
+    verdict: str = "MISMATCH", cause: str = "", approximated: Sequence[str] = (), nearest: str = "",
+) -> Story:  # fmt: skip
     """What is known of a wrong output, at most 40 lines of 110 columns, with what traces its first wrong byte.
 
     target: what the kernel was compiled for
@@ -58,26 +42,20 @@ def story_of(
     """
     first, values = resolved(expected, runs)
     order = [first, *(i for i in range(len(runs)) if i != first)]
-    evidence = Evidence(
-        case,
-        expected.inputs,
-        expected.fields,
-        values,
-        tuple(runs[i] for i in order),
-        tuple(poisons[i] for i in order if i < len(poisons)),
-        {name: value for name, value in expected.values.items() if isinstance(value, Interval)},
-    )
+    ordered = tuple(runs[i] for i in order), tuple(poisons[i] for i in order if i < len(poisons))
+    intervals = {name: value for name, value in expected.values.items() if isinstance(value, Interval)}
+    evidence = Evidence(case, expected.inputs, expected.fields, values, *ordered, intervals)
     if not evidence.differences:
         return Story(f"no byte differs in {case.id} on {target}")
     rows = _fields(evidence)
-    stage, trace = writer(case, evidence.root), []
+    stage, trace = parts.writer(case, evidence.root), []
     if stage.name:
-        rows.append(("stage", stage_spelled(stage)))
+        rows.append(("stage", parts.stage_spelled(stage)))
         evidence = _of_stage(evidence, stage)
     if case.is_group and evidence.comparable:
         first_wrong = np.ravel_multi_index(evidence.differences[evidence.root].index, evidence.field.shape)
-        number = holder(evidence.field, int(first_wrong))
-        rows.append(("group" if case.is_gemm else "tensor", f"{tensor_spelled(case, number)}; the first is 0"))
+        number = parts.holder(evidence.field, int(first_wrong))
+        rows.append(("group" if case.is_gemm else "tensor", f"{parts.tensor_spelled(case, number)}; the first is 0"))
         evidence, trace = _of_tensor(evidence, number), ["--tensor", str(number)]
     found = evidence.differences[evidence.root]
     if 0 in (evidence.case.rows, evidence.case.cols):
@@ -107,7 +85,7 @@ def trace_options(case: Case, fields: Mapping[str, Field], name: str, index: tup
     field, tensor = fields[name], ()
     if case.is_group:
         entry = int(np.ravel_multi_index(index, field.shape))
-        number = holder(field, entry)
+        number = parts.holder(field, entry)
         before = sum(part.size for part in field.parts[:number])
         field = field.parts[number]
         index = tuple(int(i) for i in np.unravel_index(entry - before, field.shape))
@@ -128,17 +106,17 @@ def element_of(e: Evidence, found: Difference) -> tuple[int, int]:
 def _of_tensor(e: Evidence, number: int) -> Evidence:
     """The evidence for one tensor of a group, as a dense case, whose bytes it must have."""
     others = (
-        inputs_of_tensor(e.case, e.tensors, other)
+        parts.inputs_of_tensor(e.case, e.tensors, other)
         for other, extents in enumerate(e.case.problem.tensors)
         if e.case.work <= LARGEST and other != number and (e.case.is_gemm or 0 not in extents)
     )
-    fields, tensors = fields_of_tensor(e.fields, number), inputs_of_tensor(e.case, e.tensors, number)
-    alone = _part(e, e.case.part(number), tensors, fields, lambda arrays: cut(e.fields, arrays, number))
+    fields, tensors = parts.fields_of_tensor(e.fields, number), parts.inputs_of_tensor(e.case, e.tensors, number)
+    alone = _part(e, e.case.part(number), tensors, fields, lambda arrays: parts.cut(e.fields, arrays, number))
     return replace(alone, others=tuple(others))
 
 
 def _of_stage(e: Evidence, stage: Stage) -> Evidence:
-    return _part(e, stage.case, inputs_of_stage(stage, e.tensors, e.expected), stage.own(e.fields), stage.own)
+    return _part(e, stage.case, parts.inputs_of_stage(stage, e.tensors, e.expected), stage.own(e.fields), stage.own)
 
 
 def _part(e: Evidence, case: Case, tensors: Mapping, fields: Mapping, own: Callable[[Mapping], Mapping]) -> Evidence:

@@ -39,9 +39,9 @@ def _in_float64(amax: np.ndarray, s_enc: np.ndarray) -> np.ndarray:
 
 
 MULTIPLY_FORM = _bytes("multiply instead of divide scale form", "RN(block_amax * RN(S_enc * (1/6)))",
-                    lambda amax, s: amax * (s * _SIXTH))  # fmt: skip
+                       lambda amax, s: amax * (s * _SIXTH))  # fmt: skip
 DIVIDE_FORM = _bytes("divide instead of multiply scale form", "RN(RN(block_amax / 6) * S_enc)",
-                  lambda amax, s: amax / _SIX * s)  # fmt: skip
+                     lambda amax, s: amax / _SIX * s)  # fmt: skip
 SCALE_PRODUCTS = (
     _bytes(SCALE_ORDER, "RN(RN(block_amax * S_enc) * (1/6))", lambda amax, s: (amax * s) * _SIXTH),
     _bytes(SCALE_ORDER, "RN(RN(block_amax * S_enc) / 6)", lambda amax, s: (amax * s) / _SIX),

@@ -191,17 +191,9 @@ class Steps:
             product = np.where((divisor == 0)[:, :, None], grouped * multiplier[:, :, None], product).astype(np.float32)
         product = product.reshape(n, -1)
         random = self._random(numbers, blocks) if self.rounding == "sr" else None
+        codes = self._codes(product, random)
         return Encoded(
-            values=values,
-            encode_scale=encode_scale,
-            decode_scale=decode_scale,
-            block_amax=block_amax,
-            scale=scale,
-            scale_inv=scale_inv,
-            multiplier=multiplier,
-            product=product,
-            random=random,
-            codes=self._codes(product, random),
+            values, encode_scale, decode_scale, block_amax, scale, scale_inv, multiplier, product, random, codes
         )
 
     def _codes(self, product: np.ndarray, random: np.ndarray | None) -> np.ndarray:

@@ -26,13 +26,9 @@ _MOST_TERMS = 32  # at most this many terms of a sum are shown
 
 @np.errstate(all="ignore")  # NumPy warns of signalling NaNs, which a wrong kernel may write
 def trace(
-    case: Case,
-    field: str | None = None,
-    at: tuple[int, int] = (0, 0),
-    kernel: Mapping[str, np.ndarray] | None = None,
-    inputs: Mapping[str, np.ndarray] | None = None,
-    tensor: int = 0,
-) -> str:
+    case: Case, field: str | None = None, at: tuple[int, int] = (0, 0), kernel: Mapping[str, np.ndarray] | None = None,
+    inputs: Mapping[str, np.ndarray] | None = None, tensor: int = 0,
+) -> str:  # fmt: skip
     """The block that holds one element, as text.
 
     field: an output of the case, which decides the direction; the first if None

@@ -358,66 +358,53 @@ def test_codes_of_an_underflowed_block():
     assert cause(per_tensor, case, tensors, of(0)).startswith("fits zeros for an underflowed block")
 
 
-def scales_changed(case: Case, tensors: Arrays, change: Callable[[np.ndarray], None]) -> Arrays:
-    scale_inv = per_tensor.numpy_oracle(case, tensors)["rowwise_scale_inv"]
-    change(scale_inv)
-    return {"rowwise_scale_inv": scale_inv}
-
-
-def edit(index, value) -> Callable[[np.ndarray], None]:
-    def change(array: np.ndarray) -> None:
+def put(array: np.ndarray, *edits: tuple[tuple[int, int], int]) -> np.ndarray:
+    for index, value in edits:
         array[index] = value
-
-    return change
-
-
-def nudge(array: np.ndarray) -> None:
-    array[3, 4] += 1
-    array[200, 9] -= 1
+    return array
 
 
-@pytest.mark.parametrize("change, name", [(edit((5, 0), 0x7F), "NaN scales"), (nudge, "1-ulp scale")])
-def test_wrong_scales(change, name):
-    """A NaN where the scale did not overflow is no missing saturation."""
-    case, tensors = asked()
-    assert cause(per_tensor, case, tensors, scales_changed(case, tensors, change)) == f"not known ({name})"
+def largest(values: np.ndarray) -> np.ndarray:
+    return np.abs(values.astype(np.float32)).max().reshape(1)
 
 
-@pytest.mark.parametrize("scale_layout", ["compact", "swizzled"])
-def test_padding(scale_layout):
-    case, tensors = asked(scale_layout=scale_layout)
-    padding = np.argwhere(layout.swizzle(np.pad(np.ones((304, 17)), ((0, 80), (0, 3)))) == 0)
-    index = tuple(padding[3]) if scale_layout == "swizzled" else (350, 0)
-    assert cause(per_tensor, case, tensors, scales_changed(case, tensors, edit(index, 9))) == "padding not zeroed"
+SWIZZLED = {"scale_layout": "swizzled"}
+PADDING = tuple(np.argwhere(layout.swizzle(np.pad(np.ones((304, 17)), ((0, 80), (0, 3)))) == 0)[3])
+# Flags, a field, what a kernel writes for the right array, and the cause
+CHANGED = [
+    ({}, "rowwise_data", lambda data: data >> 4 | data << 4, "nibble swap"),
+    ({}, "rowwise_data", lambda data: np.roll(data, 8, axis=1), "wrong place"),
+    ({}, "rowwise_data", lambda data: data.reshape(-1)[::-1].reshape(data.shape).copy(),
+     "not known (right bytes in other places)"),
+    *(({"outputs": outputs}, "rowwise_data", lambda data: columns().reshape(data.shape), "row/column mix")
+      for outputs in ("both", "rowwise")),
+    *(({"outputs": outputs, "rht": True}, "columnwise_amax", lambda amax: largest(tensor()), "perhaps row/column mix")
+      for outputs in ("both", "columnwise")),
+    ({"stage": "amax"}, "rowwise_amax", lambda amax: largest(tensor()[16:]), "perhaps amax of a part"),
+    ({"stage": "amax", "rht": True}, "columnwise_amax",
+     lambda amax: largest(unrounded(tensor().astype(np.float32).T, 0xD7E8)),
+     "perhaps amax before rounding, rht kept in float32"),
+    ({}, "columnwise_amax", lambda amax: np.zeros(272, np.float32), "wrong dtype, shape or strides"),
+    (SWIZZLED, "rowwise_scale_inv", layout.swizzle, "swizzled twice"),
+    (SWIZZLED, "rowwise_scale_inv", layout.unswizzle, "compact and swizzled mixed up"),
+    (SWIZZLED, "rowwise_scale_inv", lambda scales: put(scales, (PADDING, 9)), "padding not zeroed"),
+    ({}, "rowwise_scale_inv", lambda scales: put(scales, ((350, 0), 9)), "padding not zeroed"),
+    # It did not overflow, so that no saturation is missing.
+    ({}, "rowwise_scale_inv", lambda scales: put(scales, ((5, 0), 0x7F)), "not known (NaN scales)"),
+    ({}, "rowwise_scale_inv", lambda scales: put(scales, ((3, 4), scales[3, 4] + 1), ((200, 9), scales[200, 9] - 1)),
+     "not known (1-ulp scale)"),
+]  # fmt: skip
 
 
-def test_nibble_swap():
-    case, tensors = asked()
-    data = per_tensor.numpy_oracle(case, tensors)["rowwise_data"]
-    assert cause(per_tensor, case, tensors, {"rowwise_data": data >> 4 | data << 4}) == "nibble swap"
+def columns() -> np.ndarray:
+    return per_tensor.numpy_oracle(*asked())["columnwise_data"]
 
 
-@pytest.mark.parametrize("outputs", ["both", "rowwise"])
-def test_row_column_mix_of_data(outputs):
-    case, tensors = asked(outputs=outputs)
-    other = per_tensor.numpy_oracle(per_tensor_case(), tensors)["columnwise_data"]
-    actual = {"rowwise_data": other.reshape(304, 136)}
-    assert cause(per_tensor, case, tensors, actual) == "row/column mix"
-
-
-@pytest.mark.parametrize("outputs", ["both", "columnwise"])
-def test_row_column_mix_of_amax(outputs):
-    case, tensors = asked(rht=True, outputs=outputs)
-    right = per_tensor.numpy_oracle(per_tensor_case(rht=True), tensors)
-    assert cause(per_tensor, case, tensors, {"columnwise_amax": right["rowwise_amax"]}) == "perhaps row/column mix"
-
-
-@pytest.mark.parametrize("function, name", [(layout.swizzle, "swizzled twice"), (layout.unswizzle, None)])
-def test_swizzled_again(function, name):
-    case, tensors = asked(scale_layout="swizzled")
-    right = per_tensor.numpy_oracle(case, tensors)["rowwise_scale_inv"]
-    found = cause(per_tensor, case, tensors, {"rowwise_scale_inv": function(right)})
-    assert found == (name or "compact and swizzled mixed up")
+@pytest.mark.parametrize("flags, field, change, name", CHANGED, ids=lambda each: each if isinstance(each, str) else "")
+def test_a_changed_array(flags, field, change, name):
+    case, tensors = asked(**flags)
+    actual = {field: change(per_tensor.numpy_oracle(case, tensors)[field])}
+    assert cause(per_tensor, case, tensors, actual) == name
 
 
 def test_swizzled_backwards():
@@ -428,27 +415,6 @@ def test_swizzled_backwards():
     assert (
         cause(swizzle, case, tensors, {"swizzled_scale_inv": tensors["scale_inv"]}) == "compact and swizzled mixed up"
     )
-
-
-def test_right_bytes_in_other_places():
-    case, tensors = asked()
-    data = per_tensor.numpy_oracle(case, tensors)["rowwise_data"]
-    assert cause(per_tensor, case, tensors, {"rowwise_data": np.roll(data, 8, axis=1)}) == "wrong place"
-    moved = {"rowwise_data": data.reshape(-1)[::-1].reshape(data.shape).copy()}
-    assert cause(per_tensor, case, tensors, moved) == "not known (right bytes in other places)"
-
-
-def test_amax_before_rounding():
-    case, tensors = asked(rht=True, stage="amax")
-    rotated = unrounded(tensors["input"].astype(np.float32).T, 0xD7E8)
-    actual = {"columnwise_amax": np.abs(rotated).max().reshape(1)}
-    assert cause(per_tensor, case, tensors, actual) == "perhaps amax before rounding, rht kept in float32"
-
-
-def test_amax_of_a_part():
-    case, tensors = asked(stage="amax")
-    actual = {"rowwise_amax": np.abs(tensors["input"][16:].astype(np.float32)).max().reshape(1)}
-    assert cause(per_tensor, case, tensors, actual) == "perhaps amax of a part"
 
 
 def test_nan_in_an_amax():
@@ -550,12 +516,6 @@ def test_unwritten_and_unstable_runs():
     assert unstable.name == "differs between runs"
 
 
-def test_wrong_shape():
-    case, tensors = asked()
-    actual = {"columnwise_amax": np.zeros(272, np.float32)}
-    assert cause(per_tensor, case, tensors, actual) == "wrong dtype, shape or strides"
-
-
 def test_a_wrong_amax_is_blamed_before_what_it_spoils():
     case, tensors = asked()
     actual = per_tensor.numpy_oracle(case, {"input": (tensors["input"].astype(np.float32) / 2).astype(BF16)})
@@ -566,9 +526,7 @@ def test_a_wrong_amax_is_blamed_before_what_it_spoils():
 
 
 def decoding(**flags) -> tuple[Case, Arrays]:
-    base = {"dtype": "bf16", "scale_layout": "compact", "block": "block_1x16", "granularity": "tensor", "e4m3_max": 448}
-    base["outputs"] = "rowwise"
-    case = Case("dequantize", Flags({**base, **flags}), Dense(304, 272))
+    case = Case("dequantize", Flags({**suite_of("dequantize").defaults, **flags}), Dense(304, 272))
     return case, dequantize.inputs(case, tensor())
 
 

@@ -11,6 +11,7 @@ from harness.contract.field import Field
 from harness.contract.problem import Dense
 from harness.errors import ContractError
 from harness.oracles import dequantize, per_tensor, swizzle
+from harness.suite.suite import suite_of
 from harness.verify.diagnosis.casts import E2M1_VALUES
 from harness.verify.diagnosis.difference import compact_index, compare, first_input, swizzled, unswizzled
 from harness.verify.diagnosis.mismatch import decoded, story_of
@@ -18,17 +19,7 @@ from harness.verify.expected import Expected
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 SCALES = Field((128, 4), "uint8", valid=(48, 3), block=(1, 16))
-FLAGS = {
-    "dtype": "bf16",
-    "block": "block_1x16",
-    "outputs": "both",
-    "rht": False,
-    "rounding": "rne",
-    "scale_layout": "compact",
-    "fast_math": False,
-    "stage": "full",
-    "sign_mask": 0xD7E8,
-}
+FLAGS = dict(suite_of("per_tensor").defaults)
 
 
 def scales() -> np.ndarray:
@@ -142,6 +133,11 @@ def normal(rows: int, cols: int) -> np.ndarray:
     return np.random.default_rng(3).standard_normal((rows, cols)).astype(BF16)
 
 
+def told_of(edit, **flags) -> tuple[str, tuple[str, ...]]:
+    """`told` of a case of per_tensor."""
+    return told(per_tensor, Case("per_tensor", Flags({**FLAGS, **flags}), Dense(304, 272)), normal(304, 272), edit)
+
+
 def told(module, case: Case, x: np.ndarray, edit, poisons=(0xA5, 0x5A)) -> tuple[str, tuple[str, ...]]:
     """The screen of arrays that are the oracle's after `edit(arrays, poison)`, a run for each poison; its trace."""
     tensors = module.inputs(case, x)
@@ -184,74 +180,57 @@ def test_the_screen_of_a_wrong_code(side, nibble):
 
 
 def test_the_screen_of_a_wrong_swizzled_scale_names_what_else_is_wrong():
-    flags = {**FLAGS, "scale_layout": "swizzled", "block": "block_16x16", "rounding": "sr"}
-    case = Case("per_tensor", Flags(flags), Dense(304, 272))
-
     def edit(run, poison):
         run["rowwise_scale_inv"][1, 3] += 1
         run["rowwise_data"][0, 0] ^= 7
         run["columnwise_amax"][0] += 1
 
-    text, _ = told(per_tensor, case, normal(304, 272), edit)
+    text, _ = told_of(edit, scale_layout="swizzled", block="block_16x16", rounding="sr")
     assert "field     columnwise_amax" in text
     assert "also      rowwise_scale_inv" in text and "also      rowwise_data" in text
 
 
 def test_the_screen_of_a_rotated_block():
-    case = Case("per_tensor", Flags({**FLAGS, "rht": True, "scale_layout": "swizzled"}), Dense(304, 272))
-
     def edit(run, poison):
         run["columnwise_scale_inv"][1, 3] += 1
 
-    text, _ = told(per_tensor, case, normal(304, 272), edit)
+    text, _ = told_of(edit, rht=True, scale_layout="swizzled")
     assert "1-ulp scale" in text and "rotated" in text and "compact" in text and "e4m3" in text
 
 
 def test_the_screen_of_unwritten_bytes():
-    case = Case("per_tensor", Flags(FLAGS), Dense(304, 272))
-
     def edit(run, poison):
         run["columnwise_data"][256:] = poison
 
-    text, _ = told(per_tensor, case, normal(304, 272), edit)
+    text, _ = told_of(edit)
     assert "unwritten or stale" in text
     assert "[256, 0]" in text
 
 
 def test_a_difference_in_a_later_run_alone_is_shown():
-    case = Case("per_tensor", Flags(FLAGS), Dense(304, 272))
-
     def edit(run, poison):
         if poison == 0x5A:
             run["rowwise_data"][9, 9] ^= 1
 
-    assert "differs between runs" in told(per_tensor, case, normal(304, 272), edit)[0]
+    assert "differs between runs" in told_of(edit)[0]
 
 
 def test_the_screen_of_a_wrong_shape_and_of_padding():
-    case = Case("per_tensor", Flags(FLAGS), Dense(304, 272))
-
     def reshape(run, poison):
         run["rowwise_amax"] = np.zeros(304, np.float32)
 
-    text, options = told(per_tensor, case, normal(304, 272), reshape)
+    text, options = told_of(reshape)
     assert "shape is (304,), must be (1,)" in text and options == ("--field", "rowwise_amax")
 
     def pad(run, poison):
         run["rowwise_scale_inv"][300:, 18:] = 1
 
-    text, _ = told(per_tensor, case, normal(304, 272), pad)
+    text, _ = told_of(pad)
     assert "all in the padding" in text and "padding not zeroed" in text
 
 
 def test_the_screens_of_the_other_recipes():
-    flags = {
-        "dtype": "bf16",
-        "scale_layout": "compact",
-        "block": "block_1x16",
-        "granularity": "tensor",
-        "e4m3_max": 448,
-    }
+    flags = dict(suite_of("dequantize").defaults)
 
     def zero(run, poison):
         run["output"][run["output"] == 0] = 0
