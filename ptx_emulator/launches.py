@@ -28,10 +28,9 @@ from ptx_emulator.process_order import ended, in_force
 from ptx_emulator.ptx.limits import UNREADABLE
 from ptx_emulator.ptx.parser import Program, parse
 from ptx_emulator.ptx.syntax import Kernel, Variable
-from ptx_emulator.races.borne import DEAD_READS, chosen
+from ptx_emulator.races.borne import DEAD_READS, LateReads, chosen
 from ptx_emulator.races.dependent_launches import Dependence
 from ptx_emulator.races.global_memory import LAST_EPOCH, GlobalShadow
-from ptx_emulator.races.late_reads import LateReads
 from ptx_emulator.registers import U32, U64, WARP, Bits
 from ptx_emulator.schedule import ASCENDING, Schedule
 from ptx_emulator.stored import stored
@@ -198,7 +197,7 @@ def launch(
         strict=chosen(strict),
         late=late,
         by_warpgroup=any(each.takes_warpgroup for each in code.blocks),
-        echo=_Few(echo or sys.stdout.write),
+        echo=_LineLimit(echo or sys.stdout.write),
         target=module.target,
     )
     if sanitize:
@@ -253,7 +252,7 @@ def _one_sentence(kernel: str) -> Iterator[None]:
         raise NotEmulated(f"not emulated: something in {kernel}, which ended in {sentence}") from error
 
 
-class _Few:
+class _LineLimit:
     """Passes on only the first lines that a kernel prints."""
 
     def __init__(self, echo: Callable[[str], object]):

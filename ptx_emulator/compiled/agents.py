@@ -1,4 +1,4 @@
-"""Agents of races, as `ptx_emulator.races.agents` and `ptx_emulator.races.block_order` define them."""
+"""Agents of races, as `ptx_emulator.races.block_order` and `ptx_emulator.races.block_order` define them."""
 
 from __future__ import annotations
 

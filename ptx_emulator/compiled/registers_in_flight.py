@@ -1,4 +1,4 @@
-"""The check and the note of `machine.wgmma_groups` for registers that a `wgmma` uses asynchronously."""
+"""The check and the note of `machine.groups` for registers that a `wgmma` uses asynchronously."""
 
 from __future__ import annotations
 

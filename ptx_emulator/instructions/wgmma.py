@@ -26,7 +26,7 @@ from ptx_emulator.instructions.mma import gather, registers_of_c, rows_of_a, row
 from ptx_emulator.instructions.wgmma_descriptors import CHUNK
 from ptx_emulator.machine.batch import Batch
 from ptx_emulator.ptx.syntax import Immediate, Instruction, Kernel, Name, Vector
-from ptx_emulator.races.agents import agents_of
+from ptx_emulator.races.block_order import agents_of
 from ptx_emulator.races.wgmma_reads import OperandRead, WgmmaShadow
 from ptx_emulator.registers import U16, U32, U64, WARPGROUP, Bits
 

@@ -12,10 +12,9 @@ import numpy as np
 
 from ptx_emulator.machine.addressing import Addressing
 from ptx_emulator.machine.cluster_barrier import ClusterBarrier
-from ptx_emulator.machine.lanes import Lanes
+from ptx_emulator.machine.lanes import Lanes, RegisterFile
 from ptx_emulator.machine.launch_state import Wait
 from ptx_emulator.machine.mbarriers import Mbarrier, Mbarriers
-from ptx_emulator.machine.register_file import RegisterFile
 from ptx_emulator.memory import CLUSTER_RANK_BITS, SHARED_BASE, SHARED_WINDOW, WINDOW_BITS, WRITTEN, Access, Buffer
 from ptx_emulator.ptx.syntax import UNKNOWN, Instruction
 from ptx_emulator.races.async_global import AsyncGlobal

@@ -11,12 +11,10 @@ from ptx_emulator.arithmetic import atomics, warp
 from ptx_emulator.arithmetic.atomics import Atomic
 from ptx_emulator.machine.addressing import Addressing
 from ptx_emulator.machine.async_proxy import AsyncProxy
-from ptx_emulator.machine.cp_async_groups import CopyGroups
-from ptx_emulator.machine.lanes import Lanes
+from ptx_emulator.machine.groups import CopyGroups, WgmmaGroups
+from ptx_emulator.machine.lanes import Lanes, RegisterFile
 from ptx_emulator.machine.launch_state import LaunchState
-from ptx_emulator.machine.register_file import RegisterFile
 from ptx_emulator.machine.tensor_memory import TensorMemory
-from ptx_emulator.machine.wgmma_groups import WgmmaGroups
 from ptx_emulator.memory import (
     PENDING,
     WRITTEN,
@@ -31,11 +29,10 @@ from ptx_emulator.memory import (
 from ptx_emulator.ptx.syntax import Instruction
 from ptx_emulator.races.async_order import GLOBAL, AsyncOrder
 from ptx_emulator.races.async_shadow import AsyncShadow
-from ptx_emulator.races.async_wgmma import AsyncWgmmaShadow
 from ptx_emulator.races.block_order import BlockOrder
 from ptx_emulator.races.happens_before import OF_BLOCK, OF_GRID, OfBatch, of_batch
 from ptx_emulator.races.shared_memory import SharedShadow
-from ptx_emulator.races.wgmma_reads import WgmmaShadow
+from ptx_emulator.races.wgmma_reads import AsyncWgmmaShadow, WgmmaShadow
 from ptx_emulator.registers import U32, UNSIGNED, Bits
 
 
@@ -295,7 +292,7 @@ class Batch(Lanes):
         return [values] if access.count == 1 else [np.ascontiguousarray(values[..., i]) for i in range(access.count)]
 
     def _late(self, access: Access, resolved: Resolved, found: np.ndarray) -> np.ndarray:
-        """The values read in a run in which some reads come late (see `races.late_reads`)."""
+        """The values read in a run in which some reads come late (see `races.borne`)."""
         positions = self.addressing.positions
         lanes = np.arange(self.blocks * self.threads).reshape(self.shape) if positions is None else positions
         if resolved.which is not None:

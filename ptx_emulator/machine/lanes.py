@@ -1,7 +1,9 @@
-"""The lanes of a batch of blocks: which are live, which are active under a mask, and their names in faults.
+"""The lanes of a batch of blocks and their registers: which are live or active, their names in faults, their values.
 
 Lanes are (blocks, threads), both by their places in the schedule, with threads padded to whole warps; padding lanes
-have exited from the start. A mask is a bool array of that shape, or None for all live lanes.
+have exited from the start. A mask is a bool array of that shape, or None for all live lanes. A register has one row of
+values for each block, rows of 32 and of 64 bits apart, which another gets once it is dead. Narrower registers and
+predicates are zero-extended.
 """
 
 from __future__ import annotations
@@ -10,9 +12,11 @@ from typing import NoReturn
 
 import numpy as np
 
+from ptx_emulator.compiled.layout import SCRATCH_ROWS
 from ptx_emulator.errors import Fault
-from ptx_emulator.machine.launch_state import LaunchState
+from ptx_emulator.machine.launch_state import LaunchState, Resources
 from ptx_emulator.ptx.syntax import Instruction
+from ptx_emulator.registers import U32, U64, Bits
 
 
 class Lanes:
@@ -55,3 +59,31 @@ class Lanes:
         where = instruction.location
         kernel = self.launch.resources.kernel.name
         raise Fault(kind, str(where), f"{sentence}; {kernel}, {self.name(lane)}{where.chain()}")
+
+
+class RegisterFile:
+    """Registers by slot: arrays (blocks, threads) of the register's type; a constant is (1, 1).
+
+    narrow, wide: (blocks, rows, threads) uint32 and uint64
+    """
+
+    def __init__(self, resources: Resources, blocks: int, threads: int):
+        self.kinds, self.rows, self.constants = resources.kinds, resources.rows, resources.constants
+        narrow, wide = (count + SCRATCH_ROWS for count in resources.row_counts)
+        self.narrow = np.empty((blocks, narrow, threads), U32)
+        self.wide = np.empty((blocks, wide, threads), U64)
+
+    def __getitem__(self, slot: int) -> Bits:
+        if slot < 0:
+            return self.constants[~slot]
+        kind, row = self.kinds[slot], self.rows[slot]
+        if kind.itemsize == 8:
+            return self.wide[:, row].copy()
+        values = self.narrow[:, row]
+        return values.copy() if kind == U32 else values.astype(kind)
+
+    def put(self, slot: int, value: Bits, mask: np.ndarray | None) -> None:
+        """Write a register; lanes outside the mask keep what their row holds, which may be another register."""
+        file = self.wide if self.kinds[slot].itemsize == 8 else self.narrow
+        row = file[:, self.rows[slot]]
+        np.copyto(row, value, casting="unsafe", where=True if mask is None else mask)

@@ -13,9 +13,9 @@ from ptx_emulator.counters import Traffic
 from ptx_emulator.memory import Access, Buffer
 from ptx_emulator.ptx.syntax import Kernel, Location
 from ptx_emulator.races.async_global import GlobalCopies
+from ptx_emulator.races.borne import LateReads
 from ptx_emulator.races.dependent_launches import Dependence
 from ptx_emulator.races.global_memory import GlobalShadow
-from ptx_emulator.races.late_reads import LateReads
 from ptx_emulator.registers import WARP, WARPGROUP, Bits
 from ptx_emulator.schedule import ASCENDING, Schedule
 
@@ -93,7 +93,7 @@ class LaunchState:
     cluster: extent in blocks, of which each in the grid is a multiple
     schedule: the order of blocks and warps; by_warpgroup: whether the warps of a warpgroup stay together in it
     strict: names in `races.borne` of what is reported, too
-    late: reads that come late in this run, see `races.late_reads`; None in any other
+    late: reads that come late in this run, see `races.borne`; None in any other
     shadow: of global memory; None without the sanitizer; dependence: on the launches before, if it is of a stream
     echo: takes each line that a kernel prints
     target: the architecture of the module; approximated: instructions whose bits an order chose, and their lines

@@ -32,7 +32,7 @@ class Allocation(NamedTuple):
 
 
 @dataclass
-class Memory:
+class BlockTensorMemory:
     """The tensor memory of one block.
 
     freed: the last `dealloc` of each column; relinquished: the instruction that did so
@@ -60,13 +60,13 @@ class TensorMemory:
 
     def __init__(self, lanes: Lanes, order: AsyncOrder | None, shadow: AsyncShadow | None):
         self.lanes, self.order = lanes, order
-        self.memories: dict[int, Memory] = {}
+        self.memories: dict[int, BlockTensorMemory] = {}
         self.shadow = TensorShadow(order, shadow) if order and shadow else None
         self.loads: list[Load] = []
 
-    def of(self, block: int) -> Memory:
+    def of(self, block: int) -> BlockTensorMemory:
         if block not in self.memories:
-            self.memories[block] = Memory()
+            self.memories[block] = BlockTensorMemory()
         return self.memories[block]
 
     # ---- allocation -------------------------------------------------------------------------------------------------

@@ -15,8 +15,77 @@ import numpy as np
 from ptx_emulator.memory import Access, Buffer
 from ptx_emulator.races.async_order import AsyncOrder
 from ptx_emulator.races.async_shadow import AsyncShadow, Copy, Fault, unfinished
-from ptx_emulator.races.met_cells import MetCells
-from ptx_emulator.registers import U32
+from ptx_emulator.registers import U32, Bits
+
+_PAGE = 64  # cells
+_NAMES = ("cluster", "writer", "epoch", "access", "writes", "reads")
+
+
+class TouchedCells:
+    """The last writer of each cell (cluster, row + 1, epoch, access), and the copies that write and read it; 0 for none
+
+    A batch touches a small part of a large buffer. With an entry for each byte, every batch would touch memory that no
+    other has touched, and the system would have to find it. Pages are given to the parts that are touched, and are the
+    same memory in each batch, so that the next one clears only what was used.
+
+    size: the buffer's size in cells. The arrays are (pages * 64,), and `at` says where the cells of an access lie in
+    them.
+    Where writer, writes and reads are 0, nothing is known of a cell. Page 0 is always empty: it stands for the parts
+    that nothing accessed.
+    """
+
+    cluster: Bits
+    writer: Bits
+    epoch: Bits
+    access: Bits
+    writes: Bits
+    reads: Bits
+
+    def __init__(self, size: int):
+        self._page = np.zeros(-(-size // _PAGE), U32)  # page of each part of the buffer
+        self._parts: list[np.ndarray] = []  # parts that have a page
+        self._used = 1
+        for name in _NAMES:
+            setattr(self, name, np.zeros(_PAGE, U32))
+
+    def clear(self) -> None:
+        """Begin again, with nothing known."""
+        for parts in self._parts:
+            self._page[parts] = 0
+        self._parts.clear()
+        for each in (self.writer, self.writes, self.reads):
+            each[: self._used * _PAGE] = 0
+        self._used = 1
+
+    def at(self, first: np.ndarray, width: int, adds: bool) -> np.ndarray:
+        """The places in the arrays for accesses of `width` cells each, (n, width). first: (n,), their first cells
+
+        adds: whether the caller will write there, so that parts without a page get one, which may reallocate the arrays
+        """
+        if adds:
+            self._add(first // _PAGE)
+            if width > 1:
+                for cell in range(_PAGE, width - 1, _PAGE):
+                    self._add((first + cell) // _PAGE)
+                self._add((first + (width - 1)) // _PAGE)
+        if width > 1 and _PAGE % width == 0 and not (first % width).any():  # no access crosses the end of a page
+            return (self._page[first // _PAGE].astype(np.int64) * _PAGE + first % _PAGE)[:, None] + np.arange(width)
+        cells = first[:, None] + np.arange(width)
+        return self._page[cells // _PAGE].astype(np.int64) * _PAGE + cells % _PAGE
+
+    def _add(self, parts: np.ndarray) -> None:
+        parts = parts[self._page[parts] == 0]
+        if not parts.size:
+            return
+        parts = np.unique(parts)
+        end = self._used + len(parts)
+        if end * _PAGE > len(self.writer):
+            for name in _NAMES:
+                old = getattr(self, name)
+                setattr(self, name, np.concatenate([old, np.zeros(max(len(old), end * _PAGE - len(old)), U32)]))
+        self._page[parts] = np.arange(self._used, end)
+        self._parts.append(parts)
+        self._used = end
 
 
 class GlobalCopies:
@@ -29,26 +98,26 @@ class GlobalCopies:
     def __init__(self) -> None:
         self.copies: list[tuple[AsyncGlobal, Copy] | None] = [None]
         self.parts: list[AsyncGlobal] = []
-        self._cells: dict[int, MetCells] = {}
-        self._met: set[int] = set()
+        self._cells: dict[int, TouchedCells] = {}
+        self._touched: set[int] = set()
 
     def forget(self) -> None:
         """Begin again, with nothing known."""
         self.copies, self.parts = [None], []
-        self._met.clear()
+        self._touched.clear()
 
-    def met(self, buffer: Buffer) -> bool:
+    def touched(self, buffer: Buffer) -> bool:
         """Whether anything is known of a buffer."""
-        return id(buffer) in self._met
+        return id(buffer) in self._touched
 
-    def of(self, buffer: Buffer, cell: int) -> MetCells:
+    def of(self, buffer: Buffer, cell: int) -> TouchedCells:
         """The cells of a buffer."""
         key = id(buffer)
-        if key not in self._met:
+        if key not in self._touched:
             if key not in self._cells:
-                self._cells[key] = MetCells(-(-len(buffer.data) // cell))
+                self._cells[key] = TouchedCells(-(-len(buffer.data) // cell))
             self._cells[key].clear()
-            self._met.add(key)
+            self._touched.add(key)
         return self._cells[key]
 
     def add(self, of: AsyncGlobal, copy: Copy) -> int:
@@ -98,7 +167,7 @@ class AsyncGlobal:
             return number not in self._late
         return bool(self.order.clock[copy.cluster, copy.row, copy.counter] > copy.number)
 
-    def _places(self, found: MetCells, offsets: np.ndarray, size: int, adds: bool) -> np.ndarray:
+    def _places(self, found: TouchedCells, offsets: np.ndarray, size: int, adds: bool) -> np.ndarray:
         """The places of the cells for accesses of `size` bytes, (n, width)."""
         return found.at(offsets // self.cell, max(1, size // self.cell), adds)
 
@@ -106,7 +175,7 @@ class AsyncGlobal:
 
     def record(self, access: Access, buffer: Buffer, offsets: np.ndarray, lanes: np.ndarray) -> None:
         """Check and record accesses by lanes of the batch to bytes of a buffer; both (n,)."""
-        if access.kind == "reads" and not self._known.met(buffer):
+        if access.kind == "reads" and not self._known.touched(buffer):
             return
         found = self._known.of(buffer, self.cell)
         cells = self._places(found, offsets, access.bytes, adds=access.kind != "reads")
@@ -193,7 +262,7 @@ class AsyncGlobal:
                 if not own and each not in copy.also and not self._complete(each, copy.cluster, copy.row):
                     copy.also.append(each)
 
-    def _require_fence(self, copy: Copy, found: MetCells, cells: np.ndarray, lane: int, what: str) -> None:
+    def _require_fence(self, copy: Copy, found: TouchedCells, cells: np.ndarray, lane: int, what: str) -> None:
         cells = cells[found.writer[cells] != 0]
         if copy.kind == "updates":
             accesses, which = np.unique(found.access[cells], return_inverse=True)

@@ -19,8 +19,7 @@ from ptx_emulator.memory import Access
 from ptx_emulator.ptx.syntax import Instruction
 from ptx_emulator.races.async_compiled import CompiledChecks
 from ptx_emulator.races.async_order import AsyncOrder
-from ptx_emulator.races.borne import ALLOC_FENCE, EQUAL_STORES
-from ptx_emulator.races.equal_stores import other_than_now
+from ptx_emulator.races.borne import ALLOC_FENCE, EQUAL_STORES, other_than_now
 from ptx_emulator.races.shared_memory import SharedShadow
 from ptx_emulator.registers import U32, WARP
 

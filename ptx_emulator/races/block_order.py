@@ -1,4 +1,7 @@
-"""The order that barriers make between the threads of each block of a batch.
+"""The order that barriers and fences make between the threads of each block of a batch, and the agents that it orders.
+
+An agent is the number that says who accessed a cell: a thread of a block, several threads of one warp, or several
+warps. A set of warps gets its number when it is first needed, for all launches of the process.
 
 The epoch of a block counts its synchronisations. What a warp knows of another is an epoch: whatever the other did in
 epochs before that is ordered before what this one does now. Both shadows compare their tags with it.
@@ -8,8 +11,41 @@ from __future__ import annotations
 
 import numpy as np
 
-from ptx_emulator.races.agents import WARPS_OF
+from ptx_emulator.compiled.layout import AGENT_BITS, IN_ONE_WARP, IN_SEVERAL_WARPS
 from ptx_emulator.registers import U32, U64, WARP, Bits
+
+AGENTS = 1 << AGENT_BITS
+AGENT_MASK = U64(AGENTS - 1)
+
+# Agent → its warps, as bits. The entry behind them is the next free number; the compiled interpreter reads it here.
+WARPS_OF = np.concatenate(
+    [
+        U32(1) << (np.arange(IN_ONE_WARP) // 32).astype(U32),
+        U32(1) << np.arange(IN_SEVERAL_WARPS - IN_ONE_WARP, dtype=U32),
+        np.full(AGENTS - IN_SEVERAL_WARPS, 0xFFFFFFFF, U32),
+        U32([IN_SEVERAL_WARPS + 1]),
+    ]
+)
+
+
+def agents_of(warps: np.ndarray) -> Bits:
+    """The agents that stand for several threads of these warps. warps: (n,) uint32, bits"""
+    found, inverse = np.unique(warps, return_inverse=True)
+    return np.array([_agent_of(int(bits)) for bits in found], U64)[inverse.reshape(-1)]
+
+
+def _agent_of(warps: int) -> int:
+    if warps & (warps - 1) == 0:
+        return IN_ONE_WARP + warps.bit_length() - 1
+    free = int(WARPS_OF[AGENTS])
+    same = np.flatnonzero(WARPS_OF[IN_SEVERAL_WARPS + 1 : free] == U32(warps))
+    if same.size:
+        return IN_SEVERAL_WARPS + 1 + int(same[0])
+    if free == AGENTS:
+        return IN_SEVERAL_WARPS
+    WARPS_OF[free], WARPS_OF[AGENTS] = warps, free + 1
+    return free
+
 
 _EVER = U64(0xFFFFFFFFFFFFFFFF)
 
@@ -87,3 +123,42 @@ def ordered(epoch: Bits, agent: Bits, known: np.ndarray) -> np.ndarray:
     """Whether accesses of agents in these epochs came before. epoch, agent: (n,); known: (n, warps)"""
     takes_part = WARPS_OF[agent][:, None] >> np.arange(known.shape[1], dtype=U32) & U32(1)
     return epoch < np.where(takes_part != 0, known, _EVER).min(axis=1)
+
+
+class Fences:
+    """The fences of one scope.
+
+    own: (blocks, threads), the epoch of each thread's last fence; seen: (blocks, warps, warps), what a warp knew then
+    passed: (blocks, threads), the fenced epochs of each thread that barriers have passed on
+    """
+
+    def __init__(self, order: BlockOrder):
+        self.order = order
+        self.own, self.passed = (np.zeros((order.blocks, WARP * order.warps), U64) for _ in range(2))
+        self.seen = np.zeros_like(order.known)
+
+    def fence(self, lanes: np.ndarray) -> None:
+        """Record that these lanes, (blocks, threads), fence in the epoch that has just begun."""
+        order = self.order
+        # A lane's new fence replaces its earlier one. If its warp has met since, other lanes may still publish the
+        # earlier one.
+        met = self.own < np.repeat(np.einsum("bww->bw", order.known), WARP, axis=1)
+        np.maximum(self.passed, self.own, out=self.passed, where=met & lanes)
+        np.copyto(self.own, order.epoch[:, None], where=lanes)
+        warps = lanes.reshape(order.blocks, order.warps, WARP).any(axis=2)
+        np.copyto(self.seen, order.known, where=warps[:, :, None])
+
+    def barrier(self, blocks: np.ndarray) -> None:
+        """Record that a barrier passed on the fences of all threads of these blocks."""
+        known = np.maximum(self.own, np.repeat(self.seen.max(axis=1), WARP, axis=1))
+        self.passed[blocks] = np.maximum(self.passed, known)[blocks]
+
+    def published(self, block: int, warp: int, fenced: bool) -> Bits:
+        """(threads,), the epoch up to which a thread of this warp publishes each thread's accesses.
+
+        fenced: whether it fenced
+        """
+        own = self.own[block]
+        known = np.repeat(self.order.known[block, warp], WARP)
+        out = np.maximum(self.passed[block], np.where(own < known, own, U64(0)))
+        return np.maximum(out, np.repeat(self.seen[block, warp], WARP)) if fenced else out

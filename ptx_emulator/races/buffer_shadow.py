@@ -1,19 +1,49 @@
-"""The shadow of one buffer in global memory: who accessed each cell last, by kind of access.
+"""What threads did to one buffer in global memory: who accessed each cell last, by kind, and atomics by address.
 
 A tag holds, from the top, the epoch of a block, the block + 1, and an agent of it; or 0 without an access. All blocks
-that read a cell are kept: the last by its tag, those before in a list.
+that read a cell are kept: the last by its tag, those before in a list. Of strong accesses, a tag says that there are
+some, and `StrongAccesses` who made them and when.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterator
+
 import numpy as np
 
 from ptx_emulator.compiled import layout
-from ptx_emulator.memory import Buffer
-from ptx_emulator.races.agents import AGENT_MASK, WARPS_OF, agents_of
-from ptx_emulator.races.readers import Readers
+from ptx_emulator.memory import Access, Buffer
+from ptx_emulator.races.block_order import AGENT_MASK, WARPS_OF, agents_of
 from ptx_emulator.races.shared_memory import join_in_one_instruction
-from ptx_emulator.registers import U32, U64, Bits
+from ptx_emulator.registers import U32, U64, WARP, Bits
+
+_FIRST = 1 << 12
+
+
+class Readers:
+    """A list of readers in rows: a tag, the number of its access, and the row of the previous reader, or 0.
+
+    table: address and length of the rows and the first free one, for the compiled interpreter, which also adds rows
+    """
+
+    def __init__(self) -> None:
+        self._rows = np.zeros((_FIRST, 3), U64)
+        self.table = np.array([self._rows.ctypes.data, _FIRST, 1], np.int64)
+
+    def add(self, tags: Bits, numbers: np.ndarray, earlier: np.ndarray) -> np.ndarray:
+        """Add readers and return their rows; all (n,)."""
+        free = int(self.table[layout.READERS_FREE])
+        end = free + len(tags)
+        while end + _FIRST > len(self._rows):  # leaves room for the compiled interpreter
+            self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
+        self._rows[free:end] = np.stack([tags, numbers.astype(U64), earlier.astype(U64)], axis=1)
+        self.table[:] = self._rows.ctypes.data, len(self._rows), end
+        return np.arange(free, end)
+
+    def __getitem__(self, rows: np.ndarray) -> np.ndarray:
+        return self._rows[rows]
+
 
 BLOCK_SHIFT = U64(layout.AGENT_BITS)
 EPOCH_SHIFT = U64(layout.AGENT_BITS + layout.GLOBAL_BLOCK_BITS)
@@ -138,3 +168,66 @@ class BufferShadow:
             self.constant = np.zeros(self.tags.shape[1], U32)
             self.row[layout.CONSTANT] = 1
         self.constant[cells] = number + 1
+
+
+# Plain tuples, because there are many and Python's garbage collector soon stops tracking tuples.
+Thread = tuple[int, int]  # block of the grid, thread of the block
+
+
+class StrongAccesses:
+    """The strong accesses of a launch. Blocks count in the grid, and `when` counts accesses."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._narrowest = self._widest = 1  # bytes of the narrowest and the widest update; addresses are aligned
+        # address → thread → its last update: time, epoch of its block, bytes, and whether it is a gathering atomic
+        self._updates: dict[int, dict[Thread, tuple[int, int, int, bool]]] = defaultdict(dict)
+        # block, address → thread → time and epoch of its last access
+        self._seen: dict[tuple[int, int], dict[int, tuple[int, int]]] = defaultdict(dict)
+
+    def record(
+        self, access: Access, addresses: np.ndarray, blocks: np.ndarray, threads: np.ndarray, epochs: np.ndarray
+    ) -> None:
+        """Record accesses by threads, one after another; all (n,)."""
+        size, gathers = access.bytes, access.gathers
+        every = list(
+            zip(
+                range(self._count, self._count + len(addresses)),
+                addresses.tolist(),
+                blocks.tolist(),
+                threads.tolist(),
+                epochs.tolist(),
+                strict=True,
+            )
+        )
+        self._count += len(addresses)
+        if not gathers:  # an atomic that gathers has not seen earlier updates: their order is chance
+            for when, address, block, thread, epoch in every:
+                self._seen[block, address][thread] = when, epoch
+        if access.kind != "reads":
+            self._narrowest = min(size, self._narrowest) if self._updates else size
+            self._widest = max(size, self._widest)
+            for when, address, block, thread, epoch in every:
+                self._updates[address][block, thread] = when, epoch, size, gathers
+
+    def unseen(self, access: Access, address: int, by: Thread, known: list[int]) -> Iterator[tuple[int, Thread]]:
+        """Yield updates that may race with a thread's access, because neither it nor its block has seen them.
+
+        known: the epochs that its warp knows of each warp. Yields each update's epoch and thread.
+        """
+        block, thread = by
+        for start in range(address - address % self._widest, address + access.bytes, self._narrowest):
+            if start not in self._updates:
+                continue
+            seen = -1  # time of the last access to the address that this thread knows of
+            for other, (when, epoch) in self._seen.get((block, start), {}).items():
+                if when > seen and (other == thread or epoch < known[other // WARP]):
+                    seen = when
+            for who, (when, epoch, size, gathers) in self._updates[start].items():
+                if when >= seen and who != by and start + size > address and _may_race(access, block, who, gathers):
+                    yield epoch, who
+
+
+def _may_race(access: Access, block: int, who: Thread, gathers: bool) -> bool:
+    """Whether another thread's update races with an access unless something orders it before."""
+    return not access.strong or (access.takes and gathers) or (access.of_block and who[0] != block)

@@ -19,9 +19,8 @@ import numpy as np
 from ptx_emulator.compiled.layout import IN_ONE_WARP
 from ptx_emulator.errors import Fault, NotEmulated
 from ptx_emulator.memory import Access, Buffer, Resolved
-from ptx_emulator.races.agents import AGENT_MASK, WARPS_OF
-from ptx_emulator.races.block_order import ordered
-from ptx_emulator.races.borne import EQUAL_STORES
+from ptx_emulator.races.block_order import AGENT_MASK, WARPS_OF, ordered
+from ptx_emulator.races.borne import EQUAL_STORES, EqualStores, LateReads, other_than_now
 from ptx_emulator.races.buffer_shadow import (
     BLOCK_MASK,
     BLOCK_SHIFT,
@@ -32,11 +31,9 @@ from ptx_emulator.races.buffer_shadow import (
     WHO_MASK,
     WRITES,
     BufferShadows,
+    StrongAccesses,
 )
-from ptx_emulator.races.equal_stores import EqualStores, other_than_now
 from ptx_emulator.races.happens_before import OF_BLOCK, OF_GRID, HappensBefore, OfBatch, came_before
-from ptx_emulator.races.late_reads import LateReads
-from ptx_emulator.races.strong_accesses import StrongAccesses
 from ptx_emulator.registers import U32, U64, WARP, Bits
 
 LAST_EPOCH = (1 << 64 - int(EPOCH_SHIFT)) - 2

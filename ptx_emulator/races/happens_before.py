@@ -15,9 +15,7 @@ import numpy as np
 
 from ptx_emulator.compiled.layout import IN_ONE_WARP, IN_SEVERAL_WARPS
 from ptx_emulator.memory import Access
-from ptx_emulator.races.agents import WARPS_OF
-from ptx_emulator.races.block_order import BlockOrder
-from ptx_emulator.races.fences import Fences
+from ptx_emulator.races.block_order import WARPS_OF, BlockOrder, Fences
 from ptx_emulator.registers import U32, U64, WARP, Bits
 
 OF_BLOCK, OF_GRID = range(2)  # scopes of fences

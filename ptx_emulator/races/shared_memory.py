@@ -20,10 +20,8 @@ import numpy as np
 
 from ptx_emulator.compiled.layout import ACCESS_BITS, AGENT_BITS, IN_ONE_WARP
 from ptx_emulator.memory import Access
-from ptx_emulator.races.agents import AGENT_MASK, WARPS_OF, agents_of
-from ptx_emulator.races.block_order import BlockOrder, ordered
-from ptx_emulator.races.borne import EQUAL_STORES
-from ptx_emulator.races.equal_stores import EqualStores, other_than_now
+from ptx_emulator.races.block_order import AGENT_MASK, WARPS_OF, BlockOrder, agents_of, ordered
+from ptx_emulator.races.borne import EQUAL_STORES, EqualStores, other_than_now
 from ptx_emulator.registers import U32, U64, Bits
 
 ACCESS_MASK = (1 << ACCESS_BITS) - 1

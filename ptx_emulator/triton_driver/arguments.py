@@ -17,7 +17,7 @@ import numpy as np
 from ptx_emulator.errors import LaunchError, UsageError
 from ptx_emulator.memory import Buffer
 from ptx_emulator.tensor_map import TYPES, MalformedMap, TensorMap
-from ptx_emulator.triton_driver.memory import Memory, offset_of, storage_of
+from ptx_emulator.triton_driver.memory import Storages, offset_of, storage_of
 
 _FLOATS = {"fp16": np.float16, "bf16": ml_dtypes.bfloat16, "fp32": np.float32, "f32": np.float32, "fp64": np.float64}
 _INTEGER = re.compile(r"([iu])(\d+)$")
@@ -30,7 +30,7 @@ _TF32 = TYPES.index("tfloat32")
 class Arguments:
     """The arguments of one launch. memory: buffers that the kernel may touch, in the order of the arguments"""
 
-    def __init__(self, memory: Memory, maps: Sequence[Mapping[str, Any]]):
+    def __init__(self, memory: Storages, maps: Sequence[Mapping[str, Any]]):
         self._memory, self._maps, self._buffers = memory, list(maps), {}
 
     @property

@@ -17,7 +17,7 @@ from ptx_emulator.triton_driver.backend import emulated_backend
 from ptx_emulator.triton_driver.driver import EmulatedDriver
 from ptx_emulator.triton_driver.host import answered
 from ptx_emulator.triton_driver.launcher import OWN_ERRORS, Errors, Launched, Settings
-from ptx_emulator.triton_driver.memory import Memory
+from ptx_emulator.triton_driver.memory import Storages
 from ptx_emulator.triton_driver.unwritten import followed
 
 TARGETS = ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a")
@@ -79,7 +79,7 @@ def triton_on(
     `.py`; NotEmulated for what the emulator lacks; LaunchError for a launch that CUDA would refuse.
     """
     order = ASCENDING if seed is None else Schedule(seed=seed)
-    settings = Settings(Memory(), order, strict, echo, errors)
+    settings = Settings(Storages(), order, strict, echo, errors)
     with ExitStack() as stack:
         with errors.raised():
             arch = _arch(target)

@@ -12,7 +12,7 @@ from ptx_emulator.errors import Fault, LaunchError, NotEmulated, UsageError
 from ptx_emulator.launches import launch
 from ptx_emulator.schedule import Schedule
 from ptx_emulator.triton_driver.arguments import Arguments
-from ptx_emulator.triton_driver.memory import Memory
+from ptx_emulator.triton_driver.memory import Storages
 
 ONE_AT_A_TIME = RLock()  # launches share the emulator's scratch memory
 
@@ -56,7 +56,7 @@ OWN_ERRORS = Errors()
 class Settings:
     """Settings for all launches of a block. echo: called with the lines that kernels print; None for standard output"""
 
-    memory: Memory
+    memory: Storages
     schedule: Schedule
     strict: bool = False
     echo: Callable[[str], object] | None = None

@@ -27,7 +27,7 @@ class Known:
     written: np.ndarray | None = None
 
 
-class Memory:
+class Storages:
     """Storages, each at one address while it lives. lent: tensors that kernels may reach by pointers in memory"""
 
     def __init__(self) -> None:

@@ -11,14 +11,14 @@ from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import Any
 
-from ptx_emulator.triton_driver.memory import Memory
+from ptx_emulator.triton_driver.memory import Storages
 
 _ALLOCATES = ("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided")
 _LEAVES = ("numpy", "__array__", "__dlpack__", "untyped_storage", "storage", "share_memory_")
 
 
 @contextmanager
-def followed(memory: Memory) -> Iterator[None]:
+def followed(memory: Storages) -> Iterator[None]:
     """While the context lasts, tell `memory` what this thread's operators allocate and write."""
     follows_operators, follows_functions = _modes()
     with ExitStack() as stack:
@@ -37,7 +37,7 @@ def _modes() -> tuple[type, type]:
     leaves = {getattr(torch.Tensor, name) for name in _LEAVES}
 
     class FollowsOperators(TorchDispatchMode):
-        def __init__(self, memory: Memory):
+        def __init__(self, memory: Storages):
             super().__init__()
             self.memory = memory
 
@@ -51,7 +51,7 @@ def _modes() -> tuple[type, type]:
             return result
 
     class FollowsFunctions(TorchFunctionMode):
-        def __init__(self, memory: Memory):
+        def __init__(self, memory: Storages):
             super().__init__()
             self.memory = memory
 
