@@ -20,7 +20,6 @@ from ptx_emulator.machine.batch import Batch
 from ptx_emulator.machine.fast_path import EarlyPath, FastPath, NumpyPath, buffer_table
 from ptx_emulator.machine.launch_state import Extent, LaunchState, Resources, block_at
 from ptx_emulator.machine.residents import Residents
-from ptx_emulator.machine.run_ahead import RunAhead
 from ptx_emulator.machine.scheduler import Scheduler, Tally
 from ptx_emulator.machine.watch import Watch, WatchedScheduler
 from ptx_emulator.memory import FIRST_WINDOW, Buffer
@@ -32,7 +31,7 @@ from ptx_emulator.races.borne import DEAD_READS, LateReads, chosen
 from ptx_emulator.races.dependent_launches import Dependence
 from ptx_emulator.races.global_memory import LAST_EPOCH, GlobalShadow
 from ptx_emulator.registers import U32, U64, WARP, Bits
-from ptx_emulator.schedule import ASCENDING, Schedule
+from ptx_emulator.schedule import ASCENDING, RunAhead, Schedule
 from ptx_emulator.stored import stored
 from ptx_emulator.unset import Unset, unset
 

@@ -9,10 +9,19 @@ import io
 import pickle
 import zlib
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
-from ptx_emulator import own_text, private_files
+from ptx_emulator import private_files
+
+
+@cache
+def digest_of_sources() -> str:
+    """A digest of all files of the emulator, because any of them may change what is compiled or decoded."""
+    files = sorted(Path(__file__).parent.rglob("*.py"))
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()
+
 
 Found = TypeVar("Found")
 
@@ -63,7 +72,7 @@ def stored(folder: Path | None, what: tuple[str, ...], make: Callable[[], Found]
     """
     if folder is None:
         return make()
-    key = hashlib.sha256("\0".join((own_text.digest(), *what)).encode()).hexdigest()
+    key = hashlib.sha256("\0".join((digest_of_sources(), *what)).encode()).hexdigest()
     name = f"{key[:32]}.decoded"
     found = _read(folder, name)
     if found is None:

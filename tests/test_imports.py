@@ -24,9 +24,9 @@ ORDER = (
 )  # fmt: skip
 # The same of the emulator: the ground, PTX, what instructions compute and record, the machine, and its users.
 ORDER_OF_THE_EMULATOR = (
-    "errors", "registers", "schedule", "process_order", "private_files", "own_text", "stored", "tensor_elements",
-    "tensor_map", "counters", "ptx", "memory", "unset", "arithmetic", "approximate", "compiled", "races", "machine",
-    "instructions", "catalogue", "allocation", "decode", "launches", "stream", "triton_driver",
+    "errors", "registers", "schedule", "process_order", "private_files", "stored", "tensor_map", "counters", "ptx",
+    "memory", "unset", "arithmetic", "approximate", "compiled", "races", "machine", "instructions", "catalogue",
+    "allocation", "decode", "launches", "stream", "triton_driver",
 )  # fmt: skip
 
 

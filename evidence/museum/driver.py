@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from harness.errors import DeviceUnavailable
-from ptx_emulator.tensor_elements import TYPES
-from ptx_emulator.tensor_map import SIZE, SLICES, SWIZZLES, TensorMap
+from ptx_emulator.tensor_map import SIZE, SLICES, SWIZZLES, TYPES, TensorMap
 
 _ALIGNMENT = 64  # bytes, of the driver's tensor maps
 

@@ -7,8 +7,7 @@ import math
 import numpy as np
 
 from evidence.museum.exhibit import Array, Map
-from ptx_emulator.tensor_elements import BITS
-from ptx_emulator.tensor_map import TensorMap
+from ptx_emulator.tensor_map import BITS, TensorMap
 
 OPTIONS = ("-std=c++17", "-ftz=false", "-fmad=false", "-lineinfo")
 

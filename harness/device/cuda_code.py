@@ -13,8 +13,7 @@ from typing import Any
 from harness.device.launches import BoundLaunch
 from harness.errors import CompileError, LaunchError, SuiteError
 from harness.jit.compile import Compiled
-from ptx_emulator.tensor_elements import TYPES
-from ptx_emulator.tensor_map import SLICES, SWIZZLES, TensorMap
+from ptx_emulator.tensor_map import SLICES, SWIZZLES, TYPES, TensorMap
 
 _L2_PROMOTION = 0
 

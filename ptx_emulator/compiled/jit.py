@@ -19,7 +19,7 @@ from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
 from numba.extending import intrinsic
 
-from ptx_emulator import own_text, private_files
+from ptx_emulator import private_files, stored
 
 OPTIONS = {"error_model": "numpy", "nogil": False}  # a float divided by zero is an infinity, not an exception
 
@@ -57,7 +57,7 @@ class MachineCode(_Cache):
 
     def _name(self, sig: object, codegen: CPUCodegen) -> str:
         made_by = sys.version, numba.__version__, codegen.magic_tuple()
-        text = repr((own_text.digest(), made_by, self._function, str(sig)))
+        text = repr((stored.digest_of_sources(), made_by, self._function, str(sig)))
         return f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.machine_code"
 
     def enable(self) -> None:

@@ -14,7 +14,6 @@ import numpy as np
 from ptx_emulator.instructions.emitter import Decoder, Emitter, Unsupported
 from ptx_emulator.machine.basic_blocks import Step
 from ptx_emulator.machine.batch import Batch
-from ptx_emulator.machine.host_reads import bytes_at, text_at
 from ptx_emulator.ptx.syntax import Instruction
 from ptx_emulator.registers import U32
 
@@ -64,7 +63,7 @@ def _print(instruction: Instruction, form: int, values: int, target: int) -> Ste
     def run(batch: Batch, mask: np.ndarray | None) -> None:
         forms, lists = (batch.full(batch.registers[slot]).reshape(-1) for slot in (form, values))
         for lane in np.flatnonzero(batch.under(mask)).tolist():
-            text = text_at(batch, instruction, lane, int(forms[lane]))
+            text = batch.addressing.text_at(instruction, lane, int(forms[lane]))
             shown = "".join(_filled(batch, instruction, lane, text, int(lists[lane])))
             batch.launch.echo(f"{batch.name(lane)}: {shown}" + ("" if shown.endswith("\n") else "\n"))
         batch.registers.put(target, np.ones((1, 1), U32), mask)
@@ -76,7 +75,7 @@ def _fail(instruction: Instruction, message: int, function: int) -> Step:
     def run(batch: Batch, mask: np.ndarray | None) -> None:
         lane = int(np.argmax(batch.under(mask)))
         texts = (batch.full(batch.registers[slot]).reshape(-1) for slot in (message, function))
-        condition, where = (text_at(batch, instruction, lane, int(each[lane])) for each in texts)
+        condition, where = (batch.addressing.text_at(instruction, lane, int(each[lane])) for each in texts)
         batch.fault("assertion", instruction, lane, f"`{condition}` is false in {where}")
 
     return run
@@ -90,7 +89,7 @@ def _filled(batch: Batch, instruction: Instruction, lane: int, form: str, addres
         nonlocal offset
         start = -(-offset // size) * size
         offset = start + size
-        return bytes_at(batch, instruction, lane, address + start, size)
+        return batch.addressing.bytes_at(instruction, lane, address + start, size)
 
     for match in _FORMAT.finditer(form):
         yield form[end : match.start()]
@@ -107,7 +106,7 @@ def _filled(batch: Batch, instruction: Instruction, lane: int, form: str, addres
             value = struct.unpack("<d", take(8))[0]
             yield value.hex() if kind in "aA" else f"{spelled}{kind}" % value
         elif kind == "s":
-            yield f"{spelled}s" % text_at(batch, instruction, lane, int.from_bytes(take(8), "little"))
+            yield f"{spelled}s" % batch.addressing.text_at(instruction, lane, int.from_bytes(take(8), "little"))
         elif kind == "p":
             yield f"0x{int.from_bytes(take(8), 'little'):x}"
         else:

@@ -13,7 +13,7 @@ from ptx_emulator.memory import CLUSTER_RANK_BITS, PENDING, WINDOW_BITS, WRITTEN
 from ptx_emulator.ptx.syntax import Instruction
 from ptx_emulator.races.borne import EQUAL_STORES
 from ptx_emulator.races.global_memory import Who
-from ptx_emulator.tensor_elements import loaded
+from ptx_emulator.tensor_map import loaded
 
 
 class Transfers:

@@ -20,6 +20,7 @@ from ptx_emulator.memory import (
     Buffer,
     Resolved,
 )
+from ptx_emulator.ptx.syntax import Instruction
 from ptx_emulator.races.global_memory import Earlier, Who
 from ptx_emulator.races.shared_memory import SharedShadow
 from ptx_emulator.registers import U64, Bits
@@ -27,6 +28,7 @@ from ptx_emulator.registers import U64, Bits
 # A listener for accesses by lanes, (n,), to bytes of a buffer, (n,).
 OnGlobal = Callable[[Access, Buffer, np.ndarray, np.ndarray], None]
 
+LONGEST = 1 << 12  # characters of a text that the host reads
 PAST = {"reads": "read", "writes": "wrote", "updates": "updated"}
 
 
@@ -281,6 +283,37 @@ class Addressing:
         at = self.lanes.launch.resources.accesses[number].instruction.location
         sentence = f"reads shared bytes that thread {who} wrote at {at} with no fence.proxy.async between"
         self.lanes.fault("race", access.instruction, self.lane_of(row), sentence)
+
+    # ---- reads by the host ------------------------------------------------------------------------------------------
+
+    def text_at(self, instruction: Instruction, lane: int, address: int) -> str:
+        """The text of a `printf`, up to its first NUL. Raises Fault for an address that no memory has."""
+        found = self._from(instruction, lane, address)[:LONGEST].tobytes()
+        return found.partition(b"\0")[0].decode(errors="replace")
+
+    def bytes_at(self, instruction: Instruction, lane: int, address: int, size: int) -> bytes:
+        """Arguments of a `printf`. Raises Fault if they are not all in one memory."""
+        found = self._from(instruction, lane, address)[:size].tobytes()
+        if len(found) < size:
+            self.lanes.fault(
+                "out_of_bounds", instruction, lane, f"printf reads {size} bytes, and {len(found)} are there"
+            )
+        return found
+
+    def _from(self, instruction: Instruction, lane: int, address: int) -> np.ndarray:
+        """The bytes from a generic address to the end of the memory that it lies in."""
+        window = address >> WINDOW_BITS
+        for base, first, memory, owner in (
+            (LOCAL_WINDOW, LOCAL_BASE, self.local, lane),
+            (SHARED_WINDOW, SHARED_BASE, self.shared, lane // self.lanes.threads),
+        ):
+            if window == base >> WINDOW_BITS and 0 <= address - base - first < memory.size:
+                start = owner * memory.stride
+                return memory.data[start + address - base - first : start + memory.size]
+        buffer = self.lanes.launch.memory.get(window)
+        if buffer is None or not 0 <= address - buffer.address < len(buffer.data):
+            self.lanes.fault("out_of_bounds", instruction, lane, f"printf reads at {address:#x}, where no memory is")
+        return buffer.data[address - buffer.address :]
 
 
 def _rows(offset: Bits, size: int) -> np.ndarray:

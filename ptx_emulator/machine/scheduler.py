@@ -2,7 +2,7 @@
 
 Lanes are ready at the entry of a basic block. The lowest block runs first, with all lanes that are ready there, so that
 divergent paths converge. Lanes at a barrier, or at a warp-wide instruction that other lanes have yet to reach, are
-parked (see `barriers`). In a drawn order, some are held back while others run ahead (see `run_ahead`).
+parked (see `barriers`). In a drawn order, some are held back while others run ahead (see `schedule`).
 
 A batch whose lanes only look at memory that nobody changes is suspended, so that other batches can run (see
 `residents`).
@@ -36,10 +36,10 @@ from ptx_emulator.machine.basic_blocks import (
 )
 from ptx_emulator.machine.batch import Batch
 from ptx_emulator.machine.fast_path import FastPath, NumpyPath
-from ptx_emulator.machine.run_ahead import RunAhead
 from ptx_emulator.machine.waiting import Waiting
 from ptx_emulator.ptx.syntax import UNKNOWN
 from ptx_emulator.registers import U32
+from ptx_emulator.schedule import RunAhead
 
 # What lanes may cost before others get a turn: after a barrier, and while others are held back.
 PATIENCE, AHEAD = 1 << 16, 1 << 14

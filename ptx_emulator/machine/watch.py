@@ -13,10 +13,10 @@ import numpy as np
 from ptx_emulator.machine.basic_blocks import Block, Code, Jump, Origin, Step
 from ptx_emulator.machine.batch import Batch
 from ptx_emulator.machine.fast_path import NumpyPath
-from ptx_emulator.machine.run_ahead import RunAhead
 from ptx_emulator.machine.scheduler import Scheduler, Tally
 from ptx_emulator.memory import Buffer
 from ptx_emulator.ptx.syntax import Address, Instruction, Name, Operand, Pair, Vector
+from ptx_emulator.schedule import RunAhead
 
 Values = dict[str, int | bool]
 

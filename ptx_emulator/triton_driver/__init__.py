@@ -5,11 +5,11 @@
     with triton_on("sm_100a"):
         kernel[grid](x, out, n, BLOCK=1024)
 
-`context` replaces Triton's driver and CUDA backend while the block lasts. `backend` stops the compiler at PTX. `driver`
-answers what Triton asks of a GPU. `launcher` runs a compiled kernel on the emulator; `arguments` turns what it was
-called with into the bytes of its parameters, and `memory` lends the emulator the tensors' own storages. `unwritten`
-follows memory that nobody has written yet, from `torch.empty` on. `autotune` makes an autotuner choose without times,
-and `host` answers host code's calls to `torch.cuda`.
+`context` replaces Triton's driver and CUDA backend while the block lasts, and makes an autotuner choose without times.
+`backend` stops the compiler at PTX. `driver` answers what Triton asks of a GPU, and host code of `torch.cuda`.
+`launcher` runs a compiled kernel on the emulator; `arguments` turns what it was called with into the bytes of its
+parameters. `memory` lends the emulator the tensors' own storages, and follows what nobody has written yet, from
+`torch.empty` on.
 
 May import the emulator, and what lies below it. Triton and torch are imported when a block is entered.
 """

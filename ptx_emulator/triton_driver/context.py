@@ -4,21 +4,78 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import wraps
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from ptx_emulator.errors import UsageError
 from ptx_emulator.private_files import cache_root
 from ptx_emulator.schedule import ASCENDING, Schedule
-from ptx_emulator.triton_driver.autotune import EVERY, FIRST, no_times
 from ptx_emulator.triton_driver.backend import emulated_backend
-from ptx_emulator.triton_driver.driver import EmulatedDriver
-from ptx_emulator.triton_driver.host import answered
-from ptx_emulator.triton_driver.launcher import OWN_ERRORS, Errors, Launched, Settings
-from ptx_emulator.triton_driver.memory import Storages
-from ptx_emulator.triton_driver.unwritten import followed
+from ptx_emulator.triton_driver.driver import EmulatedDriver, answered
+from ptx_emulator.triton_driver.launcher import ONE_AT_A_TIME, OWN_ERRORS, Errors, Launched, Settings
+from ptx_emulator.triton_driver.memory import Storages, followed
+
+FIRST, EVERY = "first", "every"
+_ABSENT = object()
+
+
+class Choice:
+    """Replaces `do_bench` for one choice. It is called for all configurations in order, including ones that fail."""
+
+    def __init__(self, runs_every: bool):
+        self._runs_every, self._calls, self._chosen = runs_every, 0, False
+
+    def __call__(self, kernel_call: Callable[[], object], quantiles: object = None, **options: object) -> list[float]:
+        """Run the kernel if needed, and return the configuration's number as its time."""
+        self._calls += 1
+        if not self._chosen or self._runs_every:
+            kernel_call()
+            self._chosen = True
+        return [float(self._calls)] * 3
+
+
+@contextmanager
+def no_times(choice: str) -> Iterator[None]:
+    """Make autotuners choose this way while the context lasts. Then the choices are forgotten, and a GPU's are kept."""
+    from triton.runtime.autotuner import Autotuner
+
+    before, chosen = Autotuner.run, WeakKeyDictionary[Any, dict[Any, Any]]()
+    original = getattr(before, "__wrapped__", before)
+
+    @wraps(original)
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with (
+            ONE_AT_A_TIME,
+            _replaced(self, ("cache", chosen.setdefault(self, {})), ("do_bench", Choice(choice == EVERY))),
+        ):
+            return original(self, *args, **kwargs)
+
+    Autotuner.run = run
+    try:
+        yield
+    finally:
+        Autotuner.run = before
+
+
+@contextmanager
+def _replaced(of: Any, *attributes: Sequence[Any]) -> Iterator[None]:
+    """Replace attributes of an object, in its own dictionary, while the context lasts."""
+    own = vars(of)
+    before = {name: own.get(name, _ABSENT) for name, _ in attributes}
+    own.update(dict(attributes))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is _ABSENT:
+                del own[name]
+            else:
+                own[name] = value
+
 
 TARGETS = ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a")
 OLDEST = (3, 6)  # the oldest version of Triton

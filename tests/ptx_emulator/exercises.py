@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from async_source import PRELUDE
 
-from ptx_emulator.tensor_elements import BITS
-from ptx_emulator.tensor_map import TensorMap
+from ptx_emulator.tensor_map import BITS, TensorMap
 
 
 @dataclass(frozen=True)

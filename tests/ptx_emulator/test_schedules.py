@@ -12,8 +12,7 @@ from test_tensor_core_kernel import GEMM
 
 from ptx_emulator.errors import Fault
 from ptx_emulator.launches import Module, launch
-from ptx_emulator.machine.run_ahead import RunAhead
-from ptx_emulator.schedule import ASCENDING, DESCENDING, Schedule
+from ptx_emulator.schedule import ASCENDING, DESCENDING, RunAhead, Schedule
 
 DRAWN = tuple(Schedule(seed=seed) for seed in range(6))
 EVERY = (ASCENDING, DESCENDING, *DRAWN)

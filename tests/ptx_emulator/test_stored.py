@@ -17,7 +17,7 @@ from cuda_source import ptx
 from ptx_snippets import kernel
 from test_compiled_launches import EXCHANGE
 
-from ptx_emulator import decode, own_text, private_files, stored
+from ptx_emulator import decode, private_files, stored
 from ptx_emulator.compiled.jit import entry
 from ptx_emulator.launches import Module
 from ptx_emulator.machine.basic_blocks import Origin
@@ -122,19 +122,19 @@ def test_another_text_is_another_key(tmp_path: Path) -> None:
 def test_another_emulator_is_another_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make = Maker()
     stored.stored(tmp_path, ("text",), make)
-    own = own_text.digest()
+    own = stored.digest_of_sources()
     folder = tmp_path / "emulator"
     (folder / "machine").mkdir(parents=True)
     (folder / "own_text.py").write_text("one = 1\n")
     (folder / "machine" / "batch.py").write_text("two = 2\n")
-    monkeypatch.setattr(own_text, "__file__", str(folder / "own_text.py"))
+    monkeypatch.setattr(stored, "__file__", str(folder / "own_text.py"))
     digests = {own}
     for text in ("two = 2\n", "two = 3\n"):
         (folder / "machine" / "batch.py").write_text(text)
-        own_text.digest.cache_clear()
-        digests.add(own_text.digest())
+        stored.digest_of_sources.cache_clear()
+        digests.add(stored.digest_of_sources())
         stored.stored(tmp_path, ("text",), make)
-    own_text.digest.cache_clear()
+    stored.digest_of_sources.cache_clear()
     assert make.calls == 3 == len(digests)
 
 

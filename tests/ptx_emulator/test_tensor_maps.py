@@ -13,8 +13,7 @@ from ptx_snippets import kernel, run
 
 from ptx_emulator.errors import NotEmulated
 from ptx_emulator.launches import launch
-from ptx_emulator.tensor_elements import BITS, FLOATS
-from ptx_emulator.tensor_map import SWIZZLES, MalformedMap, TensorMap, decode, replaced, swizzled
+from ptx_emulator.tensor_map import BITS, FLOATS, SWIZZLES, MalformedMap, TensorMap, decode, replaced, swizzled
 
 PLAIN = TensorMap("float16", 4096, (64, 20), (160,), (16, 8), (1, 1))
 SLICED = TensorMap("uint16", 4096, (8, 12, 6), (16, 208), (8, 4, 3), (1, 1, 1), interleave="16B")

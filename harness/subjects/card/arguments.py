@@ -13,8 +13,7 @@ from harness.errors import UsageError
 from harness.subjects.card.code import Parameter
 from harness.subjects.card.schema import FLOATS, SCALARS, Argument, Map
 from harness.suite.sizes import size_of
-from ptx_emulator.tensor_elements import BITS
-from ptx_emulator.tensor_map import MalformedMap, TensorMap
+from ptx_emulator.tensor_map import BITS, MalformedMap, TensorMap
 
 MAP_SIZE, MAP_ALIGN, POINTER = 128, 64, 8
 _FLOAT_DTYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64}

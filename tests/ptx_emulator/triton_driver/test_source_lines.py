@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ptx_emulator.triton_driver.source_lines import with_calls
+from ptx_emulator.triton_driver.backend import with_calls
 
 FILES = '\t.file\t1 "/home/me/kernels.py"\n\t.file\t2 "/lib/triton/language/standard.py"\n'
 OWN, LIBRARY = "kernels.py:7:3", "standard.py:170:27"
