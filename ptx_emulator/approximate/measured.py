@@ -7,11 +7,12 @@ of that binade was found beyond them. Results that contradict what PTX says exac
 
 from __future__ import annotations
 
+import bz2
 import json
-import lzma
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -24,6 +25,7 @@ from ptx_emulator.approximate.formats import F32
 from ptx_emulator.registers import Bits
 
 FOLDER = Path(__file__).parent / "chips"
+MADE = {"sm_90": "an H200"}  # the tables that there are
 Array = Any
 
 
@@ -172,7 +174,7 @@ class Chip(NamedTuple):
 
 @lru_cache(maxsize=256)
 def _compressed(content: bytes) -> bytes:
-    return lzma.compress(content, preset=3)
+    return bz2.compress(content)  # a quarter smaller than LZMA: steps are few, and repeat with the intervals of a unit
 
 
 def pack(chip: Chip) -> dict[str, np.ndarray]:
@@ -193,22 +195,47 @@ def pack(chip: Chip) -> dict[str, np.ndarray]:
 
 
 def read(path: Path) -> Chip:
-    """Read the table in a file that `pack` made."""
+    """Read the table in a file that `pack` made; each instruction is unpacked when it is first asked for."""
     with np.load(path, allow_pickle=False) as file:
-        said = json.loads(file["header"].tobytes())
+        blobs = {name: file[name].tobytes() for name in file.files}
+    said = json.loads(blobs["header"])
+    return Chip(said["chip"], _Unpacked(said["instructions"], blobs))
 
-        def get(name: str, kind: str) -> np.ndarray:
-            return np.frombuffer(lzma.decompress(file[name].tobytes()), np.dtype(kind))
 
-        instructions = {
-            name: Measured(each["key"], **{of: get(*array) for of, array in each["arrays"].items()})
-            for name, each in said["instructions"].items()
-        }
-    return Chip(said["chip"], instructions)
+class _Unpacked(Mapping[str, Measured]):
+    """The instructions of a file. said: of each, its key, and blob and type of each array"""
+
+    def __init__(self, said: Mapping[str, Any], blobs: Mapping[str, bytes]):
+        self._said = said
+        self._found: dict[str, Measured] = {}
+        self._array = cache(lambda name, kind: np.frombuffer(bz2.decompress(blobs[name]), np.dtype(kind)))
+
+    def __getitem__(self, name: str) -> Measured:
+        if name not in self._found:
+            said = self._said[name]
+            self._found[name] = Measured(said["key"], **{of: self._array(*each) for of, each in said["arrays"].items()})
+        return self._found[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._said)
+
+    def __len__(self) -> int:
+        return len(self._said)
 
 
 @lru_cache(maxsize=16)
 def measured(target: str) -> Mapping[str, Measured]:
-    """The measured instructions of a target's chip, such as `sm_90a`; empty if there is no table."""
+    """The measured instructions of a target's chip, such as `sm_90a`; empty if there is no table.
+
+    An installation may leave out a table that was made, which a warning says where a kernel needs it.
+    """
     path = FOLDER / f"{target.rstrip('af')}.npz"
-    return read(path).instructions if path.exists() else {}
+    if path.exists():
+        return read(path).instructions
+    if path.stem in MADE:
+        sentence = (
+            f"{path.name}, which has what {MADE[path.stem]} gives, is not in {FOLDER}: approximate instructions of "
+        )
+        sentence += f"{target} give what PTX allows in place of it, and other bits in each order"
+        warnings.warn(sentence, stacklevel=2)
+    return {}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable
+from dataclasses import fields
 from decimal import Decimal, getcontext
 from fractions import Fraction
 from pathlib import Path
@@ -275,9 +277,33 @@ def test_a_table_of_the_chip_is_what_every_order_gives(monkeypatch: pytest.Monke
         measured.measured.cache_clear()
 
 
+def test_a_table_may_be_left_out_and_a_warning_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(measured, "FOLDER", tmp_path)
+    operand = np.arange(0x3000, 0x3C00, 7, dtype=np.uint16)
+    measured.measured.cache_clear()
+    try:
+        outcomes("tanh.approx.f16", operand, target="sm_100a")  # which never had one
+        with pytest.warns(UserWarning, match=r"^sm_90\.npz, which has what an H200 gives, is not in .*:"):
+            found = outcomes("tanh.approx.f16", operand, target="sm_90a")
+        assert (found[0] != found[1]).any()
+    finally:
+        measured.measured.cache_clear()
+
+
 # ---- the H200's table -----------------------------------------------------------------------------------------------
 
 HOPPER = measured.measured("sm_90a")
+
+
+def test_the_table_has_every_number_that_was_measured() -> None:
+    """Whatever its file is compressed with."""
+    digest = hashlib.sha256()
+    for name, found in sorted(HOPPER.items()):
+        digest.update(f"{name} {found.key}".encode())
+        for field in fields(found)[1:]:
+            array = getattr(found, field.name)
+            digest.update(f"{field.name} {array.dtype.str} {array.shape}".encode() + array.tobytes())
+    assert digest.hexdigest() == "6fd8dbaa83df566189e1709c52bbf05a2eb54586773ca6e0149bbaece94d7459"
 
 
 @pytest.mark.parametrize("name", [name for name, found in HOPPER.items() if found.key])
