@@ -141,8 +141,6 @@ class Addressing:
             traffic.global_bytes_written += size if access.kind != "reads" else 0
             traffic.count_global(address, active, *shape)
 
-    # ---- buffers ----------------------------------------------------------------------------------------------------
-
     def _in_buffers(self, access: Access, address: Bits) -> list[Resolved]:
         address = address.astype(U64, copy=False)
         memory = self.lanes.launch.memory
@@ -179,8 +177,6 @@ class Addressing:
         sentence = f"{access.what} at byte {int(offset.flat[0])} of {what}"
         self.lanes.fault("out_of_bounds", access.instruction, self._lane(0, offset.shape, which), sentence)
 
-    # ---- checks -----------------------------------------------------------------------------------------------------
-
     def _check_bounds(
         self, access: Access, offset: Bits, size: int, name: str, which: np.ndarray | None = None
     ) -> None:
@@ -203,8 +199,6 @@ class Addressing:
             multiple = f"which is not a multiple of {access.bytes}"
             sentence = f"{access.what} at byte {int(offset.flat[row])} of {name}, {multiple}"
             self.lanes.fault("misaligned", access.instruction, self._lane(row, offset.shape, which), sentence)
-
-    # ---- races ------------------------------------------------------------------------------------------------------
 
     def _record_global(self, access: Access, found: list[Resolved]) -> None:
         """Record the access in the shadow of global memory."""
@@ -283,8 +277,6 @@ class Addressing:
         at = self.lanes.launch.resources.accesses[number].instruction.location
         sentence = f"reads shared bytes that thread {who} wrote at {at} with no fence.proxy.async between"
         self.lanes.fault("race", access.instruction, self.lane_of(row), sentence)
-
-    # ---- reads by the host ------------------------------------------------------------------------------------------
 
     def text_at(self, instruction: Instruction, lane: int, address: int) -> str:
         """The text of a `printf`, up to its first NUL. Raises Fault for an address that no memory has."""

@@ -69,8 +69,6 @@ class AsyncProxy:
             self.globals.fault, self.globals.shadow = batch.fault, self.shadow
             addressing.on_global.append(self.globals.record)
 
-    # ---- addresses --------------------------------------------------------------------------------------------------
-
     def in_shared(
         self, instruction: Instruction, lane: int, address: int, size: int, align: int, verb: str
     ) -> tuple[int, int]:
@@ -122,8 +120,6 @@ class AsyncProxy:
             batch.fault("out_of_bounds", instruction, lane, f"{what} of buffer {buffer.name!r}, which is {other}")
         return buffer, offsets
 
-    # ---- mbarriers --------------------------------------------------------------------------------------------------
-
     def waits(
         self, instruction: Instruction, wait: Wait, mask: np.ndarray | None
     ) -> Iterator[tuple[np.ndarray, Mbarrier | ClusterBarrier, bool]]:
@@ -166,8 +162,6 @@ class AsyncProxy:
             cluster, rows = self.order.row(block, thread)
             self.mbarriers.learn(found, int(cluster[0]), rows)
         self.on_wait(lanes)
-
-    # ---- clusters ---------------------------------------------------------------------------------------------------
 
     def _by_cluster(self, lanes: np.ndarray) -> Iterator[tuple[ClusterBarrier, np.ndarray]]:
         of = lanes // (self.cluster * self.batch.threads)
@@ -223,8 +217,6 @@ class AsyncProxy:
             self.shadow.writer[cells] = 0
             self.shadow.mbarriers[cells] = begins
 
-    # ---- groups -----------------------------------------------------------------------------------------------------
-
     def queue(self, lane: int) -> Queue:
         if lane not in self.queues:
             self.queues[lane] = Queue(self.order)
@@ -249,8 +241,6 @@ class AsyncProxy:
                         record()
                 queue.stored = [each for each in queue.stored if each[0] >= queue.committed - keep]
 
-    # ---- copies in flight -------------------------------------------------------------------------------------------
-
     def copy(self, instruction: Instruction, lane: int, kind: str, counter: int, number: int, wait: str) -> int:
         """A new copy of a thread, to be started in the shadow."""
         cluster, row = self.order.row(*divmod(lane, self.batch.threads))
@@ -273,8 +263,6 @@ class AsyncProxy:
             byte = int(every[np.argmax(missing)]) - block * shared.stride
             sentence = f"copies from byte {byte} of shared memory, which nothing wrote before"
             self.batch.fault("unwritten_read", instruction, lane, sentence)
-
-    # ---- the end ----------------------------------------------------------------------------------------------------
 
     def exit(self, lanes: np.ndarray) -> None:
         """These lanes, flat, exit. Raises Fault for one whose copies may still read its shared memory."""

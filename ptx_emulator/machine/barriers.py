@@ -33,8 +33,6 @@ class Barriers:
         self.awaited: dict[int, np.ndarray] = {}
         self.meetings = Meetings(batch, code)
 
-    # ---- warp-wide instructions -------------------------------------------------------------------------------------
-
     def converge(self, number: int, membermask: int, mask: np.ndarray) -> np.ndarray | None:
         """The lanes whose participants have all arrived, None if there are none; the others are parked.
 
@@ -73,8 +71,6 @@ class Barriers:
 
     def _is_warp_wide(self, number: int) -> bool:
         return self.blocks[number].membermask is not None
-
-    # ---- barriers ---------------------------------------------------------------------------------------------------
 
     def park(self, number: int, lanes: np.ndarray) -> None:
         """Park lanes at the barrier that ends a block."""
@@ -178,8 +174,6 @@ class Barriers:
         if rest.any():
             self.parked[number] = rest
         return self.blocks[number].terminator.target, lanes
-
-    # ---- faults -----------------------------------------------------------------------------------------------------
 
     def fault_stuck(self) -> NoReturn:
         """Raise Fault: lanes are parked and none can be released."""

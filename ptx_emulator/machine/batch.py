@@ -114,8 +114,6 @@ class Batch(Lanes):
         self.has_tensor_memory = True
         return TensorMemory(self, order, shadow)
 
-    # ---- warps ------------------------------------------------------------------------------------------------------
-
     def participants(
         self, instruction: Instruction, membermask: Bits, mask: np.ndarray | None, always: bool = False,
         orders: bool = True,
@@ -181,13 +179,9 @@ class Batch(Lanes):
         """Write a register; lanes outside the mask keep its old value."""
         self.registers.put(slot, value, mask)
 
-    # ---- memory -----------------------------------------------------------------------------------------------------
-
     def parameter(self, offset: int, size: int) -> Bits:
         """A kernel parameter as a register."""
         return self.launch.parameters[offset : offset + size].view(UNSIGNED[size]).reshape(1, 1)
-
-    # ---- launches before --------------------------------------------------------------------------------------------
 
     def wait_for_launches(self, mask: np.ndarray | None) -> None:
         """Execute `griddepcontrol.wait` for these lanes."""
@@ -221,8 +215,6 @@ class Batch(Lanes):
         if self.launch.dependence:
             waited = self.waited.reshape(-1)[lanes]
             self.launch.dependence.check(access, buffer, offsets, size, lanes, waited, self.fault)
-
-    # ---- order ------------------------------------------------------------------------------------------------------
 
     def barrier(self, blocks: np.ndarray | None) -> None:
         """Record that all threads of these blocks passed a barrier. blocks: (blocks,) bool, None for all"""

@@ -78,8 +78,6 @@ class Mbarriers:
         self.all: dict[tuple[int, int], Mbarrier] = {}
         self.progress = 0
 
-    # ---- faults -----------------------------------------------------------------------------------------------------
-
     def _fault(self, instruction: Instruction, lane: int, sentence: str, kind: str = "mbarrier") -> NoReturn:
         self.lanes.fault(kind, instruction, lane, sentence)
 
@@ -88,8 +86,6 @@ class Mbarriers:
         launch = self.lanes.launch
         name = f"thread {launch.thread_name(thread)}"
         return name if self.order.cluster == 1 else f"{name} of block {launch.block_name(self.lanes.first + block)}"
-
-    # ---- life -------------------------------------------------------------------------------------------------------
 
     def init(self, instruction: Instruction, lane: int, block: int, byte: int, count: int) -> None:
         """`mbarrier.init`."""
@@ -158,8 +154,6 @@ class Mbarriers:
             if not found.fenced and lanes[self.order.place(cluster, row)]:
                 found.fenced, found.told = True, self.order.counter()
                 self.order.fence_column(cluster, row, found.told)
-
-    # ---- a phase ----------------------------------------------------------------------------------------------------
 
     def expect(self, instruction: Instruction, lane: int, found: Mbarrier, amount: int) -> None:
         """`expect_tx`."""
@@ -278,8 +272,6 @@ class Mbarriers:
                 if clock[row] <= epoch:
                     return instruction, lane
         return None
-
-    # ---- what lacks -------------------------------------------------------------------------------------------------
 
     def _name(self, found: Mbarrier) -> str:
         return f"the mbarrier at byte {found.byte} of shared memory (initialised at {found.init.location.in_full()})"

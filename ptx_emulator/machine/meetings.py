@@ -63,8 +63,6 @@ class Meetings:
         self.arrivals: dict[int, Arrivals] = {}
         self.passed: dict[tuple[int, int], Passed] = {}
 
-    # ---- who is there -----------------------------------------------------------------------------------------------
-
     def barrier(self, number: int) -> Barrier:
         """The barrier that ends a basic block."""
         return self.code.blocks[number].terminator
@@ -109,8 +107,6 @@ class Meetings:
         found.warps[...] += warps
         np.maximum(found.counts, side.most, out=found.counts)
         batch.arrive(which, lanes)
-
-    # ---- is it complete? --------------------------------------------------------------------------------------------
 
     def complete(self, which: int, at: At) -> tuple[np.ndarray, np.ndarray] | None:
         """The lanes that a barrier lets pass, and their blocks, (blocks,) bool; None if it lets none pass.
@@ -164,8 +160,6 @@ class Meetings:
             return []
         found = self.arrivals[which]
         return [Side(found.number, found.counts > 0, found.counts, found.counts)]
-
-    # ---- faults -----------------------------------------------------------------------------------------------------
 
     def require_valid(self, number: int, lanes: np.ndarray) -> None:
         """Raise Fault for a barrier, or a count of threads, that no GPU has."""

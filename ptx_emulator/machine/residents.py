@@ -116,8 +116,6 @@ class Residents:
                 self._judge()
             forward = not forward
 
-    # ---- turns ------------------------------------------------------------------------------------------------------
-
     def _begin(self, blocks: int) -> None:
         if not self.waiting:
             self.state.copies.forget()
@@ -153,8 +151,6 @@ class Residents:
             return False
         self._seen.clear()
         return True
-
-    # ---- places -----------------------------------------------------------------------------------------------------
 
     def _room(self) -> int:
         """How many of the CTAs that are next a GPU has places for, whole clusters."""
@@ -193,8 +189,6 @@ class Residents:
         """Clusters of the grid."""
         grid = self.state.grid
         return grid[0] * grid[1] * grid[2] // self.state.cluster_size
-
-    # ---- the end ----------------------------------------------------------------------------------------------------
 
     def _judge(self) -> None:
         """All suspended batches had a turn and nothing changed: raise what is wrong if they would wait for ever."""

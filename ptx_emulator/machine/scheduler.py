@@ -238,8 +238,6 @@ class Scheduler:
         if self.turn < -AHEAD:
             self.turn = PATIENCE
 
-    # ---- terminators ------------------------------------------------------------------------------------------------
-
     def _jump(self, number: int, terminator: Jump, mask: np.ndarray | None) -> None:
         self._enter(terminator.target, mask)
 

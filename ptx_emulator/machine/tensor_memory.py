@@ -69,8 +69,6 @@ class TensorMemory:
             self.memories[block] = BlockTensorMemory()
         return self.memories[block]
 
-    # ---- allocation -------------------------------------------------------------------------------------------------
-
     def allocate(self, instruction: Instruction, lane: int, count: int) -> int:
         """`tcgen05.alloc` of a warp; returns the address. lane: its first"""
         memory, fault = self.of(lane // self.lanes.threads), self.lanes.fault
@@ -125,8 +123,6 @@ class TensorMemory:
                 lane = block * self.lanes.threads
                 self.lanes.fault(KIND, instruction, lane, f"{sentence}without a tcgen05.dealloc of them")
 
-    # ---- access -----------------------------------------------------------------------------------------------------
-
     def require_allocated(self, instruction: Instruction, lane: int, verb: str, columns: np.ndarray) -> None:
         """Raise Fault for columns that are not allocated."""
         memory = self.of(lane // self.lanes.threads)
@@ -162,8 +158,6 @@ class TensorMemory:
         self.require_allocated(instruction, lane, "writes", np.asarray(region[1]))
         memory.data[region], memory.written[region] = values, True
 
-    # ---- what is in flight ------------------------------------------------------------------------------------------
-
     def issue(self, instruction: Instruction, lane: int) -> Use | None:
         """Make a new use by the matrix unit, which processes one thread's uses in order."""
         return self.shadow.issue(instruction, lane, UNIT, np.array([lane])) if self.shadow else None
@@ -184,8 +178,6 @@ class TensorMemory:
         """The place of a warp in its warpgroup, 0 to 3. warp: its place in the batch"""
         thread = int(self.lanes.launch.thread_at[warp * WARP % self.lanes.threads])
         return thread % WARPGROUP // WARP
-
-    # ---- registers of loads -----------------------------------------------------------------------------------------
 
     def load(self, instruction: Instruction, targets: list[int], warps: np.ndarray) -> None:
         """A `tcgen05.ld` of these warps, (warps,) bool."""

@@ -171,8 +171,6 @@ class AsyncGlobal:
         """The places of the cells for accesses of `size` bytes, (n, width)."""
         return found.at(offsets // self.cell, max(1, size // self.cell), adds)
 
-    # ---- threads ----------------------------------------------------------------------------------------------------
-
     def record(self, access: Access, buffer: Buffer, offsets: np.ndarray, lanes: np.ndarray) -> None:
         """Check and record accesses by lanes of the batch to bytes of a buffer; both (n,)."""
         if access.kind == "reads" and not self._known.touched(buffer):
@@ -218,8 +216,6 @@ class AsyncGlobal:
         of, copy = self._known.copies[number]
         who = self.shadow.name(copy.cluster, copy.row) if of is self else of.name(of.first + copy.cluster, copy.row)
         return unfinished(copy, who)
-
-    # ---- copies -----------------------------------------------------------------------------------------------------
 
     def start(self, number: int, buffer: Buffer, offsets: np.ndarray, size: int, lane: int, what: str = "") -> None:
         """Check and tag the units of `size` bytes that a copy will read or write."""

@@ -52,8 +52,6 @@ class AsyncOrder(BlockOrder):
         """The block in the batch and the thread that belong to a row."""
         return cluster * self.cluster + row // self.threads, row % self.threads
 
-    # ---- merging ----------------------------------------------------------------------------------------------------
-
     def publish(self, cluster: int, rows: np.ndarray) -> Bits:
         """The clock of what these rows know and did until now."""
         out = self.clock[cluster, together(rows)].max(axis=0)
@@ -129,8 +127,6 @@ class AsyncOrder(BlockOrder):
         self.known[block, warps] = np.maximum(self.known[block, warps], released)
         self.common[block] = self.known[block].min(axis=1)
 
-    # ---- counters ---------------------------------------------------------------------------------------------------
-
     def counter(self) -> int:
         """Add a counter and return its column in the clock."""
         self.counters += 1
@@ -143,8 +139,6 @@ class AsyncOrder(BlockOrder):
         """Record that these rows know that a counter has reached this count."""
         self.activity += 1
         self.clock[cluster, rows, column] = np.maximum(self.clock[cluster, rows, column], U32(count))
-
-    # ---- barriers of a block ----------------------------------------------------------------------------------------
 
     def block_barrier(self, blocks: np.ndarray | None) -> None:
         super().block_barrier(blocks)

@@ -122,8 +122,6 @@ class AsyncShadow(SharedShadow):
         self.accesses: dict[int, Access] = {}
         self.name: Callable[[int, int], str] = lambda cluster, row: f"thread {row}"
 
-    # ---- threads ----------------------------------------------------------------------------------------------------
-
     def record(self, access: Access, index: np.ndarray, positions: np.ndarray | None) -> None:
         if positions is None:
             positions = np.arange(self.blocks * self.threads)
@@ -225,8 +223,6 @@ class AsyncShadow(SharedShadow):
         block, thread = self.order.place(cluster, row)
         return block * self.threads + thread
 
-    # ---- copies in flight -------------------------------------------------------------------------------------------
-
     def new_copy(self, copy: Copy) -> int:
         """Register a new copy and return its number."""
         number = len(self.copies)
@@ -293,8 +289,6 @@ class AsyncShadow(SharedShadow):
         """The numbers of the stores of `tcgen05.alloc`, which need no proxy fence (see `borne`)."""
         mnemonics = ((number, each.instruction.mnemonic) for number, each in self.accesses.items())
         return [number for number, mnemonic in mnemonics if mnemonic.startswith("tcgen05.alloc.")]
-
-    # ---- a copy starts ----------------------------------------------------------------------------------------------
 
     def start_copy(
         self, number: int, cells: np.ndarray, lane: int, fenced: bool = False, rows: np.ndarray | None = None

@@ -197,13 +197,9 @@ class LateReads:
             if written is not None:
                 buffer.written[...] = written
 
-    # ---- the first run ----------------------------------------------------------------------------------------------
-
     def add(self, number: int, buffer: Buffer, block: int, bytes_: np.ndarray, thread: np.ndarray) -> None:
         """Record bytes that threads of a block wrote while others may still read them by access `number`."""
         self._raced.setdefault((number, buffer.window, block), []).append(Raced(bytes_, thread))
-
-    # ---- the second run ---------------------------------------------------------------------------------------------
 
     def require_dead(self, run: Callable[[], object]) -> None:
         """Raise the fault unless all memory is the same after a run in which these reads are late. run: launches again

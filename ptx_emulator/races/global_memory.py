@@ -85,8 +85,6 @@ class GlobalShadow:
         self.order, self.first = batch.order, batch.first
         self.happens_before.turn_to(batch)
 
-    # ---- accesses ---------------------------------------------------------------------------------------------------
-
     def record(self, access: Access, resolved: Resolved, who: Who) -> None:
         """Check one instruction, then store its tags."""
         if access.of_block and len(np.unique(who.block)) > 1:
@@ -117,8 +115,6 @@ class GlobalShadow:
         lanes = np.zeros((self.order.blocks, WARP * self.order.warps), bool)
         lanes[who.block, who.thread] = True
         self.happens_before.fence(lanes, OF_BLOCK if access.of_block else OF_GRID)
-
-    # ---- order ------------------------------------------------------------------------------------------------------
 
     def ordered(self, tags: Bits, block: np.ndarray, thread: np.ndarray, reads: bool) -> np.ndarray:
         """Whether earlier accesses are ordered before what threads do now. reads: now they read; all (n,)"""
@@ -252,8 +248,6 @@ class _Checked:
     def _race(self, row: int, earlier: Earlier) -> NoReturn:
         self.all.report(self.access, int(self.who.block[row]), int(self.who.thread[row]), earlier)
 
-    # ---- strong accesses --------------------------------------------------------------------------------------------
-
     def _check_strong(self) -> None:
         """Check this access against atomics and strong accesses by others that it may race with, see `_may_race`."""
         tags, numbers, rows = self.shadow.found(UPDATES, self.cells)
@@ -281,8 +275,6 @@ class _Checked:
         for epoch, (at, other) in self.all.strong.unseen(self.access, address, by, self.known[warp]):
             yield epoch << int(EPOCH_SHIFT) | at + 1 << int(BLOCK_SHIFT) | other
 
-    # ---- constants --------------------------------------------------------------------------------------------------
-
     def _check_constant(self) -> None:
         for kind in (WRITES, UPDATES):
             tags = self.shadow.tags[kind][self.cells].any(axis=1)
@@ -296,8 +288,6 @@ class _Checked:
         if numbers.any():
             row = int(np.argmax(numbers != 0))
             self._race(row, Earlier(int(numbers[row]) - 1, as_constant=True))
-
-    # ---- tags -------------------------------------------------------------------------------------------------------
 
     def leave_tags(self) -> None:
         """Store the tags of the access; report two threads that store to one cell in the same instruction."""

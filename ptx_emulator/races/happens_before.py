@@ -172,8 +172,6 @@ class HappensBefore:
         """From now on, blocks are those of this batch."""
         self._order, self._first, self._fences, self._fenced, self._pending = batch
 
-    # ---- what happens -----------------------------------------------------------------------------------------------
-
     def fence(self, lanes: np.ndarray, scope: int) -> None:
         """Record a fence by these lanes, (blocks, threads)."""
         order, blocks = self._order, lanes.any(axis=1)
@@ -247,8 +245,6 @@ class HappensBefore:
                     )
                 out[i] = Release(here, thread, last, published[key], settled, more)
         return out
-
-    # ---- what is known ----------------------------------------------------------------------------------------------
 
     def _known_to(self, block: int, threads: np.ndarray, scope: int | None) -> list[tuple[Place, ...]]:
         """The places that each of (n,) threads knows in addition to what all threads of its block know."""

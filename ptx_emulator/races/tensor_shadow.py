@@ -79,8 +79,6 @@ class TensorShadow:
             self.released[lane] = self.order.publish(use.cluster, rows)
         return use
 
-    # ---- a use starts -----------------------------------------------------------------------------------------------
-
     def start(self, use: Use, block: int, reads: list[Region], writes: list[Region]) -> None:
         """Check a use against those in flight, and remember it."""
         writer, reader = (each.setdefault(block, np.zeros(_SHAPE, U32)) for each in (self.writer, self.reader))
@@ -138,8 +136,6 @@ class TensorShadow:
             if cells is not None:
                 self._check(use, "frees", cells[region], region)
                 cells[region] = 0
-
-    # ---- and is done ------------------------------------------------------------------------------------------------
 
     def wait(self, warp: int, how: str) -> None:
         """Record a `tcgen05.wait` by a warp of the batch."""

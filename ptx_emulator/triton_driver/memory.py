@@ -58,8 +58,6 @@ class Storages:
         self.lent.append(tensor)
         return self.buffer("memory behind a pointer", tensor).address + offset_of(tensor)
 
-    # ---- what was written -------------------------------------------------------------------------------------------
-
     def allocated(self, tensor: Any) -> None:
         """Record that nobody has written this tensor's storage."""
         if _on_cpu(tensor):

@@ -64,8 +64,6 @@ def noise(count: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 256, count, dtype=np.uint8)
 
 
-# ---- contiguous copies ----------------------------------------------------------------------------------------------
-
 RING = r"""
 extern "C" __global__ void k(const u8* in, u8* out, int turns) {
   __shared__ alignas(128) u8 s[3][512]; __shared__ u64 full[3];
@@ -155,9 +153,6 @@ for _name in ("add.u32", "add.s32", "add.u64", "min.u32", "max.u32", "min.s32", 
         _reduced(_operation, _kind), grid=2,
         covers=("cp.reduce.async.bulk.", "cp.async.bulk.wait_group"),
     )  # fmt: skip
-
-
-# ---- boxes ----------------------------------------------------------------------------------------------------------
 
 
 def elements(found: TensorMap, start: Sequence[int], stores: bool = False) -> Iterator[tuple[int, int, bool]]:
@@ -375,8 +370,6 @@ def reduce_boxes(rank: int) -> None:
 for _rank in range(1, 6):
     reduce_boxes(_rank)
 
-# ---- mbarriers ------------------------------------------------------------------------------------------------------
-
 PHASES = r"""
 // Two warps hand a number to and fro; each arrival of the last kind is asked about by another form of wait.
 extern "C" __global__ void k(u32* out) {
@@ -446,8 +439,6 @@ exercise(
     lambda a: {"out": np.array([0, 1, 1, 1, 0, 1, 1, 0, 1], np.uint32).view(np.uint8)}, block=32,
     covers=("mbarrier.",),
 )  # fmt: skip
-
-# ---- clusters -------------------------------------------------------------------------------------------------------
 
 NEIGHBOUR = r"""
 extern "C" __global__ void __cluster_dims__(4) k(const u32* in, u32* out) {
@@ -577,8 +568,6 @@ exercise(
     block=128, covers=("cp.async.bulk.", "setmaxnreg.", "elect.sync"),
 )  # fmt: skip
 
-# ---- matrices of a warp ---------------------------------------------------------------------------------------------
-
 STMATRIX = r"""
 extern "C" __global__ void k(const u32* in, u8* out) {
   __shared__ alignas(16) u8 s[2][512];
@@ -669,8 +658,6 @@ for _kind, (_a, _b), (_c, _d) in zip(
         ("a", "b", "c", "out"), _product, block=32, covers=("wmma.",),
     )  # fmt: skip
 
-# ---- tensor maps that a kernel changes ------------------------------------------------------------------------------
-
 REPLACE = r"""
 extern "C" __global__ void k(const __grid_constant__ Map map, u8* other, Map* maps, u8* out) {
   __shared__ alignas(128) Map mine;
@@ -721,8 +708,6 @@ exercise(
     (Tensor("in", TensorMap("uint8", 0, (64, 64), (64,), (16, 16), (1, 1))), "other", "maps", "out"), _replaced, block=32,
     covers=("tensormap.", "fence.proxy.tensormap::generic.acquire.gpu"),
 )  # fmt: skip
-
-# ---- copies and warpgroups ------------------------------------------------------------------------------------------
 
 PRODUCT = r"""
 // Thread 128 loads A (64, 16) and B (16, 8) of each step as core matrices; a warpgroup multiplies.

@@ -9,8 +9,6 @@ from faults import fault, run, words
 
 from ptx_emulator.errors import Fault
 
-# ---- bounds, alignment, permission ----------------------------------------------------------------------------------
-
 COPY = """
 extern "C" __global__ void k(const unsigned* in, unsigned* out, int n) {
   int i = blockIdx.x * 64 + threadIdx.x;
@@ -143,8 +141,6 @@ def test_constant_memory_is_bounded() -> None:
     assert out[0] == 7
     assert "buffer 'c'" in fault(source, buffer("out", out), 4, kind="out_of_bounds", marker="// here", block=1)
 
-
-# ---- unwritten memory -----------------------------------------------------------------------------------------------
 
 UNWRITTEN = """
 extern "C" __global__ void k(unsigned* out, int skip) {

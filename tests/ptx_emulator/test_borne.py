@@ -261,9 +261,6 @@ def test_two_copies_of_equal_bytes():
             run(STORES_TWICE.replace("OTHER", other), Buffer("out", out), strict=strict)
 
 
-# ---- barriers at two places -----------------------------------------------------------------------------------------
-
-
 def meets(body: str, block: int = 64, **options) -> np.ndarray:
     """Each thread stores its number to s, runs the code, which meets, and loads the number of thread t ^ 32."""
     source = f"""
@@ -306,9 +303,6 @@ def test_a_barrier_that_only_some_threads_reach(body: str, schedule: Schedule):
     with pytest.raises(Fault) as raised:
         meets(body.replace("for (", "\n#pragma unroll 1\n  for ("), schedule=schedule)
     assert raised.value.kind == "divergent_barrier"
-
-
-# ---- tensor maps that a kernel makes --------------------------------------------------------------------------------
 
 
 def test_zeros_become_a_tensor_map_field_by_field():

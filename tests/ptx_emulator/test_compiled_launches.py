@@ -129,8 +129,6 @@ def test_a_product_over_its_own_operands(result: str) -> None:
     np.testing.assert_array_equal(product("f16", False, result).arrays["out"], wanted)
 
 
-# ---- faults ---------------------------------------------------------------------------------------------------------
-
 START = """ .shared .align 16 .b8 s[260]; mov.u32 %r0, %tid.x; mov.u32 %r1, s; shl.b32 %r2, %r0, 2;
  add.u32 %r3, %r1, %r2; ld.param.u64 %rd0, [p0]; mad.wide.u32 %rd1, %r0, 4, %rd0; setp.eq.u32 %p0, %r0, 40;
  st.shared.u32 [%r3], %r0;

@@ -28,9 +28,6 @@ def test_asynchronous_copy(kind: str, wait: str) -> None:
     assert (out == source).all()
 
 
-# ---- short sources --------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("size", [4, 8, 16])
 def test_asynchronous_copy_with_a_short_source(size: int) -> None:
     source, out = np.random.default_rng(size).integers(1, 256, 512, dtype=np.uint8), np.zeros(512, np.uint8)
@@ -65,9 +62,6 @@ def test_a_short_source_is_aligned_all_the_same() -> None:
     with pytest.raises(Fault, match="not a multiple of 16") as caught:
         run(kernel(COPY + copy + WAIT + OUT, 2), {"in": np.zeros(512, np.uint8), "out": np.zeros(512, np.uint8)})
     assert caught.value.kind == "misaligned"
-
-
-# ---- groups ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_copy_that_is_not_waited_for_has_not_arrived() -> None:
@@ -126,8 +120,6 @@ def test_waiting_is_each_threads_own() -> None:
     run(kernel(body + " @!%p0 bra $end;" + OUT + "\n$end:", 2), arrays)
     assert arrays["out"].sum() == 7 * 16
 
-
-# ---- a pipeline of two stages ---------------------------------------------------------------------------------------
 
 PIPELINE = """
 __device__ void copy(unsigned* to, const unsigned* from) {

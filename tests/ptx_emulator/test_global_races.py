@@ -30,8 +30,6 @@ def is_clean(source: str, arrays: dict[str, np.ndarray], **options) -> dict[str,
     return got.arrays
 
 
-# ---- threads of one block -------------------------------------------------------------------------------------------
-
 SYNC = "__syncthreads();"
 EXCHANGE = """
 extern "C" __global__ void k(unsigned* x, unsigned* out) {
@@ -140,8 +138,6 @@ extern "C" __global__ void k(unsigned* x, unsigned* out) {
     races(source % "", arrays, "// copy")
 
 
-# ---- a flag or a ticket within a block ------------------------------------------------------------------------------
-
 TICKET_OF_BLOCK = """
 __device__ unsigned arrived;
 extern "C" __global__ void k(unsigned* x, unsigned* out) {
@@ -174,8 +170,6 @@ def test_the_last_warp_of_a_block() -> None:
         assert (is_clean(of_block, arrays)["out"] == got["out"]).all()
         races(of_block.replace(fence, "", 1), arrays, "// read")
 
-
-# ---- between blocks -------------------------------------------------------------------------------------------------
 
 LAST = """
 __device__ unsigned arrived;
@@ -352,8 +346,6 @@ def test_a_maximum_is_taken_when_all_blocks_have_added_theirs(lanes: int) -> Non
     races(source(acquire=""), arrays, "// take", **options)
 
 
-# ---- scratch that the last block clears -----------------------------------------------------------------------------
-
 BAND = """
 struct Band { unsigned maxima[64], arrived, left; };
 extern "C" __global__ void k(Band* band, unsigned* out) {
@@ -400,9 +392,6 @@ def test_a_band_is_cleared_when_all_have_read_it(clear: str) -> None:
     races(source(read=""), arrays, "// clear", **options)
     races(source(left=""), arrays, "// clear", **options)
     races(source(early=1), arrays, "// clear", **options)
-
-
-# ---- what is read as constant ---------------------------------------------------------------------------------------
 
 
 def test_what_is_read_as_constant_is_not_written_by_the_launch() -> None:

@@ -9,8 +9,6 @@ from faults import fault, run, words
 
 from ptx_emulator.errors import Fault
 
-# ---- races in shared memory -----------------------------------------------------------------------------------------
-
 REVERSE = """
 extern "C" __global__ void k(unsigned* out) {
   __shared__ unsigned s[64];
@@ -221,9 +219,6 @@ extern "C" __global__ void k(unsigned* out, int n) {
     run(source % SYNC, buffer("out", out), 5)
     assert (out == 10).all()
     fault(source % "", buffer("out", words(64)), 5, kind="race", marker="// write")
-
-
-# ---- races between blocks -------------------------------------------------------------------------------------------
 
 
 def test_two_blocks_write_one_byte() -> None:

@@ -57,9 +57,6 @@ def test_a_narrow_register_leaves_the_row_to_lanes_that_hold_a_wide_one(name: st
     np.testing.assert_array_equal(got.arrays["out"][:32], values[:32] + np.uint32(1))
 
 
-# ---- the allocation of whole kernels --------------------------------------------------------------------------------
-
-
 def reads_of(terminator: Terminator) -> set[int]:
     """Every slot that ends a block or is needed there, the result of a `bar.red` among them."""
     named = {getattr(terminator, name, None) for name in ("predicate", "register", "number", "count")}

@@ -25,9 +25,6 @@ def written(source: str, schedule: Schedule, count: int = 256, **options) -> lis
     return out.tolist()
 
 
-# ---- the order ------------------------------------------------------------------------------------------------------
-
-
 @every
 @pytest.mark.parametrize("count", [1, 2, 3, 33, 100, 256, 257, 1024])
 @pytest.mark.parametrize("together", [1, 4])
@@ -68,8 +65,6 @@ def test_every_index_is_met_once(schedule: Schedule, lanes: int) -> None:
     assert out.tolist() == [block * 1000 + thread for block in range(12) for thread in range(90)]
 
 
-# ---- registers that nobody wrote ------------------------------------------------------------------------------------
-
 STALE = [
     ("u32", "st.global.u32 [%rd0], %r1;"),
     ("u64", "st.global.u64 [%rd0], %rd1;"),
@@ -91,8 +86,6 @@ def test_a_register_that_nobody_wrote_holds_other_bits_in_other_orders(body: str
     assert left(ASCENDING) != left(DESCENDING)
     assert len({left(ASCENDING), left(DESCENDING), left(Schedule(seed=5))}) >= 2
 
-
-# ---- what shows in bytes --------------------------------------------------------------------------------------------
 
 LAST = """
 extern "C" __global__ void k(unsigned* out) { if (threadIdx.x %% 32 == 0) atomicExch(out, %s); }"""
@@ -161,8 +154,6 @@ extern "C" __global__ void k(unsigned* out) {
     found = np.bitwise_or.reduce([written(source, schedule, 1024, grid=4, block=256) for schedule in DRAWN], axis=None)
     assert found == 3
 
-
-# ---- what must not change -------------------------------------------------------------------------------------------
 
 EXCHANGE = """
 extern "C" __global__ void k(unsigned* out, unsigned* sums) {
@@ -281,9 +272,6 @@ extern "C" __global__ void k(unsigned* out) {
     for seed in range(30):
         found = written(source, Schedule(seed=seed), 256, grid=8, block=96)
         assert found == [2 * lane + 32 for lane in range(32)] * 8
-
-
-# ---- faults ---------------------------------------------------------------------------------------------------------
 
 
 def sentence(source: str, schedule: Schedule, kind: str, *args, **options) -> str:

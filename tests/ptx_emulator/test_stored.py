@@ -199,9 +199,6 @@ def test_two_processes_at_once(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 201  # the key, and no temporary file
 
 
-# ---- an instruction decoded again -----------------------------------------------------------------------------------
-
-
 def slots_of(step: object) -> list[object]:
     """The values in a step's closures that say where it reads and writes, collected depth first."""
     found: list[object] = []

@@ -137,9 +137,6 @@ def refused(source: str, *arrays: np.ndarray, grid: int, kind: str, marker: str,
     return caught.value.sentence
 
 
-# ---- grid barriers --------------------------------------------------------------------------------------------------
-
-
 @every
 @pytest.mark.parametrize("barrier", BARRIERS.values(), ids=BARRIERS)
 def test_a_grid_meets(barrier: str, schedule: Schedule) -> None:
@@ -172,9 +169,6 @@ def test_dynamic_shared_memory_stays_while_a_cta_is_suspended(schedule: Schedule
 def test_clusters_meet(schedule: Schedule) -> None:
     meet = 'asm volatile("barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;" ::: "memory");'
     meets(BARRIERS["volatile"] + meet, 8, 32, first=meet, lanes=64, cluster=(2, 1, 1), schedule=schedule)
-
-
-# ---- what a GPU holds -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -263,9 +257,6 @@ def test_a_launch_of_some_ctas_of_a_grid_is_not_accused() -> None:
         run(grid_source(BARRIERS["volatile"]), words(2), words(24), words(256), grid=8, only=(1, 7), sanitize=False)
 
 
-# ---- other ways to wait ---------------------------------------------------------------------------------------------
-
-
 @every
 def test_a_persistent_kernel_takes_tickets_and_the_last_one_sums_up(schedule: Schedule) -> None:
     source = """
@@ -335,8 +326,6 @@ extern "C" __global__ void k(unsigned* flag) {
     run(source, flag, grid=5, block=128, lanes=128, schedule=schedule)
     assert flag[0] == 20
 
-
-# ---- what is ordered ------------------------------------------------------------------------------------------------
 
 FLAG = """
 extern "C" __global__ void k(unsigned* flag, unsigned* data, unsigned* out) {
@@ -495,9 +484,6 @@ extern "C" __global__ void k(u32* count, u32* in, u32* out) {
     source = source.replace("EARLY", "if (i == 5) out[0] = tile[5];  // early")
     arrays = words(1), given, words(5 * 64)
     refused(source, *arrays, grid=5, kind="race", marker="// early", block=64, lanes=64, schedule=schedule)
-
-
-# ---- no end ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

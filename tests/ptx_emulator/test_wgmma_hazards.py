@@ -73,9 +73,6 @@ def test_nothing_is_checked_without_the_sanitizer(parts: dict[str, str]) -> None
     assert (run(source(**parts), sanitize=False) == 16).all()
 
 
-# ---- who executes it ------------------------------------------------------------------------------------------------
-
-
 def test_a_warp_on_another_path() -> None:
     text = source(first="proxy(); barrier(); if (t < 96) { fence(); out[t] = 1; __syncwarp(); } barrier(); fence();")
     sentence = fault(text, "inactive_shuffle", "if (t < 96)")
@@ -108,8 +105,6 @@ def test_operands_that_differ(operand: str, what: str) -> None:
     sentence = fault(text, "inactive_shuffle")
     assert f"gets a {what} that is not that of its warpgroup's first thread" in sentence
 
-
-# ---- registers ------------------------------------------------------------------------------------------------------
 
 SHOWN = "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16"
 
@@ -250,9 +245,6 @@ def test_another_warpgroups_fence() -> None:
     )
 
 
-# ---- shared memory that it reads ------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("first", ["proxy(); barrier(); fence();", "barrier(); proxy(); fence();"])
 def test_the_proxy_fence_may_stand_on_either_side_of_the_barrier(first: str) -> None:
     run(source(first=first))
@@ -316,8 +308,6 @@ def test_a_matrix_beyond_shared_memory() -> None:
     assert "of shared memory, which has" in fault(text, "out_of_bounds")
 
 
-# ---- and that is overwritten too early ------------------------------------------------------------------------------
-
 WRITE = "b[0][t % 64] = 1 + t / 64;  // write\n"
 
 
@@ -352,8 +342,6 @@ def test_a_copy_that_starts_while_it_runs() -> None:
     assert "the wgmma at" in fault(text, at="// copy")
     run(source(fourth=f"barrier(); if (t < 64) {COPY}  // copy\n"))
 
-
-# ---- A in shared memory, of which each warp reads its own rows ------------------------------------------------------
 
 # Thread t's row of core matrices is that of row t / 2. With A transposed a warp's core matrices are the same.
 BOTH_WAYS = pytest.mark.parametrize("transposes", ["0, 0", "1, 0"])

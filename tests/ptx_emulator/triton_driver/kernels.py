@@ -259,9 +259,6 @@ def misalign(out):
     tl.store((out + 1).to(tl.pointer_type(tl.int64)), 1)  # 8 bytes at byte 4
 
 
-# ---- warp specialisation: Triton parts the warps ---------------------------------------------------------------------
-
-
 @triton.jit
 def parted_matmul(a, b, c, K, ROWS: tl.constexpr, COLUMNS: tl.constexpr, STEP: tl.constexpr):
     m, n = tl.program_id(0) * ROWS, tl.program_id(1) * COLUMNS

@@ -118,9 +118,6 @@ def test_host_code_may_ask_torch_of_the_gpu():
         assert torch.cuda.get_device_capability() == (10, 0) and not torch.cuda.is_available()
 
 
-# ---- threads --------------------------------------------------------------------------------------------------------
-
-
 def in_a_thread(call) -> list[object]:
     found: list[object] = []
 
@@ -151,9 +148,6 @@ def test_other_threads_launch_and_open_nothing():
         (refused,) = in_a_thread(block)
         assert "another thread is in a block of triton_on" in str(refused)
     assert in_a_thread(block) == [None]
-
-
-# ---- times ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("autotune, launches", [("first", 2), ("every", 3)])

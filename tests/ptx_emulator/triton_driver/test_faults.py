@@ -102,9 +102,6 @@ def test_what_is_printed_can_be_taken():
     assert len(lines) == 32 and all(line.endswith("x is: 3\n") for line in lines)
 
 
-# ---- memory that nobody wrote ---------------------------------------------------------------------------------------
-
-
 def read(partial: torch.Tensor) -> torch.Tensor:
     out = torch.empty(1000)
     k.read_unwritten[(4,)](torch.ones(1000), partial, out, 1000, BLOCK=256)
@@ -170,9 +167,6 @@ def test_nothing_is_followed_if_not_asked():
     with ptx_emulator.triton_on("sm_100a", unwritten=False):
         read(torch.empty(1000))  # of the block within
     read(torch.zeros(1000))
-
-
-# ---- refusals -------------------------------------------------------------------------------------------------------
 
 
 def test_what_the_emulator_lacks_is_named():
