@@ -30,22 +30,10 @@ COPIES += ("cp.async.wait_group", "cp.async.wait_all")
 def mnemonics() -> set[str]:
     """All mnemonics; `/3` marks the form with a third operand."""
     names = {
-        *ARITHMETIC,
-        *approximate.mnemonics(),
-        *moves.mnemonics(),
-        *mma.mnemonics(),
-        *wgmma.mnemonics(),
-        *wmma.mnemonics(),
-        *mbarrier.mnemonics(),
-        *bulk_copy.mnemonics(),
-        *cluster.mnemonics(),
-        *tensormap.mnemonics(),
-        *tcgen05.mnemonics(),
-        *CONTROL,
-        *ORDER,
-        *IGNORED,
-        *COPIES,
-    }
+        *ARITHMETIC, *approximate.mnemonics(), *moves.mnemonics(), *mma.mnemonics(), *wgmma.mnemonics(),
+        *wmma.mnemonics(), *mbarrier.mnemonics(), *bulk_copy.mnemonics(), *cluster.mnemonics(), *tensormap.mnemonics(),
+        *tcgen05.mnemonics(), *CONTROL, *ORDER, *IGNORED, *COPIES,
+    }  # fmt: skip
     names |= {"activemask.b32", "elect.sync", "call.uni"}
     names |= {f"ld.{space}" for space in SPACES} | {"st.global", "st.shared", "st.local", "ld", "st"}
     names |= {f"{head}.{name}" for head in ("atom", "red") for name in ATOMICS if head == "atom" or _reduces(name)}

@@ -181,24 +181,11 @@ def launch(
     parameters = Buffer("the kernel's parameters", _parameters(resources, args), writable=False)
     memory = list({buffer.window: buffer for buffer in (parameters, *buffers)}.values())
     state = LaunchState(
-        resources=resources,
-        grid=grid,
-        block=block,
-        memory={buffer.window: buffer for buffer in memory},
-        parameters=parameters.data,
-        traffic=Traffic(),
-        counts_traffic=count_traffic,
-        sanitize=sanitize,
-        buffers=buffer_table(memory),
-        schedule=schedule,
-        cluster=cluster,
-        dependence=dependence if sanitize else None,
-        strict=chosen(strict),
-        late=late,
+        resources, grid, block, {buffer.window: buffer for buffer in memory}, parameters.data, Traffic(), count_traffic,
+        sanitize, buffer_table(memory), schedule=schedule, cluster=cluster, strict=chosen(strict), late=late,
+        dependence=dependence if sanitize else None, target=module.target, echo=_LineLimit(echo or sys.stdout.write),
         by_warpgroup=any(each.takes_warpgroup for each in code.blocks),
-        echo=_LineLimit(echo or sys.stdout.write),
-        target=module.target,
-    )
+    )  # fmt: skip
     if sanitize:
         budget = min(budget, LAST_EPOCH // 8)  # one instruction begins at most a few epochs
         state.shadow = GlobalShadow(resources.cell_global, state.blocks, state.buffers, memory)
@@ -385,11 +372,5 @@ def _counters(traffic: Traffic, tally: Tally, approximated: tuple[str, ...]) -> 
     opcodes = tally.opcodes()
     names = [each.name for each in fields(Traffic)[: len(traffic.compiled)]]
     counted = {name: getattr(traffic, name) + more for name, more in zip(names, traffic.compiled.tolist(), strict=True)}
-    return Counters(
-        lane_instructions=tally.lane_instructions(),
-        warp_instructions=opcodes.total(),
-        barriers=traffic.barriers,
-        opcodes=opcodes,
-        approximated=approximated,
-        **counted,
-    )
+    counted |= {"lane_instructions": tally.lane_instructions(), "warp_instructions": opcodes.total()}
+    return Counters(barriers=traffic.barriers, opcodes=opcodes, approximated=approximated, **counted)

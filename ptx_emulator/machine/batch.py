@@ -336,14 +336,9 @@ class Batch(Lanes):
                 mark_bytes(resolved.storage, resolved.index, access.bytes, PENDING)
 
     def update(
-        self,
-        access: Access,
-        in_shared: Atomic,
-        in_global: Atomic,
-        address: Bits,
-        operands: Sequence[Bits],
+        self, access: Access, in_shared: Atomic, in_global: Atomic, address: Bits, operands: Sequence[Bits],
         mask: np.ndarray | None,
-    ) -> Bits:
+    ) -> Bits:  # fmt: skip
         """Atomic: update lane after lane; returns the old values."""
         addresses = self.addressing.resolve(access, address, mask)
         flat = [self._active_values(value) for value in operands]

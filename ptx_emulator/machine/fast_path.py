@@ -50,15 +50,15 @@ def buffer_table(memory: list[Buffer]) -> np.ndarray:
     table = np.zeros((len(memory), layout.BUFFER_COLUMNS), np.int64)
     table[:, : layout.WRITTEN_MAP + 1] = [
         (
-            buffer.window,
-            buffer.address,
-            _address(buffer.data),
-            len(buffer.data),
-            buffer.readable,
-            buffer.writable,
-            0 if buffer.written is None else _address(buffer.written),
+            each.window,
+            each.address,
+            _address(each.data),
+            len(each.data),
+            each.readable,
+            each.writable,
+            0 if each.written is None else _address(each.written),
         )
-        for buffer in memory
+        for each in memory
     ]
     return table
 
@@ -78,53 +78,43 @@ class FastPath:
         shadow = batch.shadow
         context = self.context = np.zeros(layout.CONTEXT_SIZE, np.int64)
         self.kept = [code.program, code.constants, registers, launch, addressing, shadow, batch.order]
-
-        def put(at: int, array: np.ndarray) -> None:
-            context[at] = array.ctypes.data
-
-        put(layout.CODE, code.program)
-        context[layout.INSTRUCTIONS] = len(code.program)
-        put(layout.CONSTANTS, code.constants)
-        context[layout.CONSTANT_COUNT] = len(code.constants)
-        put(layout.NARROW_ROWS, registers.narrow)
-        context[layout.NARROW_COUNT] = registers.narrow.shape[1]
-        put(layout.WIDE_ROWS, registers.wide)
-        context[layout.WIDE_COUNT] = registers.wide.shape[1]
         context[layout.BLOCKS], context[layout.THREADS] = batch.shape
-        put(layout.PARAMETERS, launch.parameters)
-        put(layout.BUFFERS, launch.buffers)
-        context[layout.BUFFER_COUNT] = len(launch.buffers)
-        put(layout.SHARED, addressing.shared.data)
         context[layout.SHARED_SIZE], context[layout.SHARED_STRIDE] = addressing.shared.size, addressing.shared.stride
+        context[layout.FIRST_BLOCK], context[layout.COUNTED] = batch.first, launch.counts_traffic
+        for count, of in (
+            (layout.INSTRUCTIONS, code.program), (layout.CONSTANT_COUNT, code.constants),
+            (layout.NARROW_COUNT, registers.narrow[0]), (layout.WIDE_COUNT, registers.wide[0]),
+            (layout.BUFFER_COUNT, launch.buffers),
+        ):  # fmt: skip
+            context[count] = len(of)
+        arrays = {
+            layout.CODE: code.program, layout.CONSTANTS: code.constants, layout.NARROW_ROWS: registers.narrow,
+            layout.WIDE_ROWS: registers.wide, layout.PARAMETERS: launch.parameters, layout.BUFFERS: launch.buffers,
+            layout.SHARED: addressing.shared.data, layout.TRAFFIC: launch.traffic.compiled, layout.SCRATCH: _SCRATCH,
+        }  # fmt: skip
         if addressing.shared.written is not None:
-            put(layout.SHARED_WRITTEN, addressing.shared.written)
+            arrays[layout.SHARED_WRITTEN] = addressing.shared.written
         if isinstance(shadow, AsyncShadow):
             shadow.compiled = CompiledChecks(*_checks(), len(shadow.writer))
         if shadow:
-            context[layout.SHADOW] = 1
-            put(layout.SHADOW_WRITES, shadow.writes)
-            put(layout.SHADOW_READS, shadow.reads)
-            put(layout.SHADOW_UPDATES, shadow.updates)
-            if isinstance(shadow, WgmmaShadow):
-                put(layout.SHADOW_WGMMA, shadow.wgmma_reads)
-            context[layout.SHADOW_CELL] = shadow.cell
+            context[layout.SHADOW], context[layout.SHADOW_CELL] = 1, shadow.cell
+            arrays |= {layout.SHADOW_WRITES: shadow.writes, layout.SHADOW_READS: shadow.reads,
+                       layout.SHADOW_UPDATES: shadow.updates}  # fmt: skip
+        if isinstance(shadow, WgmmaShadow):
+            arrays[layout.SHADOW_WGMMA] = shadow.wgmma_reads
         if batch.order:
-            put(layout.EPOCHS, batch.order.epoch)
-            put(layout.KNOWN, batch.order.known)
-            put(layout.COMMON, batch.order.common)
-            put(layout.AGENT_WARPS, WARPS_OF)
+            arrays |= {layout.EPOCHS: batch.order.epoch, layout.KNOWN: batch.order.known,
+                       layout.COMMON: batch.order.common, layout.AGENT_WARPS: WARPS_OF}  # fmt: skip
         if batch.wgmma:
-            put(layout.HAZARDS, code.hazards)
             context[layout.HAZARD_COUNT], context[layout.HAZARD_WIDTH] = code.hazards.shape
-            put(layout.WGMMA_WRITERS, batch.wgmma.writers)
-            put(layout.WGMMA_HELD, batch.wgmma.held)
             context[layout.WGMMA_REGISTERS] = batch.wgmma.held.shape[2]
+            arrays |= {layout.HAZARDS: code.hazards, layout.WGMMA_WRITERS: batch.wgmma.writers,
+                       layout.WGMMA_HELD: batch.wgmma.held}  # fmt: skip
         if launch.shadow:
             context[layout.GLOBAL_SHADOW], context[layout.GLOBAL_CELL] = 1, launch.shadow.cell
-            put(layout.GLOBAL_READERS, launch.shadow.shadows.readers.table)
-        context[layout.FIRST_BLOCK], context[layout.COUNTED] = batch.first, launch.counts_traffic
-        put(layout.TRAFFIC, launch.traffic.compiled)
-        put(layout.SCRATCH, _SCRATCH)
+            arrays[layout.GLOBAL_READERS] = launch.shadow.shadows.readers.table
+        for at, array in arrays.items():
+            context[at] = array.ctypes.data
 
     def run(self, segment: Segment, mask: np.ndarray | None) -> None:
         """Run a segment for the lanes of a mask, all live ones for None. Raises what its NumPy steps raise."""

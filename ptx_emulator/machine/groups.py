@@ -99,13 +99,9 @@ class WgmmaGroups:
         self.writers, self.held = np.zeros((*shape, len(slots)), np.int32), np.zeros((*shape, len(slots)), np.uint8)
 
     def start(
-        self,
-        instruction: Instruction,
-        accumulators: frozenset[int],
-        fragments: frozenset[int],
-        reads: list[OperandRead],
-        groups: np.ndarray,
-    ) -> None:
+        self, instruction: Instruction, accumulators: frozenset[int], fragments: frozenset[int],
+        reads: list[OperandRead], groups: np.ndarray,
+    ) -> None:  # fmt: skip
         """Start a `wgmma`. Raises Fault if its registers are in use, or not fenced."""
         self._require(self.fenced | ~groups, instruction, "comes before any wgmma.fence of its warpgroup")
         used = self._numbers(accumulators | fragments)

@@ -238,9 +238,6 @@ class Scheduler:
         if self.turn < -AHEAD:
             self.turn = PATIENCE
 
-    def _jump(self, number: int, terminator: Jump, mask: np.ndarray | None) -> None:
-        self._enter(terminator.target, mask)
-
     def _branch(self, number: int, terminator: Branch, mask: np.ndarray | None) -> None:
         if terminator.predicate < 0:
             holds = bool(self.batch.registers[terminator.predicate].item())
@@ -266,9 +263,6 @@ class Scheduler:
         for value in np.unique(index[lanes]).tolist():
             # An index beyond the list is undefined in PTX.
             self._enter(terminator.targets[min(value, len(terminator.targets) - 1)], lanes & (index == U32(value)))
-
-    def _leave(self, number: int, terminator: Exit, mask: np.ndarray | None) -> None:
-        self._exit(mask)
 
     def _exit(self, mask: np.ndarray | None) -> None:
         batch = self.batch
@@ -328,12 +322,9 @@ class Scheduler:
         return found
 
     _terminators: dict[type, Callable] = {
-        Jump: _jump,
-        Branch: _branch,
-        IndexedBranch: _indexed,
-        Exit: _leave,
-        Trap: _trap,
-        Barrier: _barrier,
+        Jump: lambda self, _, jump, mask: self._enter(jump.target, mask),
+        Exit: lambda self, _, end, mask: self._exit(mask),
+        **{Branch: _branch, IndexedBranch: _indexed, Trap: _trap, Barrier: _barrier},
     }
 
     def _fault_budget(self, block: Block, mask: np.ndarray | None) -> None:
@@ -341,6 +332,5 @@ class Scheduler:
         sentence = f"no end after {self.tally.budget} instructions: {reason}"
         if not block.count:
             raise Fault("deadlock", str(UNKNOWN), sentence)
-        self.batch.fault(
-            "deadlock", self.code.instruction(block.first), int(np.argmax(self.batch.under(mask))), sentence
-        )
+        lane = int(np.argmax(self.batch.under(mask)))
+        self.batch.fault("deadlock", self.code.instruction(block.first), lane, sentence)

@@ -134,15 +134,9 @@ class GlobalShadow:
         return out
 
     def _known(
-        self,
-        other: np.ndarray,
-        epoch: Bits,
-        agent: Bits,
-        block: np.ndarray,
-        thread: np.ndarray,
-        scope: int,
+        self, other: np.ndarray, epoch: Bits, agent: Bits, block: np.ndarray, thread: np.ndarray, scope: int,
         reads: bool,
-    ) -> np.ndarray:
+    ) -> np.ndarray:  # fmt: skip
         """Whether fences and strong accesses order what agents of other blocks did in an epoch before now."""
         out = np.zeros(len(other), bool)
         for knowledge, chosen in self.happens_before.knowledge_of(block, thread, scope, reads):
