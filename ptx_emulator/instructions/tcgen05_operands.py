@@ -17,7 +17,7 @@ from ptx_emulator.machine.batch import Batch
 from ptx_emulator.machine.tensor_memory import KIND
 from ptx_emulator.memory import SHARED_BASE
 from ptx_emulator.ptx.syntax import Instruction
-from ptx_emulator.races.async_shadow import Copy
+from ptx_emulator.races.async_agents import Copy
 from ptx_emulator.races.tensor_shadow import Use
 from ptx_emulator.registers import U64
 

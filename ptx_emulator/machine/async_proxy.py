@@ -17,9 +17,10 @@ from ptx_emulator.machine.launch_state import Wait
 from ptx_emulator.machine.mbarriers import Mbarrier, Mbarriers
 from ptx_emulator.memory import CLUSTER_RANK_BITS, SHARED_BASE, SHARED_WINDOW, WINDOW_BITS, WRITTEN, Access, Buffer
 from ptx_emulator.ptx.syntax import UNKNOWN, Instruction
+from ptx_emulator.races.async_agents import Copy
 from ptx_emulator.races.async_global import AsyncGlobal
 from ptx_emulator.races.async_order import AsyncOrder
-from ptx_emulator.races.async_shadow import AsyncShadow, Copy
+from ptx_emulator.races.async_shadow import AsyncShadow
 from ptx_emulator.races.block_order import BlockOrder
 from ptx_emulator.races.happens_before import OF_GRID
 from ptx_emulator.races.shared_memory import SharedShadow

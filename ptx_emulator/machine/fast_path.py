@@ -11,7 +11,7 @@ from ptx_emulator.compiled import layout
 from ptx_emulator.machine.basic_blocks import Branch, Code, Segment
 from ptx_emulator.machine.batch import Batch
 from ptx_emulator.memory import Buffer
-from ptx_emulator.races.async_compiled import CompiledChecks
+from ptx_emulator.races.async_agents import CompiledChecks
 from ptx_emulator.races.async_shadow import AsyncShadow
 from ptx_emulator.races.block_order import WARPS_OF
 from ptx_emulator.races.wgmma_reads import WgmmaShadow

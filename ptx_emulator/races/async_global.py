@@ -13,8 +13,9 @@ from collections.abc import Callable
 import numpy as np
 
 from ptx_emulator.memory import Access, Buffer
+from ptx_emulator.races.async_agents import Copy, Fault, unfinished
 from ptx_emulator.races.async_order import AsyncOrder
-from ptx_emulator.races.async_shadow import AsyncShadow, Copy, Fault, unfinished
+from ptx_emulator.races.async_shadow import AsyncShadow
 from ptx_emulator.registers import U32, Bits
 
 _PAGE = 64  # cells

@@ -8,19 +8,17 @@ it is when the next kernel may begin at the earliest.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NoReturn
 
 import numpy as np
 
 from ptx_emulator.memory import Access, Buffer
-from ptx_emulator.ptx.syntax import Instruction, Location
+from ptx_emulator.ptx.syntax import Location
+from ptx_emulator.races.async_agents import Fault
 from ptx_emulator.races.buffer_shadow import READS, UPDATES, WRITES
 from ptx_emulator.races.global_memory import GlobalShadow
 
 _PAST = {WRITES: "wrote", UPDATES: "updated", READS: "read"}
-Fault = Callable[[str, Instruction, int, str], NoReturn]
 
 
 @dataclass

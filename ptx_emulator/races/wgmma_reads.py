@@ -15,8 +15,9 @@ import numpy as np
 
 from ptx_emulator.compiled.layout import IN_SEVERAL_WARPS
 from ptx_emulator.memory import Access
+from ptx_emulator.races.async_agents import Copy
 from ptx_emulator.races.async_order import AsyncOrder
-from ptx_emulator.races.async_shadow import AsyncShadow, Copy
+from ptx_emulator.races.async_shadow import AsyncShadow
 from ptx_emulator.races.block_order import AGENT_MASK, AGENTS, BlockOrder
 from ptx_emulator.races.shared_memory import (
     ACCESS_MASK,

@@ -11,9 +11,9 @@ import pytest
 from ptx_emulator.compiled.async_shared import record, start_copy
 from ptx_emulator.memory import Access
 from ptx_emulator.ptx.syntax import UNKNOWN, Instruction
-from ptx_emulator.races.async_compiled import CompiledChecks
+from ptx_emulator.races.async_agents import CompiledChecks, Copy
 from ptx_emulator.races.async_order import AsyncOrder
-from ptx_emulator.races.async_shadow import AsyncShadow, Copy
+from ptx_emulator.races.async_shadow import AsyncShadow
 
 THREADS, CELLS, STEPS, SEQUENCES = 64, 32, 40, 200
 FEW = np.array([0, 1, 2, 32, 33])  # threads that do most, so that neighbouring cells share some of their past
