@@ -60,6 +60,35 @@ class Lanes:
         kernel = self.launch.resources.kernel.name
         raise Fault(kind, str(where), f"{sentence}; {kernel}, {self.name(lane)}{where.chain()}")
 
+    def require_source(
+        self, instruction: Instruction, takes_part: np.ndarray, source: np.ndarray, mask: np.ndarray | None
+    ) -> None:
+        """Raise Fault if a lane of a shuffle reads a lane `source` that does not take part."""
+        wrong = ~takes_part & (self.under(mask))
+        if wrong.any():
+            lane = int(np.argmax(wrong))
+            other = int(np.broadcast_to(source, self.shape).flat[lane])
+            sentence = f"{instruction.mnemonic} reads lane {other}, which does not take part or has exited"
+            self.fault("inactive_shuffle", instruction, lane, sentence)
+
+    def whole_warps(self, instruction: Instruction, mask: np.ndarray | None) -> np.ndarray | None:
+        """The warps that execute an instruction of whole warps, by number in the batch; None for all.
+
+        Raises Fault if a lane is missing.
+        """
+        lanes = self.active(mask)
+        if lanes is None:
+            return None
+        by_warp = lanes.reshape(-1, 32)
+        some, every = by_warp.any(axis=1), by_warp.all(axis=1)
+        if (some & ~every).any():
+            warp = int(np.argmax(some & ~every))
+            absent = int(np.argmin(by_warp[warp]))
+            problem = "does not execute it" if self.live.reshape(-1, 32)[warp, absent] else "exited or never was"
+            sentence = f"{instruction.mnemonic} takes all 32 lanes of a warp, and lane {absent} {problem}"
+            self.fault("inactive_shuffle", instruction, 32 * warp + int(np.argmax(by_warp[warp])), sentence)
+        return None if every.all() else np.flatnonzero(every)
+
 
 class RegisterFile:
     """Registers by slot: arrays (blocks, threads) of the register's type; a constant is (1, 1).

@@ -18,7 +18,7 @@ from typing import NoReturn
 import numpy as np
 
 from ptx_emulator.errors import Fault, LaunchError
-from ptx_emulator.machine.barriers import Barriers
+from ptx_emulator.machine.barriers import Barriers, Waiting
 from ptx_emulator.machine.basic_blocks import (
     CHANGES,
     POLLS,
@@ -36,7 +36,6 @@ from ptx_emulator.machine.basic_blocks import (
 )
 from ptx_emulator.machine.batch import Batch
 from ptx_emulator.machine.fast_path import FastPath, NumpyPath
-from ptx_emulator.machine.waiting import Waiting
 from ptx_emulator.ptx.syntax import UNKNOWN
 from ptx_emulator.registers import U32
 from ptx_emulator.schedule import RunAhead
