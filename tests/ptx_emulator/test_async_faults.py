@@ -51,7 +51,7 @@ def run(source: str, pair: Pair, **options) -> None:
 PAIRS: list[Pair] = []
 
 
-def pair(name: str, body: str, kind: str, says: str, **more: int) -> None:
+def pair(name: str, kind: str, says: str, body: str, **more: int) -> None:
     PAIRS.append(Pair(name, body, kind, says, **more))
 
 
@@ -73,25 +73,17 @@ extern "C" __global__ void k(u8* in, u8* out, Map* maps) {
 """
 READY = HEAD + "  if (!t) { init(bar, 1); init(empty, 64); fence(); }\n  __syncthreads();\n"
 
-pair(
-    "a group belongs to the thread that issued it (TE#3417)",
-    HEAD
-    + r"""
+pair("a group belongs to the thread that issued it (TE#3417)", "race",
+     "no cp.async.bulk.wait_group.read of the thread that issued it", HEAD + r"""
   s[0][t] = 1; fence(); __syncthreads();
   if (!t) { store(out, s[0], 64); commit(); }  // 1st
   if (@{t == 32||t == 0}@) wait_read<0>();
   __syncthreads();
   s[0][t] = 2;  // 2nd
   @{||}@ if (!t) wait_read<0>();
-}""",
-    "race",
-    "no cp.async.bulk.wait_group.read of the thread that issued it",
-)
+}""")  # fmt: skip
 
-pair(
-    "a ring is used again with no wait",
-    HEAD
-    + r"""
+pair("a ring is used again with no wait", "race", "may still read", HEAD + r"""
   for (int turn = 0; turn < 4; turn++) {
     if (!t) wait_read<@{2||1}@>();
     __syncthreads();
@@ -100,102 +92,57 @@ pair(
     if (!t) { store(out + 256 * turn, s[turn % 2], 64); commit(); }  // 1st
   }
   if (!t) wait_read<0>();
-}""",
-    "race",
-    "may still read",
-)
+}""")  # fmt: skip
 
-pair(
-    "no proxy fence before a store (TE#2695)",
-    HEAD
-    + r"""
+pair("no proxy fence before a store (TE#2695)", "race", "with no fence.proxy.async between", HEAD + r"""
   s[0][t] = t;  // 1st
   @{||fence();}@
   __syncthreads();
   if (!t) { store(out, s[0], 64); commit(); wait_read<0>(); }  // 2nd
-}""",
-    "race",
-    "with no fence.proxy.async between",
-)
+}""")  # fmt: skip
 
-pair(
-    "the fence comes before the write",
-    HEAD
-    + r"""
+pair("the fence comes before the write", "race", "with no fence.proxy.async between", HEAD + r"""
   @{fence();||}@
   s[0][t] = t;  // 1st
   @{||fence();}@
   __syncthreads();
   if (!t) { store(out, s[0], 64); commit(); wait_read<0>(); }  // 2nd
-}""",
-    "race",
-    "with no fence.proxy.async between",
-)
+}""")  # fmt: skip
 
-pair(
-    "the thread that copies may fence, behind the barrier",
-    HEAD
-    + r"""
+pair("the thread that copies may fence, behind the barrier", "race", "with no fence.proxy.async between", HEAD + r"""
   s[0][t] = t;  // 1st
   __syncthreads();
   if (!t) { @{||fence();}@
     store(out, s[0], 64); commit(); wait_read<0>(); }  // 2nd
-}""",
-    "race",
-    "with no fence.proxy.async between",
-)
+}""")  # fmt: skip
 
-pair(
-    "no barrier before a store",
-    HEAD
-    + r"""
+pair("no barrier before a store", "race", "with no barrier between that covers that thread", HEAD + r"""
   s[0][t] = t;  // 1st
   fence();
   @{||__syncthreads();}@
   if (!t) { store(out, s[0], 64); commit(); wait_read<0>(); }  // 2nd
-}""",
-    "race",
-    "with no barrier between that covers that thread",
-)
+}""")  # fmt: skip
 
-pair(
-    "no proxy fence before a load overwrites",
-    READY
-    + r"""
+pair("no proxy fence before a load overwrites", "race", "with no fence.proxy.async between", READY + r"""
   s[0][t] = 0;  // 1st
   @{||fence();}@
   __syncthreads();
   if (!t) { expect(bar, 64); load(s[0], in, 64, bar); }  // 2nd
   wait(bar, 0); out[t] = s[0][t];
-}""",
-    "race",
-    "with no fence.proxy.async between",
-)
+}""")  # fmt: skip
 
-pair(
-    "read before the phase",
-    READY
-    + r"""
+pair("read before the phase", "race", "may still write", READY + r"""
   if (!t) { expect(bar, 64); load(s[0], in, 64, bar); }  // 1st
   @{||wait(bar, 0);}@
   out[t] = s[0][t];  // 2nd
   wait(bar, 0);
-}""",
-    "race",
-    "may still write",
-)
+}""")  # fmt: skip
 
-pair(
-    "one thread waits for all, with no barrier",
-    READY
-    + r"""
+pair("one thread waits for all, with no barrier", "race", "may still write", READY + r"""
   if (!t) { expect(bar, 64); load(s[0], in, 64, bar); wait(bar, 0); }  // 1st
   @{||__syncthreads();}@
   out[t] = s[0][t];  // 2nd
-}""",
-    "race",
-    "may still write",
-)
+}""")  # fmt: skip
 
 RING = (
     READY
@@ -212,394 +159,214 @@ RING = (
   }
 }"""
 )
-pair(
-    "the wrong parity",
-    RING.replace("WAITED", "@{(turn + 1) & 1||turn & 1}@")
+pair("the wrong parity", "deadlock", "phase 0 was completed at", RING.replace("WAITED", "@{(turn + 1) & 1||turn & 1}@")
     .replace("RELEASE", "arrive(empty); arrive(empty);")
     .replace("// LOAD", "// 1st")
-    .replace("wait(bar", "/* 2nd */ wait(bar"),
-    "deadlock",
-    "phase 0 was completed at",
-)
-pair(
-    "released before it is read",
-    RING.replace("WAITED", "turn & 1")
+    .replace("wait(bar", "/* 2nd */ wait(bar"))  # fmt: skip
+pair("released before it is read", "race", "", RING.replace("WAITED", "turn & 1")
     .replace("RELEASE", "@{||arrive(empty); arrive(empty);}@")
     .replace("    out[", "    @{arrive(empty); arrive(empty);||}@\n    out[")
     .replace("// LOAD", "// SIDE A")
-    .replace("// READ", "// SIDE B"),
-    "race",
-    "",
-)
+    .replace("// READ", "// SIDE B"))  # fmt: skip
 
-pair(
-    "fewer bytes are expected",
-    READY
-    + r"""
+pair("fewer bytes are expected", "mbarrier", "copies bring 128", READY + r"""
   if (!t) { expect(bar, @{64||128}@);  // 1st
     load(s[0], in, 128, bar); }  // 2nd
   wait(bar, 0); out[t] = s[0][t];
-}""",
-    "mbarrier",
-    "copies bring 128",
-)
+}""")  # fmt: skip
 
-pair(
-    "more bytes are expected",
-    READY
-    + r"""
+pair("more bytes are expected", "mbarrier", "copies bring 128", READY + r"""
   if (!t) { expect(bar, @{256||128}@);  // 1st
     load(s[0], in, 128, bar); }
   wait(bar, 0); out[t] = s[0][t];
-}""".replace("wait(bar, 0)", "/* 2nd */ wait(bar, 0)"),
-    "mbarrier",
-    "copies bring 128",
-)
+}""".replace("wait(bar, 0)", "/* 2nd */ wait(bar, 0)"))  # fmt: skip
 
-pair(
-    "a box at the edge counts whole",
-    READY
-    + r"""
+pair("a box at the edge counts whole", "mbarrier", "copies bring 256", READY + r"""
   if (!t) { expect(bar, @{32||256}@);  // 1st
     load1(s[0], maps[0], bar, 992); }  // 2nd
   wait(bar, 0); out[t] = s[0][t];
-}""",
-    "mbarrier",
-    "copies bring 256",
-)
+}""")  # fmt: skip
 
-pair(
-    "a box is loaded from an odd coordinate (triton#7385)",
-    READY
-    + r"""
+pair("a box is loaded from an odd coordinate (triton#7385)", "misaligned",
+     "at innermost coordinate 40, which is 40 bytes of uint8: not a multiple of 16", READY + r"""
   if (!t) { expect(bar, 256);
     load1(s[0], maps[0], bar, @{40||48}@); }  // 1st
   wait(bar, 0); out[t] = s[0][t];
-}""",
-    "misaligned",
-    "at innermost coordinate 40, which is 40 bytes of uint8: not a multiple of 16",
-)
+}""")  # fmt: skip
 
-pair(
-    "a box is stored to an odd coordinate (tilelang#2527)",
-    HEAD
-    + r"""
+pair("a box is stored to an odd coordinate (tilelang#2527)", "misaligned",
+     "at innermost coordinate 24, which is 24 bytes of uint8: not a multiple of 16", HEAD + r"""
   for (int i = t; i < 256; i += 64) s[0][i] = i;
   fence(); __syncthreads();
   if (!t) { store1(maps[1], s[0], @{24||48}@);  // 1st
     commit(); wait_read<0>(); }
-}""",
-    "misaligned",
-    "at innermost coordinate 24, which is 24 bytes of uint8: not a multiple of 16",
-)
+}""")  # fmt: skip
 
-pair(
-    "one lane arrives for the stores of 32 (cudnn-frontend#426)",
-    READY
-    + r"""
+pair("one lane arrives for the stores of 32 (cudnn-frontend#426)", "race",
+     "with no barrier, __syncwarp or mbarrier between that covers that thread", READY + r"""
   if (t < 32) {
     s[0][t] = t;  // 1st
     @{||__syncwarp();}@
     if (!t) arrive(bar);
   } else { wait(bar, 0); out[t] = s[0][t - 32]; }  // 2nd
-}""",
-    "race",
-    "with no barrier, __syncwarp or mbarrier between that covers that thread",
-)
+}""")  # fmt: skip
 
-pair(
-    "an elected lane arrives, and electing orders nothing",
-    READY
-    + r"""
+pair("an elected lane arrives, and electing orders nothing", "race",
+     "with no barrier, __syncwarp or mbarrier between that covers that thread", READY + r"""
   if (t < 32) {
     s[0][t] = t;  // 1st
     @{||__syncwarp();}@
     asm volatile("{\n .reg .pred p; .reg .b32 r;\n elect.sync r|p, -1;\n @p mbarrier.arrive.shared::cta.b64 _, [%0];\n}"
                  :: "r"(at(&bar)) : "memory");
   } else { wait(bar, 0); out[t] = s[0][t - 32]; }  // 2nd
-}""",
-    "race",
-    "with no barrier, __syncwarp or mbarrier between that covers that thread",
-)
+}""")  # fmt: skip
 
-pair(
-    "a relaxed arrival releases nothing",
-    READY
-    + r"""
+pair("a relaxed arrival releases nothing", "race", "with no barrier, __syncwarp or mbarrier between", READY + r"""
   if (!t) { s[0][0] = 1;  // 1st
     asm volatile("mbarrier.arrive.@{relaxed||release}@.cta.shared::cta.b64 _, [%0];" :: "r"(at(&bar)) : "memory"); }
   wait(bar, 0); out[t] = s[0][0];  // 2nd
-}""",
-    "race",
-    "with no barrier, __syncwarp or mbarrier between",
-)
+}""")  # fmt: skip
 
-pair(
-    "global memory is read back after .read alone",
-    HEAD
-    + r"""
+pair("global memory is read back after .read alone", "race", "may still write", HEAD + r"""
   s[0][t] = t; fence(); __syncthreads();
   if (!t) { store(out, s[0], 64); commit();  // 1st
     @{wait_read||wait_all}@<0>(); }
   __syncthreads();
   in[t] = out[t];  // 2nd
-}""",
-    "race",
-    "may still write",
-)
+}""")  # fmt: skip
 
-pair(
-    "global memory is written, and loaded with no proxy fence",
-    READY
-    + r"""
+pair("global memory is written, and loaded with no proxy fence", "race",
+     "with no fence.proxy.async between", READY + r"""
   in[t] = 7;  // 1st
   @{||ASM("fence.proxy.async;");}@
   __syncthreads();
   if (!t) { expect(bar, 64); load(s[0], in, 64, bar); }  // 2nd
   wait(bar, 0); out[t] = s[0][t];
-}""",
-    "race",
-    "with no fence.proxy.async between",
-)
+}""")  # fmt: skip
 
-pair(
-    "a fence of shared memory is none of global memory",
-    READY
-    + r"""
+pair("a fence of shared memory is none of global memory", "race", "with no fence.proxy.async between", READY + r"""
   in[t] = 7;  // 1st
   @{fence();||ASM("fence.proxy.async.global;");}@
   __syncthreads();
   if (!t) { expect(bar, 64); load(s[0], in, 64, bar); }  // 2nd
   wait(bar, 0); out[t] = s[0][t];
-}""",
-    "race",
-    "with no fence.proxy.async between",
-)
+}""")  # fmt: skip
 
-pair(
-    "a tensor map is modified in flight (DeepGEMM#343)",
-    READY
-    + r"""
+pair("a tensor map is modified in flight (DeepGEMM#343)", "race", "may still read", READY + r"""
   if (!t) {
     expect(bar, 256); load1(s[0], maps[0], bar, 0);  // 1st
     @{||wait(bar, 0);}@
     maps[0].bytes[127] = 0;  // 2nd
   }
   wait(bar, 0); out[t] = s[0][t];
-}""",
-    "race",
-    "may still read",
-)
+}""")  # fmt: skip
 
-pair(
-    "an mbarrier with no barrier behind its init",
-    HEAD
-    + r"""
+pair("an mbarrier with no barrier behind its init", "race", "initialised", HEAD + r"""
   if (!t) { init(bar, 1); fence(); }  // 1st
   @{||__syncthreads();}@
   if (!t) { expect(bar, 64); load(s[0], in, 64, bar); }
   /* 2nd */ wait(bar, 0);
   out[t] = s[0][t];
-}""",
-    "race",
-    "initialised",
-)
+}""")  # fmt: skip
 
-pair(
-    "an arrival too many",
-    READY
-    + r"""
+pair("an arrival too many", "mbarrier", "arrives 2 times", READY + r"""
   if (t < 2) arrive(@{bar||empty}@); __syncthreads();
   if (t == @{0||99}@) for (int i = 0; i < 63; i++) arrive(empty);
   if (t == @{0||99}@) asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], 2;" :: "r"(at(&empty)) : "memory");  // 2nd
   out[t] = 1;
-}""",
-    "mbarrier",
-    "arrives 2 times",
-)
+}""")  # fmt: skip
 
-pair(
-    "initialised twice",
-    HEAD
-    + r"""
+pair("initialised twice", "mbarrier", "no mbarrier.inval between", HEAD + r"""
   if (!t) { init(bar, 1); arrive(bar); }  // 1st
   __syncthreads();
   if (!t) { @{||inval(bar);}@
     init(bar, 2); }  // 2nd
-}""",
-    "mbarrier",
-    "no mbarrier.inval between",
-)
+}""")  # fmt: skip
 
-pair(
-    "memory of an mbarrier is used again",
-    HEAD
-    + r"""
+pair("memory of an mbarrier is used again", "mbarrier", "with no mbarrier.inval before", HEAD + r"""
   if (!t) { init(bar, 1); @{||inval(bar);}@
     bar = 0; }  // 2nd
-}""",
-    "mbarrier",
-    "with no mbarrier.inval before",
-)
+}""")  # fmt: skip
 
-pair(
-    "an arrival lacks",
-    READY
-    + r"""
+pair("an arrival lacks", "deadlock", "63 of 64 arrivals came", READY + r"""
   if (t < @{63||64}@) arrive(empty);  // 1st
   /* 2nd */ wait(empty, 0);
   out[t] = 1;
-}""",
-    "deadlock",
-    "63 of 64 arrivals came",
-)
+}""")  # fmt: skip
 
-pair(
-    "exits while its copy reads",
-    HEAD
-    + r"""
+pair("exits while its copy reads", "race", "exits while this copy may still read", HEAD + r"""
   s[0][t] = t; fence(); __syncthreads();
   if (!t) { store(out, s[0], 64); commit(); @{||wait_read<0>();}@ }  // 2nd
-}""",
-    "race",
-    "exits while this copy may still read",
-)
+}""")  # fmt: skip
 
-pair(
-    "a load that nobody waits for",
-    READY
-    + r"""
+pair("a load that nobody waits for", "race", "with no thread having waited", READY + r"""
   if (!t) { expect(bar, 64); load(s[0], in, 64, bar); }  // 2nd
   @{||wait(bar, 0);}@
-}""",
-    "race",
-    "with no thread having waited",
-)
+}""")  # fmt: skip
 
-pair(
-    "a copy beyond shared memory",
-    READY
-    + r"""
+pair("a copy beyond shared memory", "out_of_bounds", "which has", READY + r"""
   if (!t) { expect(bar, 256); load(s[1] + @{4096||0}@, in, 256, bar); }  // 2nd
   wait(bar, 0);
-}""",
-    "out_of_bounds",
-    "which has",
-)
+}""")  # fmt: skip
 
-pair(
-    "a copy beyond a buffer",
-    READY
-    + r"""
+pair("a copy beyond a buffer", "out_of_bounds", "which has 4096 bytes", READY + r"""
   if (!t) { expect(bar, 256); load(s[0], in + @{4000||3840}@, 256, bar); }  // 2nd
   wait(bar, 0);
-}""",
-    "out_of_bounds",
-    "which has 4096 bytes",
-)
+}""")  # fmt: skip
 
-pair(
-    "a copy that is not aligned",
-    READY
-    + r"""
+pair("a copy that is not aligned", "misaligned", "not a multiple of 16", READY + r"""
   if (!t) { expect(bar, 64); load(s[0], in + @{8||16}@, 64, bar); }  // 2nd
   wait(bar, 0);
-}""",
-    "misaligned",
-    "not a multiple of 16",
-)
+}""")  # fmt: skip
 
-pair(
-    "what nothing wrote is stored",
-    HEAD
-    + r"""
+pair("what nothing wrote is stored", "unwritten_read", "byte 63", HEAD + r"""
   if (t < @{63||64}@) s[0][t] = t;
   fence(); __syncthreads();
   if (!t) { store(out, s[0], 64); commit(); wait_read<0>(); }  // 2nd
-}""",
-    "unwritten_read",
-    "byte 63",
-)
+}""")  # fmt: skip
 
 IN_CLUSTER = r"""
 extern "C" __global__ void __cluster_dims__(2) k(u8* in, u8* out, Map* maps) {
   __shared__ u32 s[64]; __shared__ u64 bar;
   u32 t = threadIdx.x, value;
 """
-pair(
-    "another block's shared memory with no barrier",
-    IN_CLUSTER
-    + r"""
+pair("another block's shared memory with no barrier", "race", "no barrier", IN_CLUSTER + r"""
   s[t] = t;  // 1st
   @{__syncthreads();||meet();}@
   asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(value) : "r"(in_block(&s[t], 1 - rank())) : "memory");  // 2nd
   out[64 * blockIdx.x + t] = value;
   meet();
-}""",
-    "race",
-    "no barrier",
-    grid=2,
-)
+}""", grid=2)  # fmt: skip
 
-pair(
-    "a relaxed arrival at the cluster",
-    IN_CLUSTER
-    + r"""
+pair("a relaxed arrival at the cluster", "race", "no barrier", IN_CLUSTER + r"""
   s[t] = t;  // 1st
   ASM("barrier.cluster.arrive.@{relaxed||release}@.aligned;"); ASM("barrier.cluster.wait.acquire.aligned;");
   asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(value) : "r"(in_block(&s[t], 1 - rank())) : "memory");  // 2nd
   out[64 * blockIdx.x + t] = value;
   meet();
-}""",
-    "race",
-    "no barrier",
-    grid=2,
-)
+}""", grid=2)  # fmt: skip
 
-pair(
-    "a block of no cluster",
-    IN_CLUSTER
-    + r"""
+pair("a block of no cluster", "out_of_bounds", "a cluster of 2", IN_CLUSTER + r"""
   s[t] = t; meet();
   asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(value) : "r"(in_block(&s[t], @{2||0}@)) : "memory");  // 2nd
   meet();
-}""",
-    "out_of_bounds",
-    "a cluster of 2",
-    grid=2,
-)
+}""", grid=2)  # fmt: skip
 
-pair(
-    "a block exits while another reads its shared memory",
-    IN_CLUSTER
-    + r"""
+pair("a block exits while another reads its shared memory", "race", "which may have exited", IN_CLUSTER + r"""
   s[t] = t; meet();
   asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(value) : "r"(in_block(&s[t], 1 - rank())) : "memory");  // 2nd
   out[64 * blockIdx.x + t] = value;
   @{||meet();}@
-}""",
-    "race",
-    "which may have exited",
-    grid=2,
-)
+}""", grid=2)  # fmt: skip
 
-pair(
-    "a barrier of the cluster orders global memory, unless it is relaxed",
-    IN_CLUSTER
-    + r"""
+pair("a barrier of the cluster orders global memory, unless it is relaxed", "race",
+     "with nothing that orders them", IN_CLUSTER + r"""
   in[64 * blockIdx.x + t] = t;  // 1st
   ASM("barrier.cluster.arrive.@{relaxed||release}@.aligned;"); ASM("barrier.cluster.wait.acquire.aligned;");
   out[64 * blockIdx.x + t] = in[64 * (1 - blockIdx.x) + t];  // 2nd
-}""",
-    "race",
-    "with nothing that orders them",
-    grid=2,
-)
+}""", grid=2)  # fmt: skip
 
-pair(
-    "what cp.async brings for others is read before its mbarrier",
-    HEAD
-    + r"""
+pair("what cp.async brings for others is read before its mbarrier", "race", "wrote the same at", HEAD + r"""
   if (!t) init(bar, 64);
   __syncthreads();
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" :: "r"(at(&s[0][4 * t])), "l"(in + 4 * t) : "memory");  // 1st
@@ -607,20 +374,15 @@ pair(
   @{||wait(bar, 0);}@
   out[t] = s[0][255 - t];  // 2nd
   wait(bar, 0);
-}""",
-    "race",
-    "wrote the same at",
-)
+}""")  # fmt: skip
 
 BY_TICKET = r"""
   u32* tickets = (u32*)(in + 1024); __shared__ u32 last;
   ((u32*)s[0])[t] = t; fence(); __syncthreads();
 """
 
-pair(
-    "what a block's copy stored is read by the block that comes last, of whose wait the ticket tells",
-    HEAD
-    + BY_TICKET
+pair("what a block's copy stored is read by the block that comes last, of whose wait the ticket tells", "race",
+     "with nothing that orders them", HEAD + BY_TICKET
     + r"""
   if (!t) {
     store(out + 64 * blockIdx.x, s[0], 64); commit();
@@ -629,16 +391,10 @@ pair(
   }
   __syncthreads();
   if (last % 2 == 1) in[t] = out[t] + out[64 + t];  // 2nd
-}""",
-    "race",
-    "with nothing that orders them",
-    grid=2,
-)
+}""", grid=2)  # fmt: skip
 
-pair(
-    "sums of a copy are read once it has read what it adds",
-    HEAD
-    + BY_TICKET
+pair("sums of a copy are read once it has read what it adds", "race",
+     "may still update: no cp.async.bulk.wait_group", HEAD + BY_TICKET
     + r"""
   if (!t) {
     add(out, s[0], 256); commit();  // 1st
@@ -646,41 +402,22 @@ pair(
   }
   __syncthreads();
   if (last % 2 == 1) ((u32*)in)[t] = ((u32*)out)[t];  // 2nd
-}""",
-    "race",
-    "may still update: no cp.async.bulk.wait_group",
-    grid=2,
-)
+}""", grid=2)  # fmt: skip
 
-pair(
-    "a copy adds to zeros that threads wrote",
-    HEAD
-    + BY_TICKET
+pair("a copy adds to zeros that threads wrote", "race", "with no fence.proxy.async between", HEAD + BY_TICKET
     + r"""
   ((u32*)out)[t] = 0; @{||ASM("fence.proxy.async;");}@ __syncthreads();
   if (!t) { add(out, s[0], 256); add(out, s[0], 256); commit(); wait_all<0>(); }
-}""",
-    "race",
-    "with no fence.proxy.async between",
-)
+}""")  # fmt: skip
 
-pair(
-    "sums in flight are written over",
-    HEAD
-    + BY_TICKET
+pair("sums in flight are written over", "race", "may still update", HEAD + BY_TICKET
     + r"""
   if (!t) { add(out, s[0], 256); commit(); add(out, s[0], 256); commit(); @{wait_all<1>();||wait_all<0>();}@ }
   __syncthreads();
   ((u32*)out)[t] = 0;
-}""",
-    "race",
-    "may still update",
-)
+}""")  # fmt: skip
 
-pair(
-    "bytes that two copies read are written once one is done",
-    HEAD
-    + r"""
+pair("bytes that two copies read are written once one is done", "race", "may still read", HEAD + r"""
   if (!t) { init(bar, 1); init(empty, 1); fence(); }
   __syncthreads();
   if (t == 0) { expect(bar, 64); load(s[0], out, 64, bar); }
@@ -688,57 +425,32 @@ pair(
   if (t == 32) { expect(empty, 64); load(s[1], out, 64, empty); wait(empty, 0); @{||wait(bar, 0);}@ out[0] = 1; }
   __syncthreads();
   wait(bar, 0);
-}""",
-    "race",
-    "may still read",
-)
+}""")  # fmt: skip
 
 for look in ("test_wait", "try_wait"):
-    pair(
-        f"a {look} whose answer nobody asks for",
-        READY
-        + r"""
+    pair(f"a {look} whose answer nobody asks for", "race", "no thread that waited for phase 0", READY + r"""
   if (!t) { expect(bar, 64); load(s[0], in, 64, bar); }
   @{LOOK("LOOKS");||wait(bar, 0);}@
   out[t] = s[0][t];
   wait(bar, 0);
-}""".replace("LOOKS", look),
-        "race",
-        "no thread that waited for phase 0",
-        drawn=True,
-    )
+}""".replace("LOOKS", look), drawn=True)  # fmt: skip
 
-pair(
-    "a second stage arrives at an mbarrier whose first has not been waited for",
-    READY
-    + r"""
+pair("a second stage arrives at an mbarrier whose first has not been waited for", "mbarrier",
+     "no wait for that phase lets this thread know", READY + r"""
   if (!t) { expect(bar, 64); load(s[0], in, 64, bar); @{||wait(bar, 0);}@ expect(bar, 64); load(s[1], in, 64, bar); }
   __syncthreads();
   wait(bar, 1);
-}""",
-    "mbarrier",
-    "no wait for that phase lets this thread know",
-)
+}""")  # fmt: skip
 
-pair(
-    "a barrier that a block has not",
-    HEAD
-    + r"""
+pair("a barrier that a block has not", "divergent_barrier",
+     "meets at barrier 16 with 64 threads: a block has barriers 0 to 15", HEAD + r"""
   asm volatile("bar.sync %0, %1;" :: "r"(u32(in[@{16||15}@])), "r"(64) : "memory");
-}""",
-    "divergent_barrier",
-    "meets at barrier 16 with 64 threads: a block has barriers 0 to 15",
-)
+}""")  # fmt: skip
 
-pair(
-    "a barrier of half a warp",
-    HEAD
-    + r"""
+pair("a barrier of half a warp", "divergent_barrier",
+     "meets at barrier 1 with 48 threads: a block has barriers 0 to 15, for a multiple of 32 threads", HEAD + r"""
   asm volatile("bar.sync 1, %0;" :: "r"(u32(in[@{48||64}@])) : "memory");
-}""",
-    "divergent_barrier",
-    "meets at barrier 1 with 48 threads: a block has barriers 0 to 15, for a multiple of 32 threads",
-)
+}""")  # fmt: skip
 
 IDS = [each.name for each in PAIRS]
 
