@@ -21,7 +21,6 @@ from ptx_emulator.machine.basic_blocks import WHOLE_WARP, Barrier, Code
 from ptx_emulator.machine.batch import Batch
 from ptx_emulator.machine.launch_state import Wait
 from ptx_emulator.machine.meetings import At, Meetings
-from ptx_emulator.ptx.syntax import Instruction
 from ptx_emulator.registers import U32, WARP, WARPGROUP
 
 
@@ -189,13 +188,13 @@ class Barriers:
         lane = int(np.argmax(self.parked[number]))
         block = lane // self.batch.threads
         others = [
-            f"thread {self._thread_at(int(np.argmax(mask[block])))} waits at {self._where(other)}"
+            f"thread {self._thread_at(int(np.argmax(mask[block])))} waits at {self.meetings.where(other)}"
             for other, mask in self.parked.items()
             if other != number and mask[block].any()
         ]
         reason = f"while {' and '.join(others)}" if others else "for threads that never come"
-        sentence = f"waits at {self._where(number)} {reason}"
-        self.batch.fault("divergent_barrier", self._instruction(number), lane, sentence)
+        sentence = f"waits at {self.meetings.where(number)} {reason}"
+        self.batch.fault("divergent_barrier", self.meetings.instruction(number), lane, sentence)
 
     def _fault_warp_wide(self, number: int) -> NoReturn:
         lane = int(np.argmax(self.parked[number]))
@@ -208,24 +207,15 @@ class Barriers:
             absent = int(self.awaited[number].flat[lane] & ~warp.ballot(self.parked[number]).flat[lane])
             bit = (absent & -absent).bit_length() - 1
             missing, name = thread // 32 * 32 + bit, f"lane {bit}"
-        waits = [self._where(at) for at, mask in self.parked.items() if mask[block, missing]]
+        waits = [self.meetings.where(at) for at, mask in self.parked.items() if mask[block, missing]]
         where = f"waits at {waits[0]}" if waits else "exited"
-        instruction = self._instruction(number)
+        instruction = self.meetings.instruction(number)
         verb = "takes" if instruction.mnemonic.startswith(WHOLE_WARP) else "names"
         sentence = f"{instruction.mnemonic} {verb} {name}, which {where} without executing it"
         self.batch.fault("inactive_shuffle", instruction, lane, sentence)
 
-    def _instruction(self, number: int) -> Instruction:
-        """The instruction at which lanes parked at a block wait."""
-        block = self.blocks[number]
-        return self.code.instruction(block.first + (0 if self._is_warp_wide(number) else block.count - 1))
-
     def _thread_at(self, place: int) -> int:
         return self.batch.launch.thread_at[place]
-
-    def _where(self, number: int) -> str:
-        instruction = self._instruction(number)
-        return f"{instruction.mnemonic} at {instruction.location}"
 
 
 PATIENCE = 3  # how often lanes may go on in vain, because they may poll several mbarriers in turn

@@ -245,9 +245,9 @@ class Meetings:
         return barrier.aligned and barrier.count is None
 
     def instruction(self, number: int) -> Instruction:
-        """The barrier at the end of a basic block."""
+        """Where lanes wait at a basic block: its first instruction, if that is warp-wide, or the barrier at its end."""
         block = self.code.blocks[number]
-        return self.code.instruction(block.first + block.count - 1)
+        return self.code.instruction(block.first + (block.count - 1 if block.membermask is None else 0))
 
     def where(self, number: int) -> str:
         instruction = self.instruction(number)

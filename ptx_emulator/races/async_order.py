@@ -162,10 +162,6 @@ class AsyncOrder(BlockOrder):
             if arrived is not None:
                 self.learn(cluster, rows, arrived)
 
-    def cluster_barrier(self, cluster: int) -> None:
-        """Record that all threads of a cluster passed `barrier.cluster`."""
-        self.meet(cluster, np.arange(self.rows))
-
     def _in_block(self, block: int, lanes: np.ndarray) -> tuple[int, np.ndarray]:
         cluster, first = self.row(block, 0)
         return cluster, first + np.flatnonzero(lanes[block])

@@ -79,22 +79,13 @@ class BufferShadows:
         places = zip(memory, starts.tolist(), ends.tolist(), strict=True)
         self._places = {id(buffer): (row, slice(start, end)) for row, (buffer, start, end) in enumerate(places)}
 
-    def of(self, buffer: Buffer) -> BufferShadow:
-        """The shadow of a writable buffer."""
-        return self._by_id(id(buffer))
-
-    def find(self, identity: int) -> BufferShadow | None:
+    def of(self, identity: int) -> BufferShadow | None:
         """The shadow of the buffer with this `id`; None if it does not exist or is not writable."""
-        _, cells = self._places.get(identity, (0, slice(0, 0)))
-        return self._by_id(identity) if cells.stop > cells.start else None
-
-    def _by_id(self, identity: int) -> BufferShadow:
         made = self._made.get(identity)
-        if made is None:
-            row, cells = self._places[identity]
-            made = self._made[identity] = BufferShadow(
-                self._rows[row], self._tags[:, cells], self._numbers[:, cells], self._earlier[cells], self.readers
-            )
+        row, cells = self._places.get(identity, (0, slice(0, 0)))
+        if made is None and cells.stop > cells.start:
+            of_cells = self._tags[:, cells], self._numbers[:, cells], self._earlier[cells]
+            made = self._made[identity] = BufferShadow(self._rows[row], *of_cells, self.readers)
         return made
 
 

@@ -40,7 +40,7 @@ class PastLaunch:
         """The first of some accesses that conflicts with this launch: its index, the launch's access, and its verb."""
         if buffer.window not in self.buffers:
             return None
-        shadow = self.shadow.shadows.find(self.buffers[buffer.window])
+        shadow = self.shadow.shadows.of(self.buffers[buffer.window])
         if shadow is None:
             return None
         cell = self.shadow.cell
@@ -58,7 +58,7 @@ class PastLaunch:
     def written(self) -> Access | None:
         """An access that wrote to some buffer; None if there is none."""
         for buffer in self.buffers.values():
-            shadow = self.shadow.shadows.find(buffer)
+            shadow = self.shadow.shadows.of(buffer)
             for kind in (WRITES, UPDATES) if shadow else ():
                 cells = np.flatnonzero(shadow.tags[kind])
                 if cells.size:

@@ -153,7 +153,7 @@ class _Checked:
 
     def __init__(self, shadow: GlobalShadow, access: Access, resolved: Resolved, who: Who, cells: np.ndarray):
         self.all, self.access, self.resolved, self.who, self.cells = shadow, access, resolved, who, cells
-        self.shadow, self.order = shadow.shadows.of(resolved.storage), shadow.order
+        self.shadow, self.order = shadow.shadows.of(id(resolved.storage)), shadow.order
         self.reads = access.kind == "reads"
         self.known: dict[tuple[int, int], list[int]] = {}  # block, warp → the epochs that it knows of each warp
 
