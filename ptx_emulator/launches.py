@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,7 @@ from ptx_emulator.errors import LaunchError, NotEmulated, NotOnTarget, RefusedLa
 from ptx_emulator.machine.basic_blocks import Code
 from ptx_emulator.machine.batch import Batch
 from ptx_emulator.machine.fast_path import EarlyPath, FastPath, NumpyPath, buffer_table
-from ptx_emulator.machine.launch_state import Extent, LaunchState, Resources, block_at
+from ptx_emulator.machine.launch_state import Extent, LaunchState, Resources, specials_of
 from ptx_emulator.machine.residents import Residents
 from ptx_emulator.machine.scheduler import Scheduler, Tally
 from ptx_emulator.machine.watch import Watch, WatchedScheduler
@@ -30,7 +30,6 @@ from ptx_emulator.ptx.syntax import Kernel, Variable
 from ptx_emulator.races.borne import DEAD_READS, LateReads, chosen
 from ptx_emulator.races.dependent_launches import Dependence
 from ptx_emulator.races.global_memory import LAST_EPOCH, GlobalShadow
-from ptx_emulator.registers import U32, U64, WARP, Bits
 from ptx_emulator.schedule import ASCENDING, RunAhead, Schedule
 from ptx_emulator.stored import stored
 from ptx_emulator.unset import Unset, unset
@@ -211,7 +210,7 @@ def launch(
     ahead = RunAhead(schedule.seed, code.counts_warps)
 
     def begin(first: int, blocks: int) -> Scheduler:
-        specials = _specials(state, first, blocks, parameters.address, dynamic_shared, shared_size)
+        specials = specials_of(state, first, blocks, parameters.address, dynamic_shared, shared_size)
         batch = Batch(state, first, blocks, shared_size, specials)
         if watch:
             return WatchedScheduler(batch, tally, code, ahead, watch)
@@ -307,65 +306,6 @@ def _argument(arg: Argument, size: int) -> bytes:
     number = int(arg)
     fits = -(1 << 8 * size - 1) <= number < 1 << 8 * size
     return (number & (1 << 8 * size) - 1).to_bytes(size, "little") if fits else b""
-
-
-@lru_cache(maxsize=64)
-def _lane_specials(block: Extent, threads: bytes) -> dict[str, Bits]:
-    """Special registers that depend on the thread only, (1, threads) uint32. threads: by place, int64"""
-    thread = np.frombuffer(threads, np.int64)[None, :]
-    lane = thread % WARP
-    one = np.int64(1)
-    registers = {
-        "%tid.x": thread % block[0],
-        "%tid.y": thread // block[0] % block[1],
-        "%tid.z": thread // (block[0] * block[1]),
-        "%laneid": lane,
-        "%warpid": thread // WARP,
-        "%lanemask_eq": one << lane,
-        "%lanemask_lt": (one << lane) - 1,
-        "%lanemask_le": (one << lane + 1) - 1,
-        "%lanemask_gt": 0xFFFFFFFF - ((one << lane + 1) - 1),
-        "%lanemask_ge": 0xFFFFFFFF - ((one << lane) - 1),
-    }
-    return {name: values.astype(U32) for name, values in registers.items()}
-
-
-def _specials(
-    state: LaunchState, first: int, blocks: int, parameters: int, dynamic_shared: int, shared_size: int
-) -> dict[str, Bits]:
-    sizes = {"%dynamic_smem_size": dynamic_shared, "%total_smem_size": shared_size}
-    return {
-        **_lane_specials(state.block, state.thread_at.tobytes()),
-        **_block_specials(state.grid, state.block, state.cluster, state.schedule, first, blocks),
-        **{name: np.full((1, 1), size, U32) for name, size in sizes.items()},
-        "%parameters": np.full((1, 1), parameters, U64),
-    }
-
-
-@lru_cache(maxsize=64)
-def _block_specials(
-    grid: Extent, block: Extent, cluster: Extent, schedule: Schedule, first: int, blocks: int
-) -> dict[str, Bits]:
-    """Special registers that depend on the block only, (blocks, 1) or (1, 1) uint32."""
-    places, size = np.arange(first, first + blocks, dtype=np.int64), math.prod(cluster)
-    at = block_at(places, grid, cluster, schedule)
-    registers: dict[str, np.ndarray] = {
-        **{f"%ctaid.{axis}": index[:, None] for axis, index in zip("xyz", at, strict=True)},
-        "%cluster_ctarank": (places % size)[:, None],
-    }
-    for axis, index, extent in zip("xyz", at, cluster, strict=True):
-        registers |= {f"%clusterid.{axis}": index[:, None] // extent, f"%cluster_ctaid.{axis}": index[:, None] % extent}
-    shared = {
-        "%nwarpid": -(-math.prod(block) // 32),
-        **{f"%ntid.{axis}": extent for axis, extent in zip("xyz", block, strict=True)},
-        **{f"%nctaid.{axis}": extent for axis, extent in zip("xyz", grid, strict=True)},
-        **{f"%cluster_nctaid.{axis}": extent for axis, extent in zip("xyz", cluster, strict=True)},
-        **{f"%nclusterid.{axis}": extent // of for axis, extent, of in zip("xyz", grid, cluster, strict=True)},
-        "%cluster_nctarank": size,
-        "%is_explicit_cluster": int(size > 1),
-    }
-    registers |= {name: np.full((1, 1), value) for name, value in shared.items()}
-    return {name: values.astype(U32) for name, values in registers.items()}
 
 
 def _counters(traffic: Traffic, tally: Tally, approximated: tuple[str, ...]) -> Counters:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from ptx_emulator.races.async_global import GlobalCopies
 from ptx_emulator.races.borne import LateReads
 from ptx_emulator.races.dependent_launches import Dependence
 from ptx_emulator.races.global_memory import GlobalShadow
-from ptx_emulator.registers import WARP, WARPGROUP, Bits
+from ptx_emulator.registers import U32, U64, WARP, WARPGROUP, Bits
 from ptx_emulator.schedule import ASCENDING, Schedule
 
 Extent = tuple[int, int, int]
@@ -174,3 +175,63 @@ def block_at(places: np.ndarray, grid: Extent, cluster: Extent, schedule: Schedu
 def coordinates(index: int, extent: Extent) -> Extent:
     """Index number `index` in a grid or block, x fastest."""
     return index % extent[0], index // extent[0] % extent[1], index // (extent[0] * extent[1])
+
+
+@lru_cache(maxsize=64)
+def _lane_specials(block: Extent, threads: bytes) -> dict[str, Bits]:
+    """Special registers that depend on the thread only, (1, threads) uint32. threads: by place, int64"""
+    thread = np.frombuffer(threads, np.int64)[None, :]
+    lane = thread % WARP
+    one = np.int64(1)
+    registers = {
+        "%tid.x": thread % block[0],
+        "%tid.y": thread // block[0] % block[1],
+        "%tid.z": thread // (block[0] * block[1]),
+        "%laneid": lane,
+        "%warpid": thread // WARP,
+        "%lanemask_eq": one << lane,
+        "%lanemask_lt": (one << lane) - 1,
+        "%lanemask_le": (one << lane + 1) - 1,
+        "%lanemask_gt": 0xFFFFFFFF - ((one << lane + 1) - 1),
+        "%lanemask_ge": 0xFFFFFFFF - ((one << lane) - 1),
+    }
+    return {name: values.astype(U32) for name, values in registers.items()}
+
+
+def specials_of(
+    state: LaunchState, first: int, blocks: int, parameters: int, dynamic_shared: int, shared_size: int
+) -> dict[str, Bits]:
+    """The special registers of a batch, by name. parameters: their address"""
+    sizes = {"%dynamic_smem_size": dynamic_shared, "%total_smem_size": shared_size}
+    return {
+        **_lane_specials(state.block, state.thread_at.tobytes()),
+        **_block_specials(state.grid, state.block, state.cluster, state.schedule, first, blocks),
+        **{name: np.full((1, 1), size, U32) for name, size in sizes.items()},
+        "%parameters": np.full((1, 1), parameters, U64),
+    }
+
+
+@lru_cache(maxsize=64)
+def _block_specials(
+    grid: Extent, block: Extent, cluster: Extent, schedule: Schedule, first: int, blocks: int
+) -> dict[str, Bits]:
+    """Special registers that depend on the block only, (blocks, 1) or (1, 1) uint32."""
+    places, size = np.arange(first, first + blocks, dtype=np.int64), math.prod(cluster)
+    at = block_at(places, grid, cluster, schedule)
+    registers: dict[str, np.ndarray] = {
+        **{f"%ctaid.{axis}": index[:, None] for axis, index in zip("xyz", at, strict=True)},
+        "%cluster_ctarank": (places % size)[:, None],
+    }
+    for axis, index, extent in zip("xyz", at, cluster, strict=True):
+        registers |= {f"%clusterid.{axis}": index[:, None] // extent, f"%cluster_ctaid.{axis}": index[:, None] % extent}
+    shared = {
+        "%nwarpid": -(-math.prod(block) // 32),
+        **{f"%ntid.{axis}": extent for axis, extent in zip("xyz", block, strict=True)},
+        **{f"%nctaid.{axis}": extent for axis, extent in zip("xyz", grid, strict=True)},
+        **{f"%cluster_nctaid.{axis}": extent for axis, extent in zip("xyz", cluster, strict=True)},
+        **{f"%nclusterid.{axis}": extent // of for axis, extent, of in zip("xyz", grid, cluster, strict=True)},
+        "%cluster_nctarank": size,
+        "%is_explicit_cluster": int(size > 1),
+    }
+    registers |= {name: np.full((1, 1), value) for name, value in shared.items()}
+    return {name: values.astype(U32) for name, values in registers.items()}
