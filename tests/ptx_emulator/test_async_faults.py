@@ -15,7 +15,6 @@ from cuda_source import buffer, line_of, module
 
 from ptx_emulator.errors import Fault
 from ptx_emulator.launches import launch
-from ptx_emulator.races.async_global import GlobalCopies
 from ptx_emulator.schedule import ASCENDING, DESCENDING, Schedule
 from ptx_emulator.tensor_map import TensorMap
 
@@ -471,17 +470,3 @@ def test_the_bug_is_caught_by_name(each: Pair) -> None:
 def test_the_mend_is_not_accused(each: Pair) -> None:
     for order in (ASCENDING, DESCENDING, Schedule(seed=2)):
         run(each.source(mended=True), each, schedule=order)
-
-
-def test_a_batch_knows_nothing_of_what_the_last_one_copied() -> None:
-    """Both batches use the same cells, which are cleared between them."""
-    known = GlobalCopies()
-    of_buffer = buffer("out", np.zeros(64, np.uint8))
-    first = known.of(of_buffer, 4)
-    place = first.at(np.array([3]), 1, adds=True)
-    first.reads[place], first.writer[place] = 7, 1
-    known.forget()
-    second = known.of(of_buffer, 4)
-    assert second is first
-    assert not second.reads.any()
-    assert not second.writer.any()

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from async_source import PRELUDE
 from cuda_source import buffer, module
-from exercises import ALL, BEFORE, Exercise, Tensor
+from exercises import ALL, BEFORE, Exercise, Tensor, product
 
 from ptx_emulator.errors import Fault
 from ptx_emulator.launches import launch
@@ -65,3 +66,57 @@ def test_a_store_into_the_end_of_a_row_needs_a_buffer_that_has_it() -> None:
 def test_without_the_sanitizer() -> None:
     ring = ALL[0]
     assert (emulated(ring, sanitize=False)["out"] == ring.wanted(ring.arrays)["out"]).all()
+
+
+(RING,) = (
+    each for each in ALL if each.name == "cluster.ring"
+)  # of loads: every synchronisation that it lacks is missed
+MUTANTS = {
+    "each block is told of its own reads alone": (
+        ("init(empty[i], 4)", "init(empty[i], 2)"), ("if (t % 32 < 2)", "if (t % 32 == me)"),
+    ),
+    "no wait for the slot": (("if (turn >= 2) wait(empty[slot], turn / 2 - 1 & 1);", ""),),
+    "the parity of the turn": (("turn / 2 - 1 & 1", "turn & 1"),),
+    "half of the bytes": (("expect(full[slot], 512)", "expect(full[slot], 256)"),),
+    "no __syncwarp before the arrival": (("    __syncwarp();\n", ""),),
+    "read too early": (("    wait(full[slot], turn / 2 & 1);\n", ""),),
+    "no fence of the init": (('    ASM("fence.mbarrier_init.release.cluster;");\n', ""),),
+    "no barrier behind the init": (("  }\n  meet();", "  }\n  __syncthreads();"),),
+    "no barrier at the end": (("= sum;\n  meet();", "= sum;"),),
+    "a relaxed arrival": (("arrive.release.cluster", "arrive.relaxed.cluster"),),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("changes", MUTANTS.values(), ids=MUTANTS)
+def test_a_mutant_of_a_ring_that_two_blocks_share_is_caught(changes: tuple[tuple[str, str], ...]) -> None:
+    source = RING.source
+    for old, new in changes:
+        assert source.count(old) == 1, old
+        source = source.replace(old, new)
+    with pytest.raises(Fault):
+        emulated(replace(RING, source=source))
+
+
+# A warpgroup multiplies what bulk copies bring: neither may come too early.
+(PRODUCT,) = (each for each in ALL if each.name == "product")
+
+
+def caught(**parts: str) -> str:
+    with pytest.raises(Fault) as found:
+        emulated(replace(PRODUCT, source=PRELUDE + product(**parts)))
+    assert found.value.kind == "race"
+    return found.value.sentence
+
+
+def test_multiplied_before_the_copy_is_complete() -> None:
+    assert "reads shared bytes that the copy of thread" in caught(full="")
+
+
+def test_one_thread_of_the_warpgroup_waits() -> None:
+    assert "may still write" in caught(full="if (t == 0) wait(full[slot], step / 2 & 1);")
+
+
+def test_a_slot_is_handed_back_before_the_product_is_waited_for() -> None:
+    sentence = caught(early="arrive(empty[slot]);", late="")
+    assert "copies to shared bytes that the copy of thread" in sentence
+    assert "no wgmma.wait_group of its warpgroup" in sentence
