@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 import pandas as pd
 
-from harness.bench.targets import TargetResult, Targets, load, reached
+from evidence.targets import TargetResult, Targets, load, reached
 from harness.commands import _shared, _suites
 from harness.errors import Exit, UsageError
 from harness.files import SUITES, WORKDIR, in_workdir, write_text

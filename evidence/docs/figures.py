@@ -17,7 +17,7 @@ from evidence.measured import (
     times,
     us,
 )
-from harness.bench.targets import load, reached
+from evidence.targets import load, reached
 from harness.errors import UsageError
 from harness.gate.against_baseline import EFFECT
 from harness.gate.decision import EFFECT_US

@@ -202,12 +202,19 @@ def test_every_round_is_flushed(bench: Benches, gpu: FakeGpu):
     assert gpu.clock.flushes == gpu.launches + 2 * rounds + 4 * rounds + 2 * warm_up
 
 
-def test_the_progress_of_a_case_is_its_time(bench: Benches):
+def test_a_bench_says_each_time_where_its_tables_lie_and_where_its_seconds_went(bench: Benches):
     result = bench()
-    result.stdout.fnmatch_lines(["suites/toy.yaml::toy/* 100.0 us, 50 % of copy, 2.50x baseline *%?"])
+    seconds = "* s a case, * for 1: compile *, inputs *, oracles *, upload *, verify *, warm-up *, rounds *, other *; *"
+    result.stdout.fnmatch_lines(["suites/toy.yaml::toy/* 100.0 us, 50 % of copy, 2.50x baseline *%?", seconds])
+    for name in ("bench.jsonl", "bench.md", "bench.csv", "bench.html", "verify.md", "verify.csv", "verify.html"):
+        assert (bench.run_dir / name).stat().st_size > 0
+    assert any(line.endswith("/bench.html, with tables and journal beside it") for line in result.outlines[-3:])
+    spent = bench.header()["seconds"]
+    assert spent["cases"] == 1
+    assert sum(spent.values()) - 1 - spent["all"] - spent["flush"] == pytest.approx(spent["all"], abs=0.1)
 
 
-def test_the_run_records_its_roofline_twice_and_the_floors_of_its_clock(bench: Benches):
+def test_the_run_records_its_roofline_twice_floors_and_clocks_and_what_held_these_back(bench: Benches):
     bench()
     header = bench.header()
     assert [(entry["point"], entry["gbps"]) for entry in header["roofline"]] == [("start", 4000.0), ("end", 4000.0)]
@@ -215,13 +222,9 @@ def test_the_run_records_its_roofline_twice_and_the_floors_of_its_clock(bench: B
     assert header["machine"]["gpu"] == "Fake H1"
     assert "-ftz=false" in header["compile_flags"]
     assert "--bench" in header["command"]
-
-
-def test_the_tables_are_written_and_named(bench: Benches):
-    result = bench()
-    for name in ("bench.jsonl", "bench.md", "bench.csv", "bench.html", "verify.md", "verify.csv", "verify.html"):
-        assert (bench.run_dir / name).stat().st_size > 0
-    assert any(line.endswith("/bench.html, with tables and journal beside it") for line in result.outlines[-3:])
+    times = bench.records()[0]["times"]
+    assert times["samples_mhz"] == [1980.0] * times["rounds"]
+    assert (times["power_w"], times["throttle"]) == (321.0, "power cap")
 
 
 def test_the_tables_are_written_where_another_plugin_fails_at_the_end(bench: Benches, monkeypatch):
@@ -568,23 +571,6 @@ def test_files_of_an_earlier_bench_stay(bench: Benches, pytester: pytest.Pyteste
     before = Path(bench.run_dir / "bench.jsonl").read_text()
     assert bench().ret == Exit.USAGE
     assert Path(bench.run_dir / "bench.jsonl").read_text() == before
-
-
-def test_a_run_ends_by_saying_where_its_seconds_went(bench: Benches):
-    result = bench()
-    result.stdout.fnmatch_lines(
-        ["* s a case, * for 1: compile *, inputs *, oracles *, upload *, verify *, warm-up *, rounds *, other *; *"]
-    )
-    spent = bench.header()["seconds"]
-    assert spent["cases"] == 1
-    assert sum(spent.values()) - 1 - spent["all"] - spent["flush"] == pytest.approx(spent["all"], abs=0.1)
-
-
-def test_each_sample_has_its_clock_and_each_case_power_and_what_held_clocks_back(bench: Benches, gpu: FakeGpu):
-    bench()
-    times = bench.records()[0]["times"]
-    assert times["samples_mhz"] == [1980.0] * times["rounds"]
-    assert (times["power_w"], times["throttle"]) == (321.0, "power cap")
 
 
 def test_the_energy_of_graphs_is_measured_if_it_is_asked_for(bench: Benches, gpu: FakeGpu, monkeypatch):

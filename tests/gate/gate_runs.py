@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import timed_runs
 from runs_on_disk import passed
 from timed_runs import evidence, of_case, times_of
 
@@ -18,20 +19,12 @@ from harness.records.run_folder import RunFiles, commit
 from harness.records.seal import sources_digest
 from harness.verdict import Judgement, Result, Verdict
 
-HEADER = {
-    "command": "pytest suites --bench",
-    "commit": commit(),
-    "edited": False,
-    "sources": sources_digest()[:16],
-    "date": "2026-01-01T00:00:00Z",
+HEADER = timed_runs.HEADER | {
+    "command": "pytest suites --bench", "commit": commit(), "sources": sources_digest()[:16],
     "machine": {
         "gpu": "NVIDIA H200", "multiprocessors": "132", "l2_bytes": "1", "power_limit_w": "700",
         "driver": "13000", "runtime": "13000", "nvrtc": "13.0",
     },
-    "compile_flags": "-ftz=false",
-    "method": "a rule",
-    "clock": "events",
-    "roofline": [{"point": "start", "gbps": 4200.0, "date": ""}, {"point": "end", "gbps": 4200.0, "date": ""}],
     "floors_us": {"events": 1.5},
 }  # fmt: skip
 

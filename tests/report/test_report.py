@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import timed_runs
 from timed_runs import evidence, times_of
 
 from harness.cli import main
@@ -31,19 +32,10 @@ def timed(median_us: float, percent: float = 80.0, ratio: float | None = 2.0) ->
     return times_of([median_us] * 3, percent=percent, ratio=ratio, baseline_us=None)
 
 
-HEADER = {
-    "command": "pytest suites --bench",
-    "commit": "0123abc",
-    "edited": True,
-    "sources": "feed",
-    "date": "2026-01-01T00:00:00Z",
-    "machine": {"gpu": "NVIDIA H200", "driver": "13000", "nvrtc": "13.0"},
-    "compile_flags": "-ftz=false",
-    "method": "a rule",
-    "clock": "events",
+HEADER = timed_runs.HEADER | {
+    "command": "pytest suites --bench", "edited": True, "floors_us": {"events": 1.5},
     "roofline": [{"point": "start", "gbps": 4200.0, "date": ""}, {"point": "end", "gbps": 4190.0, "date": ""}],
-    "floors_us": {"events": 1.5},
-}
+}  # fmt: skip
 
 VERIFIED = [
     record("toy/default/16x16/normal/eager"),
@@ -149,13 +141,10 @@ def test_times_name_what_they_were_measured_with(benched: dict[str, str]):
 
 
 def test_a_case_without_a_time_is_listed_with_its_reason(benched: dict[str, str]):
-    assert (
-        "| toy/rht=true/16x16/normal/graph | EXCLUDED | a &lt;script>alert(1)&lt;/script> \\| b |"
-        in benched["bench.md"]
-    )
-    assert '<td class="EXCLUDED">EXCLUDED</td><td class="code">toy/rht=true/16x16/normal/graph</td>' in benched[
-        "bench.html"
-    ].replace("<wbr>", "")
+    reason = "a &lt;script>alert(1)&lt;/script> \\| b"
+    assert f"| toy/rht=true/16x16/normal/graph | EXCLUDED | {reason} |" in benched["bench.md"]
+    cells = '<td class="EXCLUDED">EXCLUDED</td><td class="code">toy/rht=true/16x16/normal/graph</td>'
+    assert cells in benched["bench.html"].replace("<wbr>", "")
 
 
 def test_bars_are_as_long_as_their_share(benched: dict[str, str]):
@@ -164,11 +153,8 @@ def test_bars_are_as_long_as_their_share(benched: dict[str, str]):
 
 def test_bench_csv_and_jsonl_hold_every_time(benched: dict[str, str], tmp_path: Path):
     rows = list(csv.DictReader(io.StringIO(benched["bench.csv"])))
-    assert [(row["mode"], row["median_us"]) for row in rows] == [
-        ("eager", "100.0"),
-        ("graph", "90.0"),
-        ("eager", "5.25"),
-    ]
+    modes_and_times = [("eager", "100.0"), ("graph", "90.0"), ("eager", "5.25")]
+    assert [(row["mode"], row["median_us"]) for row in rows] == modes_and_times
     header, records = read_bench(tmp_path / "bench.jsonl")
     assert header == HEADER
     assert records == TIMED[:3]

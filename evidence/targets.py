@@ -11,13 +11,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from harness.bench.roofline import TWO_KERNELS
 from harness.errors import SuiteError, UsageError
+from harness.files import PACKAGE
 from harness.ground.yaml_lines import read
 from harness.records.records import Record
 from harness.records.run_folder import EVENTS, Header
 from harness.records.times import unsteady, waited
 from harness.suite.suite import find_case
 
-PATH = Path(__file__).parent / "targets.yaml"
+PATH = PACKAGE / "bench" / "targets.yaml"
 INPUT_AND_MODE = "normal/graph"
 
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from timed_runs import HEADER, record
 
 from evidence.commands import roofline
-from harness.bench.targets import Line, Targets, load, reached
+from evidence.targets import Line, Targets, load, reached
 from harness.errors import Exit, SuiteError, UsageError
 from harness.files import ROOT
 from harness.report.tables import write_jsonl
