@@ -124,12 +124,7 @@ class SubjectDevice(InPlaceOfOurs):
         self.inner.admit(case)
 
     def prepare(
-        self,
-        case: Case,
-        target: str,
-        inputs: Mapping[str, np.ndarray],
-        fields: Mapping[str, Field],
-        copies: int = 1,
+        self, case: Case, target: str, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field], copies: int = 1
     ) -> SubjectProgram:
         """Allocate a case's memory and map it in the subject's process, which unmaps the previous case's.
 

@@ -126,14 +126,7 @@ def start(name: str, child: Any, flags: Mapping[str, Sequence[FlagValue]] | None
         raise TypeError(f"{name} is called in its own process")
 
     return Subject(
-        name,
-        _described(needs, source_of(name)),
-        quantize,
-        needs,
-        child.refuses,
-        conventions,
-        child,
-        flags=flags or {},
+        name, _described(needs, source_of(name)), quantize, needs, child.refuses, conventions, child, flags=flags or {}
     )
 
 

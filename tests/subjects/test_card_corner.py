@@ -123,10 +123,7 @@ def test_blocks_that_loop_over_the_tensor_accuse_nobody(judged):
 
 @pytest.mark.parametrize(
     ("case_id", "smaller"),
-    [
-        (CASE, ["262272x256", "128x524544"]),
-        ("swizzle_grouped/default/128x256/normal/eager", ["262272+128x256"]),
-    ],
+    [(CASE, ["262272x256", "128x524544"]), ("swizzle_grouped/default/128x256/normal/eager", ["262272+128x256"])],
 )
 def test_the_control_has_the_form_of_the_larger_tensor(case_id: str, smaller: list[str]):
     case = find_case(case_id)

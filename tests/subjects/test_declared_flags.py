@@ -49,10 +49,7 @@ def test_they_are_read_without_running_the_module(text: str, found: dict):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (
-            'HARNESS_FLAGS = {"too": "swizzled"}',
-            "mine.py:2: HARNESS_FLAGS: no recipe has a flag 'too'; did",
-        ),
+        ('HARNESS_FLAGS = {"too": "swizzled"}', "mine.py:2: HARNESS_FLAGS: no recipe has a flag 'too'; did"),
         ('HARNESS_FLAGS = {"to": "swizzle"}', "mine.py:2: HARNESS_FLAGS: to has no value 'swizzle'; did you mean 'sw"),
         ("HARNESS_FLAGS = dict(to='swizzled')", "mine.py:2: HARNESS_FLAGS is read without running the module"),
         ("HARNESS_FLAGS = {'to': []}", "mine.py:2: HARNESS_FLAGS is read without"),
@@ -123,11 +120,7 @@ def test_what_comes_with_the_harness_refuses_little_of_the_cases_that_its_flags_
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [
-        ("torchao", "torchao_compiled"),
-        ("humming", "humming_invariant"),
-        ("fouroversix_pytorch", "fouroversix_triton"),
-    ],
+    [("torchao", "torchao_compiled"), ("humming", "humming_invariant"), ("fouroversix_pytorch", "fouroversix_triton")],
 )
 def test_two_ways_to_run_one_package_declare_the_same(one: str, other: str):
     """They stand in both files, because they are read from the source."""
