@@ -14,8 +14,8 @@ import numpy as np
 from evidence.thresholds.known_registers import KnownRegisters
 from evidence.thresholds.outcomes import ABOVE, BELOW, EDGE, EQUAL, NEXT, OUTCOMES, SAME_FOR_ALL, UNORDERED, Site
 from harness.device import emulator
+from harness.device.launches import Code
 from harness.files import KERNELS
-from harness.jit.compile import Compiled
 from ptx_emulator import decode
 from ptx_emulator.arithmetic.compare import COMPARISONS
 from ptx_emulator.instructions import arithmetic, moves
@@ -36,12 +36,12 @@ def watch() -> None:
         "min": _watched(arithmetic.arithmetic),
         "max": _watched(arithmetic.arithmetic),
     }
-    emulator._module = _module
+    emulator.module_of = _module
 
 
 @lru_cache(maxsize=64)
-def _module(compiled: Compiled) -> Module:
-    return Module(compiled.ptx)  # bypasses the cache, whose decoded kernels are not watched
+def _module(code: Code) -> Module:
+    return Module(code.ptx)  # bypasses the cache, whose decoded kernels are not watched
 
 
 def _watched(decoder: Decoder) -> Decoder:
