@@ -5,7 +5,7 @@ from __future__ import annotations
 from ptx_emulator.arithmetic.atomics import ATOMICS
 from ptx_emulator.arithmetic.warp import REDUCTIONS
 from ptx_emulator.instructions import (
-    approximate,
+    arithmetic,
     bulk_copy,
     cluster,
     mbarrier,
@@ -16,7 +16,6 @@ from ptx_emulator.instructions import (
     wgmma,
     wmma,
 )
-from ptx_emulator.instructions.arithmetic import ARITHMETIC
 
 SPACES = ("global", "shared", "local", "param", "const")
 CONTROL = ("bra", "brx.idx", "ret", "exit", "trap", "bar.sync", "barrier.sync", "bar.arrive", "bar.warp.sync")
@@ -30,7 +29,7 @@ COPIES += ("cp.async.wait_group", "cp.async.wait_all")
 def mnemonics() -> set[str]:
     """All mnemonics; `/3` marks the form with a third operand."""
     names = {
-        *ARITHMETIC, *approximate.mnemonics(), *moves.mnemonics(), *mma.mnemonics(), *wgmma.mnemonics(),
+        *arithmetic.ARITHMETIC, *arithmetic.mnemonics(), *moves.mnemonics(), *mma.mnemonics(), *wgmma.mnemonics(),
         *wmma.mnemonics(), *mbarrier.mnemonics(), *bulk_copy.mnemonics(), *cluster.mnemonics(), *tensormap.mnemonics(),
         *tcgen05.mnemonics(), *CONTROL, *ORDER, *IGNORED, *COPIES,
     }  # fmt: skip

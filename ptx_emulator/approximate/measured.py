@@ -19,8 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ptx_emulator.approximate.bounds import Approximation, Range
-from ptx_emulator.approximate.elementary import PI_2
+from ptx_emulator.approximate.bounds import PI_2, Approximation, Range
 from ptx_emulator.approximate.formats import F32
 from ptx_emulator.registers import Bits
 

@@ -13,9 +13,13 @@ from itertools import product
 import numpy as np
 
 from ptx_emulator.arithmetic.rounding import (
+    E2M1,
+    E4M3,
+    E5M2,
     NAN_F16,
     NAN_F32,
     NAN_F64,
+    SmallFloat,
     bf16_from,
     bf16_values,
     canonical,
@@ -26,7 +30,6 @@ from ptx_emulator.arithmetic.rounding import (
     to_odd_f32,
     to_odd_sum,
 )
-from ptx_emulator.arithmetic.small_floats import E2M1, E4M3, E5M2, SmallFloat
 from ptx_emulator.registers import F32, F64, SIGNED, U8, U16, U32, U64, UNSIGNED, Bits, Compute, Operation
 
 Values = np.ndarray

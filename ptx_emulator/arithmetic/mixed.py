@@ -15,8 +15,7 @@ from itertools import product
 import numpy as np
 
 from ptx_emulator.arithmetic.floating import FLOATING
-from ptx_emulator.arithmetic.rounding import NAN_BF16, bf16_values, f16_values
-from ptx_emulator.arithmetic.small_floats import E2M1, E4M3, E5M2, SmallFloat
+from ptx_emulator.arithmetic.rounding import E2M1, E4M3, E5M2, NAN_BF16, SmallFloat, bf16_values, f16_values
 from ptx_emulator.registers import U16, U32, Bits, Compute, Operation, halves
 
 _READ = {"f16": f16_values, "bf16": bf16_values}

@@ -11,9 +11,8 @@ from ptx_emulator.compiled.global_access import access_global
 from ptx_emulator.compiled.jit import entry, part, pointer
 from ptx_emulator.compiled.lanes import narrow_forms, wide_forms
 from ptx_emulator.compiled.product import multiply, multiply_as_hopper
-from ptx_emulator.compiled.registers_in_flight import may_use
 from ptx_emulator.compiled.shared_access import access_shared
-from ptx_emulator.compiled.warps import order_warps, shuffle, votes, whole_warps
+from ptx_emulator.compiled.warps import may_use, order_warps, shuffle, votes, whole_warps
 
 
 @part

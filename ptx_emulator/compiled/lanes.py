@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 from numpy import float32, float64, int32, int64, sqrt, uint32, uint64  # noqa: F401 forms name them
 
-from ptx_emulator.arithmetic.small_floats import E2M1, E4M3
+from ptx_emulator.arithmetic.rounding import E2M1, E4M3
 from ptx_emulator.compiled import opcodes
 from ptx_emulator.compiled.jit import as_bits, as_double, as_float, as_wide_bits, part
 
@@ -220,7 +220,7 @@ def to_bf16(bits, nearest):
 
 @part
 def encode(bits, exponent, mantissa, largest, nan):
-    """The code of a float32 in a small format; see `ptx_emulator.arithmetic.small_floats`."""
+    """The code of a float32 in a small format; see `ptx_emulator.arithmetic.rounding`."""
     magnitude = bits & MAGNITUDE
     bias = (1 << exponent - 1) - 1
     drop = uint32(23 - mantissa)

@@ -12,8 +12,17 @@ import numpy as np
 from numba import carray
 
 from ptx_emulator.compiled import layout as at
-from ptx_emulator.compiled.agents import joined, known_by, may_race, warps_of
-from ptx_emulator.compiled.elements import all_written, any_pending, mark_written, move, tags_at
+from ptx_emulator.compiled.access import (
+    all_written,
+    any_pending,
+    joined,
+    known_by,
+    mark_written,
+    may_race,
+    move,
+    tags_at,
+    warps_of,
+)
 from ptx_emulator.compiled.jit import part, pointer
 from ptx_emulator.memory import SHARED_BASE
 

@@ -1,4 +1,6 @@
-"""Shuffles, votes and reductions of whole warps that name all 32 lanes. Others are left to NumPy."""
+"""Warps of the compiled interpreter: shuffles, votes and reductions of whole warps, masks of lanes, and the registers
+that a warpgroup's `wgmma` uses asynchronously.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,8 @@ from numba import carray
 
 from ptx_emulator.compiled import layout as at
 from ptx_emulator.compiled import opcodes as op
-from ptx_emulator.compiled.jit import part, pointer
+from ptx_emulator.compiled.jit import entry, part, pointer
+from ptx_emulator.registers import WARPGROUP
 
 FULL = np.uint32(0xFFFFFFFF)
 
@@ -98,3 +101,81 @@ def votes(code, lanes, out, x):
                     result = np.uint32(result + value)
         for k in range(32):
             out[first + k] = result
+
+
+# ---- masks of lanes -------------------------------------------------------------------------------------------------
+
+
+@entry("int64(int64[::1])")
+def count(context):
+    """Lanes << 32 | warps with one."""
+    lanes = carray(pointer(context[at.LANES]), (context[at.BLOCKS] * context[at.THREADS],), np.uint8)
+    every, warps = 0, 0
+    for first in range(0, lanes.size, 32):
+        of_warp = 0
+        for i in range(first, first + 32):
+            of_warp += np.int64(lanes[i])
+        every += of_warp
+        warps += of_warp != 0
+    return every << 32 | warps
+
+
+@entry("int64(int64[::1], int64, int64, int64)")
+def part_lanes(context, row, negated, parts):
+    """Part the lanes by whether a predicate holds (negated: does not). row: of the predicate
+
+    parts: address of (2, blocks, threads) bytes for both parts. Returns 1 if the first has a lane, plus 2 if the other.
+    """
+    blocks, threads = context[at.BLOCKS], context[at.THREADS]
+    narrow = carray(pointer(context[at.NARROW_ROWS]), (blocks, context[at.NARROW_COUNT], threads), np.uint32)
+    lanes = carray(pointer(context[at.LANES]), (blocks, threads), np.uint8)
+    out = carray(pointer(parts), (2, blocks, threads), np.uint8)
+    some, others = np.uint8(0), np.uint8(0)
+    for block in range(blocks):
+        holds = narrow[block, row]
+        for i in range(threads):
+            takes = lanes[block, i] & np.uint8((holds[i] != 0) != (negated != 0))
+            rest = lanes[block, i] & ~takes
+            out[0, block, i], out[1, block, i] = takes, rest
+            some |= takes
+            others |= rest
+    return np.int64(some != 0) + 2 * np.int64(others != 0)
+
+
+# ---- registers in flight --------------------------------------------------------------------------------------------
+
+
+@part
+def _any_of_group(lanes, first):
+    for i in range(first, first + WARPGROUP):
+        if lanes[i]:
+            return True
+    return False
+
+
+@part
+def may_use(number, block, lanes, context):
+    """Whether hazard `number` conflicts with no `wgmma` in flight; if so, note it as the writer of its registers."""
+    groups, registers = lanes.size // WARPGROUP, context[at.WGMMA_REGISTERS]
+    shape = (context[at.BLOCKS] * groups, registers)
+    writers = carray(pointer(context[at.WGMMA_WRITERS]), shape, np.int32)
+    held = carray(pointer(context[at.WGMMA_HELD]), shape, np.uint8)
+    every = carray(pointer(context[at.HAZARDS]), (context[at.HAZARD_COUNT], context[at.HAZARD_WIDTH]), np.int32)
+    hazard = every[number]
+    reads, end = at.USED + hazard[at.READ_COUNT], at.USED + hazard[at.READ_COUNT] + hazard[at.WRITTEN_COUNT]
+    for group in range(groups):
+        if not _any_of_group(lanes, WARPGROUP * group):
+            continue
+        row = block * groups + group
+        writer = np.int32(0 if hazard[at.COPIES] else number + 1)
+        for k in range(at.USED, reads):
+            if held[row, hazard[k]] & at.ACCUMULATOR:
+                return False
+            if hazard[at.COPIES]:
+                writer = writers[row, hazard[k]]
+        for k in range(reads, end):
+            if held[row, hazard[k]]:
+                return False
+        for k in range(reads, end):
+            writers[row, hazard[k]] = writer
+    return True

@@ -3,7 +3,7 @@
 From the PTX ISA, "tcgen05.mma", "Instruction Descriptor" and "Data Path Layout Organization", checked against CUTLASS's
 include/cute/arch/mma_sm100_desc.hpp. D is (M, N) float32: row m lies in lane m if M is 128, and if M is 64 in lane
 m % 16 of 32 lanes for each 16 rows; column n lies in column n. The sum is exact and rounded once to float32 (see
-`value_product`), whatever order and precision hardware adds in.
+`matrix_product`), whatever order and precision hardware adds in.
 
 Scales of e2m1 lie in tensor memory, those of row r in lane r % 32 of column r // 32, one byte for each block of K, the
 first in the lowest, and again in each further 32 lanes.
@@ -16,15 +16,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ptx_emulator.arithmetic import value_product as products
+from ptx_emulator.arithmetic import matrix_product as products
 from ptx_emulator.arithmetic.rounding import bf16_values, f16_values
 from ptx_emulator.errors import NotEmulated
+from ptx_emulator.instructions.descriptors import CHUNK, Operands
 from ptx_emulator.instructions.emitter import Emitter, Unsupported
 from ptx_emulator.instructions.load_store import items_of
 from ptx_emulator.instructions.mbarrier import each_lane
 from ptx_emulator.instructions.tcgen05_moves import tensor_place
-from ptx_emulator.instructions.tcgen05_operands import Operands
-from ptx_emulator.instructions.wgmma_descriptors import CHUNK
 from ptx_emulator.machine.batch import Batch
 from ptx_emulator.machine.tensor_memory import KIND, LANES, QUARTER
 from ptx_emulator.ptx.syntax import Address, Instruction, Vector
@@ -153,7 +152,7 @@ class _Product:
         written = self._enabled(rows, disabled)
         region = rows[written][:, None], columns
         memory.start(use, lane // batch.threads, reads, [region])
-        memory.write(instruction, lane, region, products.multiply_add(a, np.ascontiguousarray(b.T), c)[written])
+        memory.write(instruction, lane, region, products.multiply_values(a, np.ascontiguousarray(b.T), c)[written])
 
     def _require(self, batch: Batch, lane: int, descriptor: Descriptor) -> None:
         """Raise for combinations that are not emulated or that the manual does not allow."""

@@ -10,11 +10,11 @@ import re
 
 import numpy as np
 
+from ptx_emulator.instructions.descriptors import Operands
 from ptx_emulator.instructions.emitter import Emitter, Unsupported
 from ptx_emulator.instructions.load_store import Place, items_of
 from ptx_emulator.instructions.mbarrier import each_lane
 from ptx_emulator.instructions.mma import gather, scatter
-from ptx_emulator.instructions.tcgen05_operands import Operands
 from ptx_emulator.machine.batch import Batch
 from ptx_emulator.machine.tensor_memory import QUARTER
 from ptx_emulator.ptx.syntax import Address, Immediate, Instruction, Operand

@@ -19,11 +19,11 @@ import numpy as np
 from ptx_emulator.arithmetic import hopper_product as hopper
 from ptx_emulator.arithmetic import matrix_product as products
 from ptx_emulator.compiled.layout import IN_ONE_WARP
-from ptx_emulator.instructions import wgmma_descriptors as descriptors
+from ptx_emulator.instructions import descriptors
+from ptx_emulator.instructions.descriptors import CHUNK
 from ptx_emulator.instructions.emitter import Decoder, Emitter, Unsupported
 from ptx_emulator.instructions.load_store import items_of
 from ptx_emulator.instructions.mma import gather, registers_of_c, rows_of_a, rows_of_c, scatter
-from ptx_emulator.instructions.wgmma_descriptors import CHUNK
 from ptx_emulator.machine.batch import Batch
 from ptx_emulator.ptx.syntax import Immediate, Instruction, Kernel, Name, Vector
 from ptx_emulator.races.block_order import agents_of
@@ -46,9 +46,9 @@ class _Compiled(NamedTuple):
 @cache
 def _compiled() -> _Compiled:
     # Numba takes a second to load, and a run on a GPU does not need it.
-    from ptx_emulator.compiled import operand_reads, warpgroup_product
+    from ptx_emulator.compiled import warpgroup
 
-    return _Compiled(operand_reads.start, warpgroup_product.multiply)
+    return _Compiled(warpgroup.start, warpgroup.multiply)
 
 
 def fragments(emitter: Emitter, kernel: Kernel) -> frozenset[int]:

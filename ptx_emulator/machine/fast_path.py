@@ -27,7 +27,7 @@ _SCRATCH = np.zeros(layout.SCRATCH_SIZE, np.uint8)  # shared, because launches r
 def _interpreter() -> tuple[Callable[..., int], ...]:
     # Numba takes a second to load, and a run on a GPU does not need it.
     from ptx_emulator.compiled.interpreter import run
-    from ptx_emulator.compiled.masks import count, part_lanes
+    from ptx_emulator.compiled.warps import count, part_lanes
 
     return run, count, part_lanes
 

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 
 from ptx_emulator.errors import NotEmulated
 from ptx_emulator.ptx import limits
-from ptx_emulator.ptx.declarations import check_total, immediate, malformed, variable
 from ptx_emulator.ptx.syntax import (
     SIZES,
     UNKNOWN,
@@ -24,6 +23,10 @@ from ptx_emulator.ptx.syntax import (
     Pair,
     TensorAddress,
     Vector,
+    check_total,
+    immediate,
+    malformed,
+    variable,
 )
 
 _TOKEN = re.compile(

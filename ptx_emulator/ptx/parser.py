@@ -10,9 +10,8 @@ from typing import NamedTuple
 
 from ptx_emulator.errors import NotEmulated
 from ptx_emulator.ptx import limits
-from ptx_emulator.ptx.declarations import check_total, malformed, variable
 from ptx_emulator.ptx.kernel_body import BodyParser
-from ptx_emulator.ptx.syntax import Kernel, Variable
+from ptx_emulator.ptx.syntax import Kernel, Variable, check_total, malformed, variable
 
 _MOST_THREADS = 1024  # threads of a block
 

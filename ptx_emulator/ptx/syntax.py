@@ -1,9 +1,16 @@
-"""PTX as data: variables, kernels, instructions, operands."""
+"""PTX as data: variables, kernels, instructions, operands; and the parsing of variables and of constants."""
 
 from __future__ import annotations
 
+import math
+import re
+import struct
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from ptx_emulator.errors import NotEmulated
+from ptx_emulator.ptx import limits
 
 BYTES = {
     1: ("pred", "b8", "u8", "s8"),
@@ -121,3 +128,92 @@ class Kernel:
     targets: dict[str, tuple[str, ...]] = field(default_factory=dict)
     max_threads: int = 1024
     cluster: tuple[int, int, int] | None = None
+
+
+# ---- declarations and constants -------------------------------------------------------------------------------------
+
+
+_DECLARATION = re.compile(r"([\w$%]+)\s*((?:\[\s*\d*\s*\])*)")
+
+
+def variable(statement: str, space: str = "") -> Variable:
+    """Parse `.const .align 8 .b8 name[24] = {1, 2}`, or one parameter. Raises NotEmulated."""
+    head, equals, initial = statement.partition("=")
+    if len(head) > limits.HEADER:
+        raise NotEmulated(f"a declaration of {len(head)} characters, {statement.strip()[:60]!r}")
+    head = " ".join(head.split())
+    found = re.search(r"\.(const|global|shared|local|param)\b", head)
+    bare = re.sub(r"\.(align|attribute)\s*(\d+|\([^)]*\))|\.ptr\b", "", head)
+    kind = next((kind for kind in re.findall(r"\.(\w+)", bare) if kind in SIZES), None)
+    match = kind and _DECLARATION.fullmatch(bare.split(f".{kind}", 1)[1].replace(".global", "").strip())
+    if not match or (equals and not initial.strip()):
+        raise NotEmulated(f"the declaration {statement.strip()[:60]!r}")
+    name, extents = match.groups()
+    size = math.prod([SIZES[kind], *(int(extent or 0) for extent in re.findall(r"\[\s*(\d*)\s*\]", extents))])
+    if size > limits.VARIABLE:
+        raise NotEmulated(f"the variable {name!r} of {size} bytes; {limits.VARIABLE} are allowed")
+    return Variable(name, found[1] if found else space, _alignment(head) or SIZES[kind], size,
+                    _initial(initial, SIZES[kind], size, name))  # fmt: skip
+
+
+def check_total(variables: Mapping[str, Variable]) -> None:
+    """Raise NotEmulated if the variables together are too many or too large."""
+    total = sum(variable.size for variable in variables.values())
+    if total > limits.VARIABLES or len(variables) > limits.COUNT:
+        allowed = f"{limits.COUNT} of {limits.VARIABLES} bytes are allowed"
+        raise NotEmulated(f"{len(variables)} variables of {total} bytes; {allowed}")
+
+
+def malformed(text: str, at: int, line: int, error: Exception) -> NotEmulated:
+    """The error to raise for a position in a text that starts on a given line of the PTX."""
+    while at < len(text) and text[at].isspace():
+        at += 1
+    line += text.count("\n", 0, at)
+    start = text[at : at + 60].partition("\n")[0].strip()
+    sentence = str(error) if isinstance(error, NotEmulated) else f"the text {start!r}"
+    return NotEmulated(f"not emulated: PTX line {line}: {sentence}")
+
+
+def _alignment(head: str) -> int:
+    """The declared alignment in bytes, 0 without one. `.ptr .align` is the pointee's alignment and does not count."""
+    said = [] if ".ptr" in head else re.findall(r"\.align\s+(\d+)", head)
+    if not said:
+        return 0
+    alignment = int(said[-1])
+    if not 0 < alignment <= limits.ALIGNMENT or alignment & alignment - 1:
+        raise NotEmulated(f"an alignment of {alignment}, where a power of two up to {limits.ALIGNMENT} is allowed")
+    return alignment
+
+
+def _initial(text: str, size: int, most: int, name: str) -> bytes:
+    """A variable's initial bytes. size: bytes of an element; most: bytes of the variable"""
+    if not text:
+        return b""
+    out, nested = bytearray(), text.count("{") > 1
+    for item in re.sub(r"[{}\s]", "", text).split(","):
+        value = immediate(item) if item else None
+        if value is None or nested:
+            raise NotEmulated(f"the initialiser of {name!r}, which is not a flat list of numbers")
+        out += (value.bits & ((1 << 8 * size) - 1)).to_bytes(size, "little")
+    if len(out) > most:
+        raise NotEmulated(f"the initialiser of {name!r}, which has {len(out)} bytes for {most}")
+    return bytes(out)
+
+
+_FLOAT = re.compile(r"0[fF]([0-9a-fA-F]{8})$|0[dD]([0-9a-fA-F]{16})$")
+_INTEGER = re.compile(r"([+-]?)(0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?$")
+_DECIMAL = re.compile(r"[+-]?\d+\.\d*(?:[eE][+-]?\d+)?$")
+
+
+def immediate(text: str) -> Immediate | None:
+    """Parse a constant; None if the text is not one."""
+    if match := _FLOAT.match(text):
+        return Immediate(int(match[1] or match[2], 16), 4 if match[1] else 8)
+    if match := _INTEGER.match(text):
+        digits = match[2]
+        base = 8 if re.fullmatch(r"0[0-7]+", digits) else 0
+        value = int(digits, base)
+        return Immediate(-value if match[1] == "-" else value)
+    if _DECIMAL.match(text):
+        return Immediate(int.from_bytes(struct.pack("<d", float(text)), "little"), 8)
+    return None

@@ -20,7 +20,7 @@ from ptx_snippets import kernel, run
 from ptx_emulator.approximate import measured
 from ptx_emulator.approximate.bounds import APPROXIMATE
 from ptx_emulator.approximate.measured import Chip, Measured, pack
-from ptx_emulator.instructions.approximate import mnemonics
+from ptx_emulator.instructions.arithmetic import mnemonics
 from ptx_emulator.schedule import ASCENDING, DESCENDING, Schedule
 
 getcontext().prec, getcontext().Emax, getcontext().Emin = 130, 10**9, -(10**9)

@@ -18,8 +18,8 @@ from harness.jit.nvrtc import UNNAMED, build
 from harness.jit.signature import ATTRIBUTES
 from harness.text import nearest
 from ptx_emulator.errors import NotEmulated as LacksConstruct
-from ptx_emulator.ptx.declarations import variable
 from ptx_emulator.ptx.parser import Program, parse
+from ptx_emulator.ptx.syntax import variable
 
 _VERSION = re.compile(r"^\s*\.version\b", re.MULTILINE)
 _KIND = re.compile(r"\.(pred|[busf]\d+|bf16|f16x2|bf16x2)\b")

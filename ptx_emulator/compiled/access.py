@@ -1,4 +1,6 @@
-"""The bytes of one block's access: check that they were written, and move them between memory and registers."""
+"""What accesses to shared and global memory have in common: the bytes of one block's access, and agents of races, as
+`ptx_emulator.races.block_order` defines them.
+"""
 
 from __future__ import annotations
 
@@ -96,3 +98,56 @@ def move(instruction, is_load, base, length, offsets, lanes, narrow, wide, const
                 for i in range(n):
                     if lanes[i]:
                         single[offsets[i] + start] = np.uint8(constants[~row] if row < 0 else narrow[row, i])
+
+
+# ---- agents of races ------------------------------------------------------------------------------------------------
+
+
+AGENTS = 1 << at.AGENT_BITS
+
+
+@part
+def warps_of(context):
+    """Agent → its warps, as bits, and the next free number."""
+    return carray(pointer(context[at.AGENT_WARPS]), (AGENTS + 1,), np.uint32)
+
+
+@part
+def known_by(block, warps, context):
+    """The epochs that each warp of a block knows of each other warp, (warps, warps), and of all warps, (warps,)."""
+    blocks = context[at.BLOCKS]
+    known = carray(pointer(context[at.KNOWN]), (blocks, warps, warps), np.uint64)
+    common = carray(pointer(context[at.COMMON]), (blocks, warps), np.uint64)
+    return known[block], common[block]
+
+
+@part
+def may_race(epoch, agent, thread, known, agents):
+    """Whether nothing orders what an agent did in an epoch before what a thread does now."""
+    if agent == np.uint64(thread):
+        return False
+    of_warp, warps = known[thread >> 5], agents[np.int64(agent)]
+    for i in range(of_warp.size):
+        if warps >> np.uint32(i) & np.uint32(1) and epoch >= of_warp[i]:
+            return True
+    return False
+
+
+@part
+def joined(one, other, agents):
+    """The agent that stands for the threads of two agents, which are not the same thread."""
+    warps = agents[np.int64(one)] | agents[np.int64(other)]
+    if warps & (warps - np.uint32(1)) == 0:
+        warp = 0
+        while warps >> np.uint32(warp) != 1:
+            warp += 1
+        return np.uint64(at.IN_ONE_WARP + warp)
+    free = np.int64(agents[AGENTS])
+    for agent in range(at.IN_SEVERAL_WARPS + 1, free):
+        if agents[agent] == warps:
+            return np.uint64(agent)
+    if free == AGENTS:
+        return np.uint64(at.IN_SEVERAL_WARPS)
+    agents[free] = warps
+    agents[AGENTS] = free + 1
+    return np.uint64(free)
