@@ -51,53 +51,34 @@ def mark_written(written_map, length, offsets, size, lanes):
 
 
 @part
+def _move_element(words, rows, row, constants, is_load, offsets, start, shift, lanes):
+    """Copy one element of each lane. words: memory in elements; start: a byte; shift: from bytes to elements"""
+    for i in range(lanes.size):
+        if lanes[i]:
+            if is_load:
+                rows[row, i] = words[(offsets[i] + start) >> shift]
+            else:
+                words[(offsets[i] + start) >> shift] = constants[~row] if row < 0 else rows[row, i]
+
+
+@part
 def move(instruction, is_load, base, length, offsets, lanes, narrow, wide, constants):
     """Copy between memory and registers, element by element of a vector."""
-    size, count = instruction[at.SIZE], instruction[at.COUNT]
-    n = lanes.size
-    for j in range(count):
-        row = instruction[at.DATA + j]
-        start = np.int64(j) * size
+    size, memory = instruction[at.SIZE], pointer(base)
+    for j in range(instruction[at.COUNT]):
+        row, start = instruction[at.DATA + j], np.int64(j) * size
         if size == 8:
-            words = carray(pointer(base), (length // 8,), np.uint64)
-            if is_load:
-                for i in range(n):
-                    if lanes[i]:
-                        wide[row, i] = words[(offsets[i] + start) >> 3]
-            else:
-                for i in range(n):
-                    if lanes[i]:
-                        words[(offsets[i] + start) >> 3] = constants[~row] if row < 0 else wide[row, i]
+            words = carray(memory, (length // 8,), np.uint64)
+            _move_element(words, wide, row, constants, is_load, offsets, start, 3, lanes)
         elif size == 4:
-            halves = carray(pointer(base), (length // 4,), np.uint32)
-            if is_load:
-                for i in range(n):
-                    if lanes[i]:
-                        narrow[row, i] = halves[(offsets[i] + start) >> 2]
-            else:
-                for i in range(n):
-                    if lanes[i]:
-                        halves[(offsets[i] + start) >> 2] = np.uint32(constants[~row]) if row < 0 else narrow[row, i]
+            halves = carray(memory, (length // 4,), np.uint32)
+            _move_element(halves, narrow, row, constants, is_load, offsets, start, 2, lanes)
         elif size == 2:
-            pairs = carray(pointer(base), (length // 2,), np.uint16)
-            if is_load:
-                for i in range(n):
-                    if lanes[i]:
-                        narrow[row, i] = pairs[(offsets[i] + start) >> 1]
-            else:
-                for i in range(n):
-                    if lanes[i]:
-                        pairs[(offsets[i] + start) >> 1] = np.uint16(constants[~row] if row < 0 else narrow[row, i])
+            pairs = carray(memory, (length // 2,), np.uint16)
+            _move_element(pairs, narrow, row, constants, is_load, offsets, start, 1, lanes)
         else:
-            single = carray(pointer(base), (length,), np.uint8)
-            if is_load:
-                for i in range(n):
-                    if lanes[i]:
-                        narrow[row, i] = single[offsets[i] + start]
-            else:
-                for i in range(n):
-                    if lanes[i]:
-                        single[offsets[i] + start] = np.uint8(constants[~row] if row < 0 else narrow[row, i])
+            single = carray(memory, (length,), np.uint8)
+            _move_element(single, narrow, row, constants, is_load, offsets, start, 0, lanes)
 
 
 # ---- agents of races ------------------------------------------------------------------------------------------------

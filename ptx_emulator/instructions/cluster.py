@@ -53,8 +53,10 @@ def _rank(emitter: Emitter, instruction: Instruction) -> None:
     emitter.compute(compute, "u32", slots, emitter.target(instruction.operands[0], "u32"))
 
 
-def _barrier(emitter: Emitter, instruction: Instruction) -> None:
-    """`barrier.cluster.arrive` and `.wait`; the scheduler holds lanes before a wait."""
+def barrier_or(emitter: Emitter, instruction: Instruction) -> None:
+    """`barrier.cluster.arrive` and `.wait`; the scheduler holds lanes before a wait. Others end basic blocks."""
+    if not instruction.mnemonic.startswith("barrier.cluster."):
+        raise Unsupported
     what, *words = instruction.mnemonic.split(".")[2:]
     if what not in ("arrive", "wait") or not set(words) <= {"release", "relaxed", "acquire", "aligned"}:
         raise Unsupported
@@ -67,13 +69,6 @@ def _barrier(emitter: Emitter, instruction: Instruction) -> None:
     emitter.emit(step, (), ())
 
 
-def barrier_or(emitter: Emitter, instruction: Instruction) -> None:
-    """Decode `barrier.cluster`. Raises Unsupported for other barriers, which end basic blocks."""
-    if not instruction.mnemonic.startswith("barrier.cluster."):
-        raise Unsupported
-    _barrier(emitter, instruction)
-
-
 def registers(emitter: Emitter, instruction: Instruction) -> None:
     """`setmaxnreg`: how many registers a warpgroup has."""
     (count,) = instruction.operands
@@ -84,38 +79,31 @@ def registers(emitter: Emitter, instruction: Instruction) -> None:
         raise Unsupported
 
 
-class _AsyncStore:
-    """`st.async`: a store to shared memory of the cluster that counts its bytes at an mbarrier beside it."""
-
-    def __init__(self, emitter: Emitter, instruction: Instruction):
-        words = [word for word in instruction.mnemonic.split(".")[2:] if word != "weak"]
-        if words[:2] != ["shared::cluster", "mbarrier::complete_tx::bytes"] or words[-1] not in SIZES:
-            raise Unsupported
-        count = {"v2": 2, "v4": 4}.get(words[2], 1)
-        if len(words) != 3 + (count > 1) or SIZES[words[-1]] not in (4, 8):
-            raise Unsupported
-        kind = words[-1] if words[-1].startswith("f") else f"b{8 * SIZES[words[-1]]}"
-        where, values, barrier = instruction.operands
-        target, at = shared_place(emitter, where), shared_place(emitter, barrier)
-        sources = [emitter.source(item, kind) for item in items_of(values, count)]
-        transfers, size = Transfers(emitter, instruction, 4), SIZES[words[-1]]
-        emitter.cells["shared"] = min(emitter.cells["shared"], size)
-
-        def step(batch: Batch, mask: np.ndarray | None) -> None:
-            columns = (target.of(batch), at.of(batch), *(batch.registers[source] for source in sources))
-            for lane, to, mbarrier, *items in each_lane(batch, mask, *columns):
-                content = b"".join(item.to_bytes(size, "little") for item in items)
-                transfers.put(batch, lane, to, content, mbarrier)
-
-        emitter.emit(step, (target.slot, at.slot, *sources), ())
-
-
 def asynchronous_store(emitter: Emitter, instruction: Instruction) -> None:
-    """`st.async`, or any other store."""
-    if instruction.mnemonic.startswith("st.async."):
-        _AsyncStore(emitter, instruction)
-    else:
+    """`st.async`, a store to shared memory of the cluster that counts its bytes at an mbarrier; or any other `st`."""
+    if not instruction.mnemonic.startswith("st.async."):
         store(emitter, instruction)
+        return
+    words = [word for word in instruction.mnemonic.split(".")[2:] if word != "weak"]
+    if words[:2] != ["shared::cluster", "mbarrier::complete_tx::bytes"] or words[-1] not in SIZES:
+        raise Unsupported
+    count = {"v2": 2, "v4": 4}.get(words[2], 1)
+    if len(words) != 3 + (count > 1) or SIZES[words[-1]] not in (4, 8):
+        raise Unsupported
+    kind = words[-1] if words[-1].startswith("f") else f"b{8 * SIZES[words[-1]]}"
+    where, values, barrier = instruction.operands
+    target, at = shared_place(emitter, where), shared_place(emitter, barrier)
+    sources = [emitter.source(item, kind) for item in items_of(values, count)]
+    transfers, size = Transfers(emitter, instruction, 4), SIZES[words[-1]]
+    emitter.cells["shared"] = min(emitter.cells["shared"], size)
+
+    def step(batch: Batch, mask: np.ndarray | None) -> None:
+        columns = (target.of(batch), at.of(batch), *(batch.registers[source] for source in sources))
+        for lane, to, mbarrier, *items in each_lane(batch, mask, *columns):
+            content = b"".join(item.to_bytes(size, "little") for item in items)
+            transfers.put(batch, lane, to, content, mbarrier)
+
+    emitter.emit(step, (target.slot, at.slot, *sources), ())
 
 
 DECODERS: dict[str, Decoder] = {
@@ -128,9 +116,5 @@ def mnemonics() -> list[str]:
     """Every mnemonic decoded here."""
     names = ["mapa.u64", "mapa.shared::cluster.u32", "getctarank.u64", "getctarank.shared::cluster.u32"]
     names += ["barrier.cluster.arrive", "barrier.cluster.wait", "st.async"]
-    return [
-        *names,
-        "setmaxnreg.inc.sync.aligned.u32",
-        "setmaxnreg.dec.sync.aligned.u32",
-        "fence.mbarrier_init.release.cluster",
-    ]
+    names += [f"setmaxnreg.{what}.sync.aligned.u32" for what in ("inc", "dec")]
+    return [*names, "fence.mbarrier_init.release.cluster"]

@@ -117,7 +117,7 @@ def _commit(emitter: Emitter, instruction: Instruction) -> None:
 _VERBS = {
     "alloc": _allocate, "dealloc": _free, "relinquish_alloc_permit": _relinquish, "wait::ld": _wait, "wait::st": _wait,
     "fence::before_thread_sync": _fence, "fence::after_thread_sync": _fence, "commit": _commit,
-    "ld": tcgen05_moves.load, "st": tcgen05_moves.store, "cp": tcgen05_moves.copy, "mma": tcgen05_mma.multiply,
+    "ld": tcgen05_moves.move, "st": tcgen05_moves.move, "cp": tcgen05_moves.copy, "mma": tcgen05_mma.multiply,
 }  # fmt: skip
 
 

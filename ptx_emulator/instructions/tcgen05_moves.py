@@ -151,13 +151,8 @@ class _Move:
             batch.fault("misaligned", self.instruction, warp * WARP, sentence)
 
 
-def load(emitter: Emitter, instruction: Instruction) -> None:
-    """`tcgen05.ld`."""
-    _Move(emitter, instruction)
-
-
-def store(emitter: Emitter, instruction: Instruction) -> None:
-    """`tcgen05.st`."""
+def move(emitter: Emitter, instruction: Instruction) -> None:
+    """`tcgen05.ld` and `st`."""
     _Move(emitter, instruction)
 
 

@@ -11,6 +11,7 @@ from ptx_emulator.arithmetic.atomics import ATOMICS, GLOBAL_ADD_F32
 from ptx_emulator.arithmetic.floating import FLOATING
 from ptx_emulator.instructions.emitter import Emitter, Unsupported
 from ptx_emulator.machine.batch import Batch
+from ptx_emulator.machine.mbarriers import Mbarrier
 from ptx_emulator.memory import CLUSTER_RANK_BITS, PENDING, WINDOW_BITS, WRITTEN, Access, Buffer, Resolved
 from ptx_emulator.ptx.syntax import SIZES, Instruction
 from ptx_emulator.races.borne import EQUAL_STORES
@@ -73,19 +74,25 @@ class Transfers:
                 sentence = "counts its bytes at an mbarrier of another block than that of its target"
                 batch.fault("mbarrier", instruction, lane, sentence)
             if proxy.shadow:
-                wait = f"no thread that waited for phase {found.phase} of its mbarrier (byte {found.byte} of shared "
-                wait += "memory) let this one know"
-                number = proxy.copy(instruction, lane, "writes", found.counter, found.phase, wait)
-                proxy.shadow.start_copy(number, proxy.cells(block, start + shared, width), lane)
-                proxy.by_mbarrier.append((found, number))
+                self._start(batch, lane, "writes", found, block, start + shared, width)
                 for where, bytes_, size in ((buffer, offsets, width), (*(tensor or (None, 0)), 128)):
                     if where is not None and where.writable:
-                        other = proxy.copy(instruction, lane, "reads", found.counter, found.phase, wait)
+                        other = proxy.copy(instruction, lane, "reads", found.counter, found.phase, _wait(found))
                         what = "copies with a tensor map in global bytes" if size == 128 and tensor else ""
                         proxy.globals.start(other, where, np.atleast_1d(bytes_), size, lane, what)
             self._require_no_copy(batch, block, start + shared, width, lane)
             self._put(batch, block, start + shared, content)
             proxy.mbarriers.copied(instruction, lane, found, total)
+
+    def _start(
+        self, batch: Batch, lane: int, kind: str, found: Mbarrier, block: int, bytes_: np.ndarray, width: int,
+        fenced: bool = False,
+    ) -> None:  # fmt: skip
+        """Start a copy in the shadow of shared memory, which is complete when its mbarrier's phase is."""
+        proxy = batch.asynchronous
+        number = proxy.copy(self.instruction, lane, kind, found.counter, found.phase, _wait(found))
+        proxy.shadow.start_copy(number, proxy.cells(block, bytes_, width), lane, fenced=fenced)
+        proxy.by_mbarrier.append((found, number))
 
     def _require_no_copy(self, batch: Batch, block: int, bytes_: np.ndarray, width: int, lane: int) -> None:
         memory = batch.addressing.shared
@@ -109,12 +116,7 @@ class Transfers:
         block, start = proxy.in_shared(instruction, lane, to, count, count, "stores to")
         found = proxy.mbarrier(instruction, lane, barrier)
         if proxy.shadow:
-            wait = (
-                f"no thread that waited for phase {found.phase} of its mbarrier (byte {found.byte} of shared memory) "
-            )
-            number = proxy.copy(instruction, lane, "writes", found.counter, found.phase, wait + "let this one know")
-            proxy.shadow.start_copy(number, proxy.cells(block, np.array([start]), count), lane, fenced=True)
-            proxy.by_mbarrier.append((found, number))
+            self._start(batch, lane, "writes", found, block, np.array([start]), count, fenced=True)
         self._put(batch, block, np.array([start]), np.frombuffer(content, np.uint8)[None, :])
         proxy.mbarriers.copied(instruction, lane, found, count)
 
@@ -133,14 +135,8 @@ class Transfers:
         found = proxy.mbarrier(instruction, lane, barrier, copies=True)
         proxy.require_written(instruction, lane, mine, np.array([first]), count)
         if proxy.shadow:
-            wait = (
-                f"no thread that waited for phase {found.phase} of its mbarrier (byte {found.byte} of shared memory) "
-            )
-            wait += "let this one know"
             for kind, of, byte in (("reads", mine, first), ("writes", block, start)):
-                number = proxy.copy(instruction, lane, kind, found.counter, found.phase, wait)
-                proxy.shadow.start_copy(number, proxy.cells(of, np.array([byte]), count), lane)
-                proxy.by_mbarrier.append((found, number))
+                self._start(batch, lane, kind, found, of, np.array([byte]), count)
         memory = batch.addressing.shared
         at = mine * memory.stride + first
         self._put(batch, block, np.array([start]), memory.data[at : at + count][None, :].copy())
@@ -250,6 +246,12 @@ class Transfers:
         batch.addressing.report_here()
         if len(index):
             shadow.record(access, Resolved(buffer, index), Who(index, block, thread))
+
+
+def _wait(found: Mbarrier) -> str:
+    """The wait that orders a copy before what follows, in words."""
+    mbarrier = f"phase {found.phase} of its mbarrier (byte {found.byte} of shared memory)"
+    return f"no thread that waited for {mbarrier} let this one know"
 
 
 def _in_block(address: int, rank: int) -> int:
