@@ -132,9 +132,9 @@ class Operands:
         emitter.cells["shared"] = min(emitter.cells["shared"], CHUNK)
 
     def read(
-        self, batch: Batch, lane: int, use: Use | None, descriptor: int, rows: int, chunks: int = 2, across: int = 0
+        self, batch: Batch, lane: int, use: Use | None, descriptor: int, rows: int, count: int = 2, across: int = 0
     ) -> np.ndarray:
-        """The chunks of 16 bytes of a matrix, (rows, chunks, 16) uint8.
+        """The chunks of 16 bytes of a matrix, (rows, count, 16) uint8.
 
         across: 0, or bytes of an element of a matrix that lies across K: (rows * across / 16, 32 / across, 16) uint8
         """
@@ -142,7 +142,7 @@ class Operands:
         as_wgmma = self._as_wgmma(batch, lane, descriptor)
         addresses = chunks(as_wgmma, rows, across > 0, self._what(), across or 2)[0]
         if not across:
-            addresses = addresses[:, :chunks]
+            addresses = addresses[:, :count]
         bytes_ = addresses.astype(np.int64).reshape(-1) - SHARED_BASE
         outside = (bytes_ < 0) | (bytes_ > shared.size - CHUNK)
         if outside.any():

@@ -11,6 +11,7 @@ from operands import draw
 from ptx_snippets import apply
 
 from ptx_emulator.arithmetic.mixed import MIXED
+from ptx_emulator.catalogue import mnemonics
 from ptx_emulator.instructions import moves
 from ptx_emulator.instructions.arithmetic import ARITHMETIC
 
@@ -59,3 +60,9 @@ def test_operands_broadcast_from_constants() -> None:
     a = np.arange(256, dtype=np.uint32) * 0x01010101
     assert (apply("and.b32", "b32", ["b32"], [a], ", 0x7FFF7FFF") == (a & 0x7FFF7FFF)).all()
     assert (apply("max.u32", "b32", ["b32"], [a], ", 77") == np.maximum(a, 77)).all()
+
+
+def test_the_catalogue_is_not_empty() -> None:
+    """tests/evidence/test_opcodes.py compares it with the tests of this folder."""
+    assert len(mnemonics()) > 1500
+    assert {"fma.rn.f32", "cvt.rn.satfinite.e2m1x2.f32", "shfl.sync.bfly.b32", "atom.inc.u32"} <= mnemonics()

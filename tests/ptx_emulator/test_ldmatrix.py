@@ -68,20 +68,16 @@ def test_addresses_of_lanes_beyond_the_last_matrix_do_not_matter(count: int) -> 
     assert (loaded(count, "", start)[1] == wanted).all()
 
 
-def test_a_row_that_does_not_lie_on_16_bytes() -> None:
+@pytest.mark.parametrize("lane, byte, count, says, kind", [
+    (45, 8, 4, "multiple of 16; .*", "misaligned"), (3, 1024, 2, "", "out_of_bounds"),
+])  # fmt: skip
+def test_a_row_in_a_wrong_place(lane: int, byte: int, count: int, says: str, kind: str) -> None:
     start = 16 * np.arange(64)
-    start[45] = 8
-    with pytest.raises(Fault, match=r"byte 8 of shared memory, .* multiple of 16; .* thread \(45, 0, 0\)") as caught:
-        loaded(4, "", start)
-    assert caught.value.kind == "misaligned"
-
-
-def test_a_row_beyond_shared_memory() -> None:
-    start = 16 * np.arange(64)
-    start[3] = 1024
-    with pytest.raises(Fault, match=r"byte 1024 of shared memory, .* thread \(3, 0, 0\)") as caught:
-        loaded(2, "", start)
-    assert caught.value.kind == "out_of_bounds"
+    start[lane] = byte
+    where = rf"byte {byte} of shared memory, .* {says} ?thread \({lane}, 0, 0\)"
+    with pytest.raises(Fault, match=where) as caught:
+        loaded(count, "", start)
+    assert caught.value.kind == kind
 
 
 # ---- ldmatrix after stores ------------------------------------------------------------------------------------------

@@ -58,6 +58,21 @@ HOW = {
 }
 
 
+def run_product(
+    out: np.ndarray, matrices: tuple[list, ...], turns: int, added: int, which: int, kind: str, how: str, **options
+) -> None:
+    """matrices: of A and of B, the bytes, the 16 bytes that shared memory has of them, descriptors, and steps"""
+    images, sizes, described, steps = matrices
+    source = PRODUCT.replace("IN_TENSOR", str(int(how == "tensor"))).replace("MULTIPLY", HOW[how])
+    source = source.replace("kind::f16", "kind::" + {"tf": "tf32", "e4": "f8f6f4", "e5": "f8f6f4"}.get(kind[:2], "f16"))
+    args = [
+        buffer("a", images[0]), sizes[0], buffer("b", images[1]), sizes[1], buffer("out", out),
+        *(each.to_bytes(8, "little") for each in described), *steps, turns, added, which.to_bytes(4, "little"),
+        out.shape[1],
+    ]  # fmt: skip
+    launch(module(source, "sm_100a"), "k", (1, 1, 1), (128, 1, 1), args, 16 * sum(sizes), **options)
+
+
 def multiply(
     a: np.ndarray, b: np.ndarray, d: np.ndarray, kind: str = "bf16", mode: int = 0, how: str = "shared", added: int = 1,
     signs: tuple[int, int] = (1, 1), across: tuple[int, int] = (0, 0), **options,
@@ -95,14 +110,8 @@ def multiply(
     out = np.full((128, columns), 0x7FC00000, np.uint32)
     lanes = [lane_of(row, rows) for row in range(rows)]
     out[lanes] = d
-    source = PRODUCT.replace("IN_TENSOR", str(int(how == "tensor"))).replace("MULTIPLY", HOW[how])
-    source = source.replace("kind::f16", "kind::" + {"tf": "tf32", "e4": "f8f6f4", "e5": "f8f6f4"}.get(kind[:2], "f16"))
-    args = [
-        buffer("a", images[0]), size_a, buffer("b", images[1]), len(images[1]) // 16, buffer("out", out),
-        *(each.to_bytes(8, "little") for each in described), *steps, turns, added,
-        instruction(rows, columns, kind, signs, across).to_bytes(4, "little"), columns,
-    ]  # fmt: skip
-    launch(module(source, "sm_100a"), "k", (1, 1, 1), (128, 1, 1), args, 16 * size_a + len(images[1]), **options)
+    matrices = images, [size_a, len(images[1]) // 16], described, steps
+    run_product(out, matrices, turns, added, instruction(rows, columns, kind, signs, across), kind, how, **options)
     others = np.setdiff1d(np.arange(128), lanes)
     assert (out[others] == 0x7FC00000).all()  # lanes that are no row keep what they had
     return out[lanes]
@@ -224,13 +233,8 @@ def test_bytes_across(mode: int) -> None:
         steps.append(4 * (leading if mode == 0 else stride))
     images = [each[: len(each) // 1024 * 1024] for each in images]
     out, sizes = np.zeros((128, 32), np.uint32), [len(each) // 16 for each in images]
-    source = PRODUCT.replace("IN_TENSOR", "0").replace("MULTIPLY", HOW["shared"]).replace("kind::f16", "kind::f8f6f4")
-    args = [
-        buffer("a", images[0]), sizes[0], buffer("b", images[1]), sizes[1], buffer("out", out),
-        *(each.to_bytes(8, "little") for each in placed), *steps, 2, 0,
-        instruction(128, 32, "e4m3", across=(1, 1)).to_bytes(4, "little"), 32,
-    ]  # fmt: skip
-    launch(module(source, "sm_100a"), "k", (1, 1, 1), (128, 1, 1), args, 16 * sum(sizes))
+    which = instruction(128, 32, "e4m3", across=(1, 1))
+    run_product(out, (images, sizes, placed, steps), 2, 0, which, "e4m3", "shared")
     a, b = (TO_F16["e4m3"][each] for each in (a, b))
     first = exact_sums("f16", a[None, :, :32], b.T[None, :32], np.zeros((1, 128, 32), np.uint32))
     assert out.tolist() == exact_sums("f16", a[None, :, 32:], b.T[None, 32:], first)[0].tolist()
@@ -369,13 +373,11 @@ def test_a_bug_is_a_fault_and_its_mend_is_none(name: str) -> None:
         assert other is None or line_of(bug, f"// {other}") in found.value.sentence
 
 
-@pytest.mark.parametrize("bits", [instruction(128, 16) ^ 1 << 4, instruction(128, 16) ^ 1 << 7, 1 << 2])
-def test_other_descriptors_are_refused(bits: int) -> None:
-    with pytest.raises(NotEmulated, match="not emulated: tcgen05.mma.* with the instruction descriptor"):
-        run_small(small(WHICH=hex(bits)))
-
-
-@pytest.mark.parametrize("bits", [matrix(0, 0, 1024, 1) | 1 << 61, matrix(0, 0, 1024, 1) | 1 << 49])
-def test_other_matrices_are_refused(bits: int) -> None:
-    with pytest.raises(NotEmulated, match="not emulated: tcgen05.mma.* with (a matrix base offset|the matrix desc)"):
-        run_small(small(MATRIX=f"{bits:#x}ull"))
+@pytest.mark.parametrize("hole, given, bit", [
+    ("WHICH", instruction(128, 16), 4), ("WHICH", instruction(128, 16), 7), ("WHICH", 0, 2),
+    ("MATRIX", matrix(0, 0, 1024, 1), 61), ("MATRIX", matrix(0, 0, 1024, 1), 49),
+])  # fmt: skip
+def test_other_descriptors_are_refused(hole: str, given: int, bit: int) -> None:
+    says = "the instruction descriptor" if hole == "WHICH" else "(a matrix base offset|the matrix desc)"
+    with pytest.raises(NotEmulated, match=f"not emulated: tcgen05.mma.* with {says}"):
+        run_small(small(**{hole: f"{given ^ 1 << bit:#x}{'' if hole == 'WHICH' else 'ull'}"}))

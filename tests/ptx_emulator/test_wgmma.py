@@ -12,11 +12,13 @@ from ptx_snippets import kernel
 from ptx_snippets import run as run_ptx
 from test_mma import exact_sums, finite_edges
 from wgmma_source import (
+    PITCH,
     descriptor,
     device_functions,
     encoded,
     from_fragments,
     image,
+    image_across,
     place_of_a,
     place_of_d,
     to_fragments,
@@ -65,54 +67,54 @@ extern "C" __global__ void k(const uint4* in_a, int size_a, const uint4* in_b, i
 """
 
 
+def laid_out(matrix: np.ndarray, mode: int, across: bool) -> tuple[np.ndarray, int, int, int]:
+    """The bytes of a matrix, its leading and stride offsets, and the bytes from 16 k to the next 16."""
+    rows, depth = matrix.shape
+    if across and mode:
+        stride = 8 * PITCH[mode]
+        leading = (depth // 8 + 1) * stride
+        return image_across(matrix, mode, leading, stride), leading, stride, 2 * stride
+    leading, stride = rows * 18 + 32, 144 if mode == 0 else 8 * PITCH[mode]
+    step = 32 if mode else 2 * leading
+    return (image_across if across else image)(matrix, mode, leading, stride), leading, stride, step
+
+
 def multiply(
-    a: np.ndarray,
-    b: np.ndarray,
-    d: np.ndarray,
-    kind: str = "bf16",
-    registers: bool = True,
-    mode: int = 0,
-    scale: int = 1,
-    immediates: str = "1, 1",
-    block: int = 128,
-    **options,
-) -> tuple[np.ndarray, Counters]:
+    a: np.ndarray, b: np.ndarray, d: np.ndarray, kind: str = "bf16", left: str = "registers", right: str = "along",
+    modes: tuple[int, int] = (0, 0), scale: int = 1, immediates: str = "1, 1", block: int = 128, **options,
+) -> tuple[np.ndarray, Counters]:  # fmt: skip
     """D (n, 64, columns) patterns of float32, and the counters.
 
-    a: (n, 64, k), b: (n, columns, k) patterns; d: (n, 64, columns) uint32, what D is added to; registers: where A lies
-    mode: of swizzling; k must then fit one row of the pattern
+    a: (n, 64, k), b: (n, columns, k) patterns; d: (n, 64, columns) uint32, what D is added to
+    left, right: where A and B lie, registers, along (K) or across
+    modes: of swizzling; of a matrix along K, k must then fit one row of the pattern
     """
     n, columns, depth = b.shape
-    turns, width = depth // 16, depth * 2
-    leading, stride = (64 * 16 + 128, 144) if mode == 0 else (0, 8 * {1: 128, 2: 64, 3: 32}[mode])
-    step = 2 * leading if mode == 0 else 32
-    lead_b = columns * 18 + 32
-    images_b = np.stack([image(matrix, mode, lead_b, stride) for matrix in b])
-    if registers:
-        images_a = np.stack([
-            to_fragments(matrix[:, i : i + 16], 8, place_of_a) for matrix in a for i in range(0, depth, 16)
-        ])  # fmt: skip
-        size_a = 0
-    else:
-        images_a = np.stack([image(matrix, mode, leading, stride) for matrix in a])
-        pad = -images_a.shape[1] % 1024
-        images_a = np.pad(images_a, ((0, 0), (0, pad)))
-        size_a = images_a.shape[1]
-    pad = -images_b.shape[1] % 1024
-    images_b = np.pad(images_b, ((0, 0), (0, pad)))
+    images, placed, sizes, steps = [], [], [], []
+    for matrices, where, mode in ((a, left, modes[0]), (b, right, modes[1])):
+        leading = stride = step = size = 0
+        if where == "registers":
+            parts = [matrix[:, i : i + 16] for matrix in matrices for i in range(0, depth, 16)]
+            image_of = np.stack([to_fragments(part, 8, place_of_a) for part in parts])
+        else:
+            made = [laid_out(matrix, mode, where == "across") for matrix in matrices]
+            image_of, (_, leading, stride, step) = np.stack([each[0] for each in made]), made[0]
+            image_of = np.pad(image_of, ((0, 0), (0, -image_of.shape[1] % 1024)))
+            size = image_of.shape[1]
+            assert where == "across" or mode == 0 or depth * 2 <= PITCH[mode]
+        images.append(image_of), sizes.append(size), steps.append(step)
+        placed.append(descriptor(0, leading, stride, mode).to_bytes(8, "little"))
     out = np.stack([to_fragments(matrix, columns // 2, place_of_d) for matrix in d])
-    source = device_functions(columns, kind, immediates) + PRODUCT
-    source = source.replace("REGISTERS", str(int(registers)))
-    source = source.replace("A_OPERAND", "r" if registers else "from_a + i * (step_a >> 4)")
+    source = device_functions(columns, kind, immediates, (int(left == "across"), int(right == "across"))) + PRODUCT
+    source = source.replace("REGISTERS", str(int(left == "registers")))
+    source = source.replace("A_OPERAND", "r" if left == "registers" else "from_a + i * (step_a >> 4)")
     args = [
-        buffer("a", images_a, writable=False), size_a // 16, buffer("b", images_b, writable=False),
-        images_b.shape[1] // 16, buffer("out", out), descriptor(0, leading, stride, mode).to_bytes(8, "little"),
-        descriptor(0, lead_b, stride, mode).to_bytes(8, "little"), step, 2 * lead_b if mode == 0 else 32, turns, scale,
+        buffer("a", images[0], writable=False), sizes[0] // 16, buffer("b", images[1], writable=False), sizes[1] // 16,
+        buffer("out", out), *placed, *steps, depth // 16, scale,
     ]  # fmt: skip
     groups = block // 128
-    shared = groups * (size_a + images_b.shape[1])
+    shared = groups * sum(sizes)
     counters = launch(module(source), "k", (n // groups, 1, 1), (block, 1, 1), args, dynamic_shared=shared, **options)
-    assert width <= {0: 1 << 16, 1: 128, 2: 64, 3: 32}[mode]
     return np.stack([from_fragments(held) for held in out]), counters
 
 
@@ -129,7 +131,7 @@ def integers(n: int, columns: int, depth: int, kind: str) -> tuple[np.ndarray, .
 @pytest.mark.parametrize("kind, columns", [("bf16", 8), ("f16", 16), ("bf16", 120), ("f16", 256)])
 def test_core_matrices(kind: str, columns: int, registers: bool) -> None:
     a, b, d, wanted = integers(2, columns, 48, kind)
-    got, _ = multiply(a, b, d, kind, registers)
+    got, _ = multiply(a, b, d, kind, "registers" if registers else "along")
     assert (got.view(np.float32) == wanted).all()
 
 
@@ -168,7 +170,7 @@ def test_every_number_of_columns(kind: str) -> None:
 def test_swizzled_rows(mode: int, depth: int, registers: bool) -> None:
     """Along K, the start address moves within a row of the swizzling pattern."""
     a, b, d, wanted = integers(2, 40, depth, "bf16")
-    got, _ = multiply(a, b, d, registers=registers, mode=mode)
+    got, _ = multiply(a, b, d, left="registers" if registers else "along", modes=(mode, mode))
     assert (got.view(np.float32) == wanted).all()
 
 
@@ -177,17 +179,17 @@ def test_swizzled_rows(mode: int, depth: int, registers: bool) -> None:
 def test_warpgroups_and_blocks(block: int, lanes: int) -> None:
     """Two warpgroups a block, with and without a further warp, in batches of one block and of all."""
     a, b, d, wanted = integers(6, 16, 32, "bf16")
-    got, counters = multiply(a, b, d, registers=False, block=block, lanes=lanes)
+    got, counters = multiply(a, b, d, left="along", block=block, lanes=lanes)
     assert (got.view(np.float32) == wanted).all()
     assert counters.opcodes["wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16"] == 6 * 4 * 2
-    plain, _ = multiply(a, b, d, registers=False, block=block, lanes=lanes, sanitize=False)
+    plain, _ = multiply(a, b, d, left="along", block=block, lanes=lanes, sanitize=False)
     assert (plain == got).all()
 
 
 @pytest.mark.parametrize("schedule", [DESCENDING, *(Schedule(seed=seed) for seed in range(4))], ids=str)
 def test_warpgroups_in_another_order(schedule: Schedule) -> None:
     a, b, d, wanted = integers(6, 16, 32, "bf16")
-    got, _ = multiply(a, b, d, registers=False, block=416, schedule=schedule)
+    got, _ = multiply(a, b, d, left="along", block=416, schedule=schedule)
     assert (got.view(np.float32) == wanted).all()
 
 
@@ -206,18 +208,18 @@ def test_negated_operands(immediates: str, sign: int) -> None:
     assert (got.view(np.float32) == sign * (wanted - d.view(np.float32))).all()
 
 
-def test_sums_of_bf16_are_exact(kind: str = "bf16") -> None:
+def test_sums_of_bf16_are_exact() -> None:
     """The sums are rounded once. The operands have all exponents: sums cancel, overflow, or do not fit a float64.
 
     test_hopper_sums tests the sums of f16.
     """
     rng = np.random.default_rng(3)
-    pool = finite_edges(kind)
+    pool = finite_edges("bf16")
     a, b = rng.choice(pool, (1, 64, 16)), rng.choice(pool, (1, 8, 16))
     a[:, ::3, 1], b[:, ::3, 1] = a[:, ::3, 0] ^ 0x8000, b[:, ::3, 0]
     a, b, d = a.astype(np.uint16), b.astype(np.uint16), rng.choice(finite_edges("f32"), (1, 64, 8)).astype(np.uint32)
-    got, _ = multiply(a, b, d, kind)
-    assert got.tolist() == exact_sums(kind, a, b.swapaxes(1, 2), d).tolist()
+    got, _ = multiply(a, b, d)
+    assert got.tolist() == exact_sums("bf16", a, b.swapaxes(1, 2), d).tolist()
 
 
 def test_warps_that_arrive_at_different_times() -> None:
@@ -276,14 +278,16 @@ def test_other_forms_are_refused(line: str) -> None:
         run_ptx(kernel(f" {line}", 0), {}, block=128)
 
 
+@pytest.mark.parametrize("columns, across", [(8, 0), (16, 1)])
 @pytest.mark.parametrize(
     "bits, problem",
     [(descriptor(1024, 0, 1024, 1) | 1 << 49, "with a matrix base offset"),
      (descriptor(1024 + 112, 0, 1024, 1), "with a row of A or B across the end of a swizzled row")],
 )  # fmt: skip
-def test_other_descriptors_are_refused(bits: int, problem: str) -> None:
+def test_other_descriptors_are_refused(bits: int, problem: str, columns: int, across: int) -> None:
     body = f" .shared .align 1024 .b8 s[4096];\n mov.u64 %rd0, {bits}; wgmma.fence.sync.aligned;\n"
-    body += f" wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {D}, {A}, %rd0, 1, 1, 1, 0;"
+    d = ", ".join(f"%f{i}" for i in range(columns // 2))
+    body += f" wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.f16.f16 {{{d}}}, {A}, %rd0, 1, 1, 1, {across};"
     with pytest.raises(NotEmulated, match=f"not emulated: wgmma.mma_async.* at ptx:\\d+ {problem}"):
         run_ptx(kernel(body, 0), {}, block=128)
 
