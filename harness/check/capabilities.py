@@ -26,7 +26,7 @@ PAGE = Path("docs/capabilities.md")
 COMMAND = "harness check --write"
 
 
-class Row(BaseModel):
+class Capability(BaseModel):
     """A capability.
 
     where: file and test of the source; does: the capability; shown: `recipe/flag=value,...` of a case that shows it, or
@@ -46,7 +46,7 @@ class Row(BaseModel):
     set: str = ""
 
     @model_validator(mode="after")
-    def _one_outcome(self) -> Row:
+    def _one_outcome(self) -> Capability:
         if bool(self.shown) == bool(self.refused):
             raise ValueError("a row has one of the keys shown and refused")
         if bool(self.refused) != bool(self.upstream):
@@ -69,7 +69,7 @@ def lines(path: Path = FILE) -> Iterator[Line]:
     """Every row with its id or reason. Raises SuiteError, with file and line, for one that has neither."""
     document = read(path, f"{path.parent.name}/{path.name}")
     for source in document.data:
-        for number, row in enumerate(document.each(Row, source)):
+        for number, row in enumerate(document.each(Capability, source)):
             try:
                 yield Line(source, row.where, row.does, *(("", _refusal(row)) if row.refused else (_case(row).id, "")))
             except UsageError as error:
@@ -112,7 +112,7 @@ def errors() -> list[str]:
     return [] if path.read_text(encoding="utf-8") == now else [f"{PAGE}: it is out of date; run `{COMMAND}`"]
 
 
-def _case(row: Row) -> Case:
+def _case(row: Capability) -> Case:
     suite, flags = _selected(row.shown)
     names = [row.set] if row.set else [name for name in REQUIRED_SETS if name in suite.sets]
     found = [
@@ -134,7 +134,7 @@ def _changed(case: Case, flags: dict[str, FlagValue]) -> int:
     return sum(value != case.defaults[flag] and flag not in flags for flag, value in case.flags.items())
 
 
-def _refusal(row: Row) -> str:
+def _refusal(row: Capability) -> str:
     suite, flags = _selected(row.refused)
     reason = suite.refusal({**suite.defaults, **flags})
     if reason is None:

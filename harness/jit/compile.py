@@ -20,7 +20,7 @@ from harness.files import KERNELS, is_own
 from harness.ground.seconds import COMPILE, SECONDS
 from harness.jit import cache, cuda_headers, plain_text
 from harness.jit.geometry import Launch, read_launch
-from harness.jit.machine_code import code_digest, require_static
+from harness.jit.machine_code import code_digest, require_static, resources_of
 from harness.jit.nvrtc import UNNAMED, Built, build, nvrtc_build
 from harness.jit.signature import Signature, source_text
 
@@ -316,7 +316,7 @@ def _launch(signature: Signature) -> str:
 def _record(built: Built, signature: Signature, expression: str, arch: str) -> dict[str, Any]:
     """The fields of `Examined` for an instantiation that NVRTC made, without the key."""
     symbol = built.symbols[expression]
-    resources = _resources(built.log, symbol)
+    resources = resources_of(built.log, symbol)
     return {
         "expression": expression,
         "arch": arch,
@@ -324,20 +324,4 @@ def _record(built: Built, signature: Signature, expression: str, arch: str) -> d
         "launch": asdict(read_launch(built.ptx, built.symbols[_launch(signature)], signature.name, symbol)),
         "code_digest": code_digest(built.cubin, built.ptx, symbol, resources.items()) if built.cubin else "",
         **resources,
-    }
-
-
-def _resources(log: str, symbol: str) -> dict[str, int]:
-    """Registers, spills and shared memory from the lines that `ptxas -v` writes about the kernel `symbol`."""
-    _, _, of_kernel = log.partition(f"entry function '{symbol}'")
-    of_kernel, _, _ = of_kernel.partition("entry function")
-
-    def number(pattern: str) -> int:
-        return sum(int(found) for found in re.findall(pattern, of_kernel))
-
-    return {
-        "registers": number(r"Used (\d+) registers"),
-        "spill_bytes": number(r"(\d+) bytes spill (?:stores|loads)"),
-        "stack_bytes": number(r"(\d+) bytes stack frame"),
-        "shared_bytes": number(r"(\d+) bytes smem"),
     }

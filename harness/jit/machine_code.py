@@ -1,4 +1,4 @@
-"""What compiled code tells: a digest of a kernel's machine code, and whether a kernel uses dynamic shared memory.
+"""What compiled code tells: a digest of machine code, the resources it takes, and whether its shared memory is dynamic.
 
 The digest is equal for two revisions exactly if a GPU does the same.
 
@@ -109,3 +109,19 @@ def _declaration(variable: str, sources: Mapping[str, str]) -> str:
             if any(name == variable or f"{len(name)}{name}" in variable for name in names):
                 return f"{file}:{bare.count(chr(10), 0, match.start()) + 1}"
     return ""
+
+
+def resources_of(log: str, symbol: str) -> dict[str, int]:
+    """Registers, spills and shared memory from the lines that `ptxas -v` writes about the kernel `symbol`."""
+    _, _, of_kernel = log.partition(f"entry function '{symbol}'")
+    of_kernel, _, _ = of_kernel.partition("entry function")
+
+    def number(pattern: str) -> int:
+        return sum(int(found) for found in re.findall(pattern, of_kernel))
+
+    return {
+        "registers": number(r"Used (\d+) registers"),
+        "spill_bytes": number(r"(\d+) bytes spill (?:stores|loads)"),
+        "stack_bytes": number(r"(\d+) bytes stack frame"),
+        "shared_bytes": number(r"(\d+) bytes smem"),
+    }

@@ -27,7 +27,7 @@ from harness.contract.group_arrays import from_arrays
 from harness.contract.group_shape import ShapeRepresentation
 from harness.contract.interval import Interval, may_be_ordered
 from harness.errors import ContractError
-from harness.oracles import gemm, gemm_flags, gemm_operands, layout, nvfp4
+from harness.oracles import gemm, gemm_flags, gemm_operands, layout, nvfp4, quantizer
 from harness.oracles.gemm_ordered import epilogue
 from harness.oracles.layout import COLUMNWISE
 
@@ -64,10 +64,7 @@ def refuse(case: Case) -> None:
     gemm.refuse_large(case)
     for g in {extents: g for g, extents in enumerate(case.problem.tensors)}.values():
         gemm.refuse(_stand_in(case.part(g)))
-    try:
-        case.problem.group.require(right, nvfp4.BLOCK, case.problem.varying_multiple_of(right), wgrad=True)
-    except ContractError as error:
-        raise ContractError(f"{case.recipe}: {error}") from None
+    quantizer.require_group(case, right, nvfp4.BLOCK, case.problem.varying_multiple_of(right), wgrad=True)
 
 
 def outputs(case: Case) -> dict[str, Field]:

@@ -131,9 +131,8 @@ def _cancel(name: str, codes: np.ndarray, scale_inv: np.ndarray) -> None:
 
 def _amax(case: Case, name: str, rng: np.random.Generator) -> np.ndarray:
     """Amaxes (1,), (lines,) or (lines, K/64), float32 with full mantissas; for windows with exact sums, 1 and 2."""
-    lines, granularity = gemm_flags.lines(case, name), gemm_flags.granularity(case, name)
-    count = {"tensor": (1,), "row": (lines,), "window": (lines, case.cols // nvfp4.WINDOW)}[granularity]
-    if granularity == "window" and case.input == "exact_sum":
+    count = _amax_shape(case, name)
+    if gemm_flags.granularity(case, name) == "window" and case.input == "exact_sum":
         return rng.integers(1, 3, count).astype(np.float32)
     usual, far = (rng.integers(*ends, count) for ends in _EXPONENTS[name])
     exponents = np.where(rng.integers(0, 2, count) == 0, usual, far)
@@ -198,14 +197,20 @@ def _require_metadata(case: Case, name: str, tensor: QuantizedTensor) -> None:
             raise ContractError(f"{who} has the {field} {given}; this GEMM reads {right}")
 
 
+def _amax_shape(case: Case, name: str) -> tuple[int, ...]:
+    lines = gemm_flags.lines(case, name)
+    by_granularity = {"tensor": (1,), "row": (lines,), "window": (lines, case.cols // nvfp4.WINDOW)}
+    return by_granularity[gemm_flags.granularity(case, name)]
+
+
 def shapes(case: Case) -> dict[str, tuple[int, ...]]:
     """The shape of every array that the case reads."""
     found: dict[str, tuple[int, ...]] = {}
     for name in "ab":
-        lines, amaxes = gemm_flags.lines(case, name), gemm_flags.granularity(case, name)
+        lines = gemm_flags.lines(case, name)
         found[f"{name}_data"] = (lines, case.cols // nvfp4.CODES_PER_BYTE)
         found[f"{name}_scale_inv"] = layout.padded_shape(lines, case.cols // nvfp4.BLOCK)
-        found[f"{name}_amax"] = {"tensor": (1,), "row": (lines,), "window": (lines, case.cols // nvfp4.WINDOW)}[amaxes]
+        found[f"{name}_amax"] = _amax_shape(case, name)
     if case.flags.beta != 0 or case.flags.accumulate:
         found["c"] = (case.rows, case.problem.n)
     if case.flags.bias:

@@ -68,10 +68,7 @@ def refuse(case: Case) -> None:
         quantizer.require(case, "dbias", False, "the read that finds the amaxes sums it, and stage=encode begins after")
     recipe, tile = RECIPES[flags.recipe], layout.TILE_ROWS
     recipe.refuse(replace(case, problem=Grouped(tile, tile, ((tile, tile),))).part(0))
-    try:
-        case.problem.group.require(flags.shape_representation, *_multiples(flags.recipe))
-    except ContractError as error:
-        raise ContractError(f"{case.recipe}: {error}") from None
+    quantizer.require_group(case, flags.shape_representation, *_multiples(flags.recipe))
 
 
 def outputs(case: Case) -> dict[str, Field]:

@@ -40,6 +40,14 @@ def require(case: Case, flag: str, value: FlagValue, because: str) -> None:
         raise ContractError(f"{case.recipe}: {flag} must be {right}, not {given}: {because}")
 
 
+def require_group(case: Case, representation: str, *multiples: int, **more: bool) -> None:
+    """Raise ContractError, with the recipe, for a group whose shape its representation does not allow."""
+    try:
+        case.problem.group.require(representation, *multiples, **more)
+    except ContractError as error:
+        raise ContractError(f"{case.recipe}: {error}") from None
+
+
 def directions(case: Case) -> tuple[Direction, ...]:
     return {"both": (ROWWISE, COLUMNWISE), "rowwise": (ROWWISE,), "columnwise": (COLUMNWISE,)}[case.flags.outputs]
 

@@ -14,7 +14,7 @@ import numpy as np
 from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.errors import ContractError
-from harness.oracles import layout, nvfp4, swizzle
+from harness.oracles import layout, nvfp4, quantizer, swizzle
 
 if TYPE_CHECKING:
     import torch
@@ -26,10 +26,7 @@ def refuse(case: Case) -> None:
     flags = case.flags
     if flags.recipe != "swizzle":
         raise ContractError(f"{case.recipe}: recipe must be swizzle, not {flags.recipe}")
-    try:
-        case.problem.group.require(flags.shape_representation, nvfp4.BLOCK)
-    except ContractError as error:
-        raise ContractError(f"{case.recipe}: {error}") from None
+    quantizer.require_group(case, flags.shape_representation, nvfp4.BLOCK)
 
 
 def outputs(case: Case) -> dict[str, Field]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -27,19 +26,6 @@ def rowwise(x: np.ndarray, amax: np.ndarray | None = None) -> tuple[np.ndarray, 
     s_enc = nvfp4.global_encode_scale(nvfp4.amax(x) if amax is None else amax)
     scale_inv = nvfp4.scale_inv_multiply(nvfp4.block_amax(x), s_enc)
     return s_enc, scale_inv, nvfp4.multiplier_reciprocal(scale_inv, nvfp4.global_decode_scale(s_enc))
-
-
-def test_normal():
-    x = wide("normal", 512, 512)
-    assert abs(x.mean()) < 0.02
-    assert abs(x.std() - 1) < 0.02
-
-
-@pytest.mark.parametrize(("name", "axis"), [("outliers_rows", 1), ("outliers_cols", 0)])
-def test_outlier_lines(name, axis):
-    spread = wide(name).std(axis=axis)
-    assert (spread > 30).sum() == 4
-    assert (spread < 2).sum() == 252
 
 
 def test_spike_pushes_scales_into_the_subnormals():
@@ -192,14 +178,6 @@ def test_midpoints_cross_every_threshold_of_both_casts(dtype):
         assert (np.abs(neighbour / middles - 1) <= ulp).all()
 
 
-def test_zeros_are_positive():
-    assert not bits(make("zeros", 48, 80, "bf16", 1)).any()
-
-
-def test_zero_rows():
-    assert (~wide("zero_rows").any(axis=1)).sum() == 128
-
-
 def test_zero_blocks_both_ways_and_whole_tiles():
     tiles = wide("zero_blocks").reshape(16, 16, 16, 16)
     empty = ~tiles.any(axis=(1, 3))
@@ -232,14 +210,6 @@ def test_subnormal(dtype, smallest_normal):
     assert 0.4 < signs.mean() < 0.6
 
 
-@pytest.mark.parametrize("shape", [(16, 16), (256, 256)], ids=str)
-def test_specials_inf(shape):
-    infinite = np.isinf(wide("specials_inf", *shape))
-    assert 0 < infinite.mean() < 0.01
-    if shape == (256, 256):
-        assert {-np.inf, np.inf} == set(wide("specials_inf")[infinite])
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_specials_nan(dtype):
     x = make("specials_nan", 256, 256, dtype, 1)
@@ -256,13 +226,6 @@ def test_specials_nan(dtype):
 
 def test_specials_nan_in_one_tile():
     assert 0 < np.isnan(wide("specials_nan", 16, 16)).sum() < 16
-
-
-def test_one_hot_block():
-    hot = wide("one_hot_block") != 0
-    assert (hot.reshape(256, 16, 16).sum(axis=2) == 1).all()
-    assert (hot.reshape(16, 16, 256).sum(axis=1) == 1).all()
-    assert hot.reshape(256, 16, 16).any(axis=(0, 1)).all()
 
 
 @pytest.mark.parametrize("mask", [0xD7E8, 0xACE1])
@@ -292,11 +255,6 @@ def test_exhaustive_blocks_span_four_binades():
     assert ((span > 8) & (span < 32)).all()
 
 
-def test_exhaustive_in_fp32_is_bf16_widened():
-    narrow = bits(make("exhaustive", 256, 256, "bf16", 1)).astype(np.uint32) << 16
-    np.testing.assert_array_equal(bits(make("exhaustive", 256, 256, "fp32", 1)), narrow)
-
-
 @pytest.mark.parametrize("dtype", ["bf16", "fp32"])
 def test_tiny_amax_caps_the_encode_scale(dtype):
     x = wide("tiny_amax", dtype=dtype)
@@ -310,8 +268,3 @@ def test_near_floor_has_amaxes_on_both_sides_of_it(axis, dtype):
     amax = np.abs(wide("near_floor", dtype=dtype)).max(axis=axis)
     assert ((amax > 1e-13) & (amax < 1.6e-11)).mean() > 0.8
     assert 0.2 < (amax < 1e-12).mean() < 0.8
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_huge(dtype):
-    assert np.abs(wide("huge", dtype=dtype)).max() == float(ml_dtypes.finfo(DTYPES[dtype]).max)

@@ -105,13 +105,13 @@ def test_a_group_has_the_same_bytes_wherever_empty_ones_are():
         np.testing.assert_array_equal(output_of(case, "sm_90a", spread), right)
 
 
-def test_more_blocks_than_tiles_change_nothing(monkeypatch):
+def test_more_ctas_than_tiles_change_nothing(monkeypatch):
     """A host that does not know the extents may launch more."""
     case = _case(WIDE)
     right = output_of(case, "sm_90a", expect(case).inputs)
-    blocks = Launch.grid(Launch(128, 128, 128, 0, 0), case.problem, 4)[0]
-    assert blocks == 2 * 2
-    monkeypatch.setattr(Launch, "grid", lambda self, case, multiprocessors: (blocks + 5, 1, 1))
+    ctas = Launch.grid(Launch(128, 128, 128, 0, 0), case.problem, 4)[0]
+    assert ctas == 2 * 2
+    monkeypatch.setattr(Launch, "grid", lambda self, case, multiprocessors: (ctas + 5, 1, 1))
     np.testing.assert_array_equal(output_of(case, "sm_90a", expect(case).inputs), right)
 
 
