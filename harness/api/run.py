@@ -39,10 +39,7 @@ def output_fields(case: Case | str) -> dict[str, Field]:
 
 
 def run_kernel(
-    case: Case | str,
-    device: str = "auto",
-    target: str | None = None,
-    inputs: Mapping[str, Any] | None = None,
+    case: Case | str, device: str = "auto", target: str | None = None, inputs: Mapping[str, Any] | None = None
 ) -> dict[str, np.ndarray]:
     """Run the case's kernels once and copy what they wrote, by field. Nothing is compared.
 

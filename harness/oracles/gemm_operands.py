@@ -152,11 +152,7 @@ def _tensor(case: Case, name: str, recipe: str, fields: dict[str, np.ndarray]) -
 
 
 def bind(
-    case: Case,
-    a: QuantizedTensor,
-    b: QuantizedTensor,
-    c: np.ndarray | None = None,
-    bias: np.ndarray | None = None,
+    case: Case, a: QuantizedTensor, b: QuantizedTensor, c: np.ndarray | None = None, bias: np.ndarray | None = None
 ) -> dict[str, np.ndarray]:
     """The arrays of both operands by the names that a kernel of this case gives them.
 

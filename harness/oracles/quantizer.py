@@ -24,13 +24,7 @@ Prepare = Callable[[Case, Slab], np.ndarray]
 """(case, slab) → the float32 values to quantize in place of the slab's own."""
 
 # The flags that this file reads; a recipe adds its own.
-PLAIN = {
-    "block": "block_1x16",
-    "outputs": "rowwise",
-    "rounding": "rne",
-    "scale_layout": "compact",
-    "stage": "full",
-}
+PLAIN = {"block": "block_1x16", "outputs": "rowwise", "rounding": "rne", "scale_layout": "compact", "stage": "full"}
 
 
 def require(case: Case, flag: str, value: FlagValue, because: str) -> None:

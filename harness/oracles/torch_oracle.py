@@ -127,10 +127,7 @@ def casts(x: torch.Tensor) -> dict[str, torch.Tensor]:
     """Section 1: `e2m1_data` (rows, cols/2) and `e4m3_data` (rows, cols) of every element, uint8."""
     value = x.float()
     byte = numerics.e4m3(value.clamp(min=-numerics.E4M3_MAX)).view(torch.uint8)
-    return {
-        "e2m1_data": layout.pack(numerics.nearest_codes(value)),
-        "e4m3_data": byte.masked_fill(value.isnan(), 0x7F),
-    }
+    return {"e2m1_data": layout.pack(numerics.nearest_codes(value)), "e4m3_data": byte.masked_fill(value.isnan(), 0x7F)}
 
 
 def stored(value: torch.Tensor, dtype: str) -> torch.Tensor:

@@ -162,33 +162,16 @@ def test_an_illegal_shape_names_its_tensor(text: str, representation: str, multi
         shape(text).require(representation, multiple_of)
 
 
-@pytest.mark.parametrize(
-    ("text", "representation"),
-    [
-        ("128+0+0+256x528", FIRST),
-        ("0+0x16", FIRST),
-        ("48x0+128+0", LAST),
-        ("0+128x256+0", BOTH),
-        ("64*128x128", BOTH),
-        ("64*16x16", SAME),
-        ("16x16", SAME),
-    ],
-)
-def test_zeros_are_legal_wherever_an_extent_varies(text: str, representation: str):
-    shape(text).require(representation)
+LEGAL = [
+    ("128+0+0+256x528", FIRST), ("0+0x16", FIRST), ("48x0+128+0", LAST), ("0+128x256+0", BOTH),  # zeros where they vary
+    ("64*128x128", BOTH), ("64*16x16", SAME), ("16x16", SAME),
+    ("2147418112x16", FIRST), ("2147417984+0+128x256", FIRST), ("128x2147418112", LAST),  # the largest
+    ("128of2147418112x16", FIRST), ("2*1073709056x16", SAME),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("text", "representation"),
-    [
-        ("2147418112x16", FIRST),
-        ("2147417984+0+128x256", FIRST),
-        ("128x2147418112", LAST),
-        ("128of2147418112x16", FIRST),
-        ("2*1073709056x16", SAME),
-    ],
-)
-def test_the_largest_groups_are_legal(text: str, representation: str):
+@pytest.mark.parametrize(("text", "representation"), LEGAL)
+def test_zeros_where_an_extent_varies_and_the_largest_groups_are_legal(text: str, representation: str):
     shape(text).require(representation)
 
 

@@ -40,7 +40,7 @@ MISTAKES = {
 }
 # Half of a value between wide bounds, or that only has a place, is as good as the value.
 AS_GOOD = {
-    "half as large": {"wide_sum", "one_hot_block", "rht_adversarial", "near_floor", "subnormal", "four_over_six_ties"},
+    "half as large": {"wide_sum", "one_hot_block", "rht_adversarial", "near_floor", "subnormal", "four_over_six_ties"}
 }
 
 

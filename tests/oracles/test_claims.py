@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 from quantized import BOTH, run
 
 from harness.inputs import draw
-from harness.oracles import dequantize, four_over_six, nvfp4, row_scaled
+from harness.oracles import dequantize, row_scaled
 
 F32 = np.float32
 ROWS, COLS = 256, 512
@@ -77,41 +75,3 @@ class TestRowScaled:
         unscaled = rmse(error(base), axis=1) / rmse(base.astype(np.float64), axis=1)
         assert (relative[exponents[:, 0] < 0] == 1).all()
         assert relative.max() > 5 * unscaled.max()
-
-
-class TestFourOverSix:
-    @pytest.mark.parametrize("name", ["normal", "heavy_tail", "scale_edges", "outliers_cols", "four_over_six_ties"])
-    @pytest.mark.parametrize(
-        ("error", "e4m3_max", "error_math"), list(itertools.product(("mae", "mse"), (256, 448), ("exact", "fp16")))
-    )
-    @pytest.mark.parametrize("block", ["block_1x16", "block_16x16"])
-    def test_the_chosen_error_is_never_larger_than_that_of_the_map_to_6(
-        self, make_case, name, block, error, e4m3_max, error_math
-    ):
-        """Its own error measure, computed from its bytes and from the bytes of a quantizer that only maps to 6."""
-        flags = {"error": error, "e4m3_max": e4m3_max, "error_math": error_math, "block": block}
-        case = make_case("four_over_six", 128, 192, outputs="rowwise", **flags)
-        x = draw.make(name, 128, 192, "bf16", 5)
-        given = four_over_six.numpy_oracle(case, {"input": x})
-        v, amax = x.astype(F32), given["rowwise_amax"]
-        s_enc = F32(6 * e4m3_max) / amax
-
-        def measure(scale_inv, codes):
-            q, sf = nvfp4.decode_e2m1(codes).reshape(128, 12, 16), nvfp4.decode_e4m3(scale_inv)[..., None]
-            original = v.reshape(q.shape)
-            d = q * sf * amax / F32(6 * e4m3_max) - original if error_math == "exact" else q * sf - original * s_enc
-            total = F32(0)
-            for term in np.moveaxis(np.abs(d) if error == "mae" else d * d, -1, 0):
-                total = total + term
-            if block == "block_16x16":
-                total = total.reshape(8, 16, 12)
-                while total.shape[1] > 1:
-                    total = total[:, : total.shape[1] // 2] + total[:, total.shape[1] // 2 :]
-            return total
-
-        block_amax = nvfp4.tile_amax(v) if block == "block_16x16" else nvfp4.block_amax(v)
-        to_six = nvfp4.e4m3(np.minimum(block_amax / F32(6) * s_enc, F32(448)))
-        six = measure(to_six, nvfp4.e2m1(nvfp4.scaled(v, nvfp4.multiplier_reciprocal(to_six, F32(1) / s_enc))))
-        chosen = measure(given["rowwise_scale_inv"][:128, :12], nvfp4.unpack(given["rowwise_data"]))
-        assert (chosen <= six).all()
-        assert (chosen < six).any() or block == "block_16x16"  # a tile has fewer chances

@@ -8,16 +8,7 @@ import pytest
 from quantized import BOTH, assert_arrays_refused, assert_refused, assert_same, by
 from quantized import run as fields
 
-from harness.oracles import (
-    dequantize,
-    four_over_six,
-    layout,
-    local_1x64,
-    nvfp4,
-    per_tensor,
-    row_scaled,
-    torch_source,
-)
+from harness.oracles import dequantize, four_over_six, layout, local_1x64, nvfp4, per_tensor, row_scaled, torch_source
 
 F32 = np.float32
 DTYPES = ["bf16", "fp16", "fp32"]

@@ -222,10 +222,7 @@ def test_nothing_that_is_given_is_ignored(make_gemm, name):
 @pytest.mark.parametrize(("alpha", "a", "b"), [(1, 1e20, 1e20), (-2, 2e38, 1.0), (0.75, 3e38, 2.0)])
 def test_an_alpha_that_overflows(make_gemm, alpha, a, b):
     case = make_gemm(SHAPE, alpha=alpha)
-    tensors = drawn(case) | {
-        "a_amax": np.array([a], F32),
-        "b_amax": np.array([b], F32),
-    }
+    tensors = drawn(case) | {"a_amax": np.array([a], F32), "b_amax": np.array([b], F32)}
     sentence = rf"alpha = {alpha} times amax {F32(a):g} of operand A times amax {F32(b):g} of operand B overflows"
     assert_arrays_refused(case, tensors, sentence.replace("+", r"\+"))
 

@@ -16,6 +16,7 @@ from harness.contract.problem import Dense
 from harness.errors import ContractError
 from harness.oracles import dequantize, four_over_six, local_1x64, per_tensor, per_token, row_scaled, swizzle
 from harness.suite import cover
+from harness.suite.suite import suite_of
 
 BLOCKS = [(16, 16), (48, 80), (128, 128), (304, 272)]
 WINDOWS = [(64, 64), (192, 320)]
@@ -30,71 +31,6 @@ SHAPES = {  # the last of each is slow: all flags on two inputs, a few on the ot
 }
 DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 NUMPY = {"bf16": np.dtype(ml_dtypes.bfloat16), "fp16": np.dtype(np.float16), "fp32": np.dtype(np.float32)}
-_DTYPE = ["bf16", "fp16", "fp32"]
-_BLOCK = ["block_1x16", "block_16x16"]
-_OUTPUTS = ["both", "rowwise", "columnwise"]
-_LAYOUT = ["compact", "swizzled"]
-_STAGE = ["full", "amax", "encode"]
-_UNROTATED = {"rht": [False], "rounding": ["rne"]}
-AXES = {
-    "per_tensor": {
-        "dtype": _DTYPE,
-        "block": _BLOCK,
-        "outputs": _OUTPUTS,
-        "rht": [False, True],
-        "rounding": ["rne", "sr"],
-        "scale_layout": _LAYOUT,
-        "fast_math": [False, True],
-        "stage": _STAGE,
-        "sign_mask": [0xD7E8, 0x0000, 0x8001],
-    },
-    "row_scaled": {
-        "dtype": _DTYPE,
-        "outputs": _OUTPUTS,
-        "scale_layout": _LAYOUT,
-        "stage": _STAGE,
-        "block": ["block_1x16"],
-        **_UNROTATED,
-    },
-    "local_1x64": {
-        "dtype": _DTYPE,
-        "outputs": _OUTPUTS,
-        "multiplier": ["direct", "reciprocal"],
-        "scale_layout": _LAYOUT,
-        "block": ["block_1x16"],
-        **_UNROTATED,
-    },
-    "four_over_six": {
-        "dtype": _DTYPE,
-        "outputs": _OUTPUTS,
-        "block": _BLOCK,
-        "error": ["mae", "mse"],
-        "e4m3_max": [256, 448],
-        "error_math": ["exact", "fp16"],
-        "row_scaled": [False, True],
-        "stage": _STAGE,
-        "scale_layout": ["compact"],
-        **_UNROTATED,
-    },
-    "per_token": {
-        "dtype": ["bf16"],
-        "outputs": _OUTPUTS,
-        "rht": [False, True],
-        "rounding": ["rne", "sr"],
-        "scale_layout": _LAYOUT,
-        "weight_2d": [False, True],
-        "stage": _STAGE,
-        "sign_mask": [0xACE1, 0xFFFF],
-    },
-    "dequantize": {
-        "dtype": _DTYPE,
-        "scale_layout": _LAYOUT,
-        "block": _BLOCK,
-        "granularity": ["tensor", "row", "window"],
-        "e4m3_max": [448, 256],
-        "outputs": ["rowwise", "columnwise"],
-    },
-}
 MODULES = {
     "per_tensor": per_tensor,
     "row_scaled": row_scaled,
@@ -103,6 +39,8 @@ MODULES = {
     "per_token": per_token,
     "dequantize": dequantize,
 }
+AXES = {recipe: suite_of(recipe).file.axes for recipe in MODULES}
+REFUSED = {("block", "block_16x16"), ("rht", True), ("rounding", "sr"), ("scale_layout", "swizzled")}  # by some recipes
 RECIPES_AND_SHAPES = [
     pytest.param(recipe, shape, id="{}-{}x{}".format(recipe, *shape)) for recipe in AXES for shape in SHAPES[recipe]
 ]
@@ -222,8 +160,7 @@ def test_more_elements_than_an_int32_counts_on_cuda():
     rows, cols = (1 << 17) + 128, 1 << 14
     amax = {"rowwise_amax": torch.tensor([5.3], device="cuda"), "columnwise_amax": torch.tensor([5.3], device="cuda")}
     x = torch.randn((rows, cols), dtype=torch.bfloat16, device="cuda", generator=torch.Generator("cuda").manual_seed(1))
-    defaults = {name: values[0] for name, values in AXES["per_tensor"].items()}
-    flags = Flags({**defaults, "stage": "encode"})
+    flags = suite_of("per_tensor").defaults.replace(stage="encode")
     whole = per_tensor.torch_oracle(Case("per_tensor", flags, Dense(rows, cols)), {"input": x, **amax})
     tail = per_tensor.torch_oracle(Case("per_tensor", flags, Dense(128, cols)), {"input": x[-128:], **amax})
     assert torch.equal(whole["rowwise_data"][-128:], tail["rowwise_data"])
@@ -234,8 +171,9 @@ def test_more_elements_than_an_int32_counts_on_cuda():
 
 @pytest.mark.parametrize("recipe", AXES)
 def test_the_pairs_reach_every_value_of_every_flag(recipe):
-    covered = pairwise_flags(recipe)
-    assert all({flags[name] for flags in covered} == set(values) for name, values in AXES[recipe].items())
+    covered = {(name, value) for flags in pairwise_flags(recipe) for name, value in flags.items()}
+    missing = {(name, value) for name, values in AXES[recipe].items() for value in values} - covered
+    assert missing <= REFUSED and (not missing or recipe in ("row_scaled", "local_1x64", "four_over_six"))
 
 
 def test_a_wrong_byte_is_seen(monkeypatch):
