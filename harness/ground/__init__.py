@@ -1,1 +1,2 @@
-"""What every part needs and none owns: how processes end, locks, seconds, YAML with lines, printed commands."""
+"""What every part needs and none owns: how processes end, processes one to an item, locks, seconds, YAML with lines,
+printed commands."""
