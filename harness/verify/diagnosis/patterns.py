@@ -6,6 +6,8 @@ entries: they say what is seen where no cause is known.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from harness.verify.diagnosis import causes, places
@@ -83,34 +85,8 @@ def _transposed_tiles(e: Evidence) -> bool:
     return e.kind.endswith("scale_inv") and e.field.swizzled and _same(e.actual_of(e.root), unswizzled(e.right))
 
 
-def _zero_sign(e: Evidence) -> bool:
-    if e.kind not in ("output", "data"):
-        return False
-    right, actual, sign = _wrong_values(e)
-    return bool(((right == sign) & (actual == 0)).all())
-
-
-def _sign(e: Evidence) -> bool:
-    if e.kind not in ("output", "data", "e4m3_data"):
-        return False
-    right, actual, sign = _wrong_values(e)
-    return bool(((right ^ actual) == sign).all())
-
-
-def _nan_lost(e: Evidence) -> bool:
-    return e.kind == "output" and bool((np.isnan(e.right) & ~np.isnan(e.actual))[e.wrong].all())
-
-
 def is_encoded_data(e: Evidence) -> bool:
     return e.kind == "data" and isinstance(e.steps, Steps)
-
-
-def _nan_code(e: Evidence) -> bool:
-    return is_encoded_data(e) and bool(np.isnan(e.baseline.product)[np.not_equal(*e.codes)].all())
-
-
-def _nan_bits(e: Evidence) -> bool:
-    return e.kind == "output" and bool((np.isnan(e.right) & np.isnan(e.actual))[e.wrong].all())
 
 
 def _underflowed(e: Evidence) -> bool:
@@ -118,10 +94,6 @@ def _underflowed(e: Evidence) -> bool:
         return False
     underflowed = np.repeat(e.baseline.scale_inv == 0, 16, axis=1)
     return bool(underflowed[np.not_equal(*e.codes)].all())
-
-
-def _scale_nan(e: Evidence) -> bool:
-    return e.kind == "scale_inv" and bool((e.actual[e.wrong] & 0x7F == 0x7F).all())
 
 
 def _zeros(e: Evidence) -> bool:
@@ -133,13 +105,6 @@ def _permutation(e: Evidence) -> bool:
     return right.size > 2 and np.array_equal(np.sort(right), np.sort(actual))
 
 
-def _one_scale_off(e: Evidence) -> bool:
-    if e.kind != "scale_inv":
-        return False
-    right, actual, _ = _wrong_values(e)
-    return bool((np.abs(right - actual) == 1).all())
-
-
 def _stored_off(e: Evidence) -> bool:
     """Whether all scales are one step off, up or down alike, and nothing else of the side is wrong."""
     if e.kind != "scale_inv" or any(name in e.differences for name in e.of_side if name != e.root):
@@ -147,20 +112,6 @@ def _stored_off(e: Evidence) -> bool:
     right, actual = (bits_of(array)[e.valued].astype(np.int64) for array in (e.right, e.actual))
     inner = (right > 0) & (right < 0x7E)
     return any((actual[inner] - right[inner] == step).all() for step in (1, -1)) and bool(inner.any())
-
-
-def _one_code_off(e: Evidence) -> bool:
-    if e.kind != "data":
-        return False
-    right, actual, _ = _wrong_values(e)
-    return bool(((np.abs((right & 7) - (actual & 7)) == 1) & (right >> 3 == actual >> 3)).all())
-
-
-def one_ulp_off(e: Evidence) -> bool:
-    if e.kind not in ("output", "amax"):
-        return False
-    right, actual, _ = _wrong_values(e)
-    return bool((np.abs(right - actual) == 1).all())
 
 
 def _tile_edge(e: Evidence) -> bool:
@@ -181,6 +132,21 @@ def _wrong_values(e: Evidence) -> tuple[np.ndarray, np.ndarray, int]:
     wrong = right != actual
     sign = 8 if e.kind == "data" else 1 << (8 * right.itemsize - 1)
     return right[wrong].astype(np.int64), actual[wrong].astype(np.int64), sign
+
+
+def _of(
+    kinds: tuple[str, ...], holds: Callable[[np.ndarray, np.ndarray, int], np.ndarray]
+) -> Callable[[Evidence], bool]:
+    """Whether something holds for all wrong entries of a root of one of these kinds. holds: of `_wrong_values`"""
+    return lambda e: e.kind in kinds and bool(holds(*_wrong_values(e)).all())
+
+
+def _of_nans(holds: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Callable[[Evidence], bool]:
+    """The same of outputs. holds: where the right values and the actual ones are NaN"""
+    return lambda e: e.kind == "output" and bool(holds(np.isnan(e.right), np.isnan(e.actual))[e.wrong].all())
+
+
+one_ulp_off = _of(("output", "amax"), lambda right, actual, sign: np.abs(right - actual) == 1)
 
 
 def bits_of(array: np.ndarray) -> np.ndarray:
@@ -212,19 +178,28 @@ REARRANGED = (
 NIBBLES_IN_PART = Hypothesis("nibble swap", "the two codes of every wrong byte changed places", _nibble_swap_in_part)
 # What all wrong entries have in common: the first that holds is told.
 PATTERNS = (
-    Hypothesis("sign of zero dropped", "every wrong value is +0.0 for -0.0", _zero_sign),
-    Hypothesis("NaN lost", "every wrong value is a number where a NaN belongs", _nan_lost),
-    Hypothesis("NaN code", "every wrong code belongs to a NaN product, which must give 0x7", _nan_code),
-    Hypothesis("NaN bits", "a NaN is there, with other bits than the hardware's conversion gives", _nan_bits),
+    Hypothesis("sign of zero dropped", "every wrong value is +0.0 for -0.0",
+               _of(("output", "data"), lambda right, actual, sign: (right == sign) & (actual == 0))),
+    Hypothesis("NaN lost", "every wrong value is a number where a NaN belongs",
+               _of_nans(lambda right, actual: right & ~actual)),
+    Hypothesis("NaN code", "every wrong code belongs to a NaN product, which must give 0x7",
+               lambda e: is_encoded_data(e) and bool(np.isnan(e.baseline.product)[np.not_equal(*e.codes)].all())),
+    Hypothesis("NaN bits", "a NaN is there, with other bits than the hardware's conversion gives",
+               _of_nans(lambda right, actual: right & actual)),
     Hypothesis("underflowed blocks", "every wrong code is in a block whose scale underflowed to 0", _underflowed),
-    Hypothesis("NaN scales", "every wrong scale is a NaN", _scale_nan),
-    Hypothesis("sign of a value", "every wrong value is the right one with the other sign", _sign),
+    Hypothesis("NaN scales", "every wrong scale is a NaN",
+               lambda e: e.kind == "scale_inv" and bool((e.actual[e.wrong] & 0x7F == 0x7F).all())),
+    Hypothesis("sign of a value", "every wrong value is the right one with the other sign",
+               _of(("output", "data", "e4m3_data"), lambda right, actual, sign: right ^ actual == sign)),
     Hypothesis("zeros written", "every wrong byte is 0", _zeros),
     *causes.OF_CODES,
     *causes.OF_SUMS,
     *causes.OF_AMAXES,
-    Hypothesis("1-ulp scale", "every wrong scale byte is the neighbour of the right one", _one_scale_off),
-    Hypothesis("one code off", "every wrong code is the neighbour of the right one", _one_code_off),
+    Hypothesis("1-ulp scale", "every wrong scale byte is the neighbour of the right one",
+               _of(("scale_inv",), lambda right, actual, sign: np.abs(right - actual) == 1)),
+    Hypothesis("one code off", "every wrong code is the neighbour of the right one",
+               _of(("data",), lambda right, actual, sign: (np.abs((right & 7) - (actual & 7)) == 1)
+                   & (right >> 3 == actual >> 3))),
     Hypothesis("1-ulp value", "every wrong value is the neighbour of the right one", one_ulp_off),
     Hypothesis("right bytes in other places", "", places.moved),
     Hypothesis("right bytes in other places", "the wrong entries hold the right bytes, in another order", _permutation),
