@@ -4,7 +4,8 @@
 kernels and oracles, `museum` has bugs that people met, `peers` times what others published, `sanitizer` runs the
 suites under compute-sanitizer, `fuzz` mutates texts, `products` bounds the errors of GEMMs of quantized tensors,
 `agreement` asks who agrees with the oracles, `opcodes`, `coverage`, `thresholds` and `conversions` count what is
-tested, `docs` renders what README and docs/ show, and `committed` makes all tables of one state.
+tested, `targets` has the figures that the roofline is to reach, `docs` renders what README and docs/ show, `committed`
+makes all tables of one state.
 
 It may import the harness and the emulator; neither imports it, and a wheel leaves it out. Few studies import another,
 and only `commands` imports them all.
