@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,10 +10,7 @@ import pytest
 from harness import files
 from harness.contract.case import Case
 from harness.contract.field import Field
-from harness.device.cuda_program import CudaProgram
 from harness.device.emulator import EmulatedProgram, EmulatorDevice
-from harness.device.launches import Launches
-from harness.device.memory import Guarded
 from harness.errors import AccessError
 from harness.files import KERNELS
 from harness.suite.launch_plan import plan
@@ -146,31 +142,3 @@ def test_a_workspace_ends_where_its_size_says(memo: Memo, right: str):
 def test_scratch_that_is_left_is_named(memo: Memo):
     memo.write(KERNEL.replace("atomicExch(count, 0u)", "atomicAdd(count, 0u)"))
     assert memo.prepare().run(0xA5, 0).trespass.startswith("scratch 'count' is not zero after the last launch")
-
-
-def test_two_programs_share_what_has_one_name_and_one_size(monkeypatch: pytest.MonkeyPatch):
-    def program(name: str, scratch: dict[str, int], workspace: dict[str, int]) -> CudaProgram:
-        made = object.__new__(CudaProgram)
-        made.launches = Launches((), scratch, workspace)
-        made.scratch = {key: f"{key} of {name}" for key in scratch}
-        made.workspace = {key: f"{key} of {name}" for key in workspace}
-        return made
-
-    bound = []
-    monkeypatch.setattr(CudaProgram, "_bind", lambda self: bound.append(self))
-    base = program("base", {"maxima": 16, "counts": 8}, {"operand": 64, "sums": 4, "old": 4})
-    base.share(program("head", {"maxima": 16, "counts": 12}, {"operand": 64, "sums": 8, "new": 4}))
-    assert base.scratch == {"maxima": "maxima of head", "counts": "counts of base"}
-    assert base.workspace == {"operand": "operand of head", "sums": "sums of base", "old": "old of base"}
-    assert bound == [base]  # launches keep addresses
-
-
-def test_a_workspace_is_poisoned_with_the_outputs():
-    """Otherwise a kernel could pass by reading what an earlier launch left there."""
-    program = object.__new__(CudaProgram)
-    output, workspace = (Guarded(Field((5,), "uint8"), np) for _ in range(2))
-    program.memory, program.workspace = SimpleNamespace(outputs={"total": output}), {"notes": workspace}
-    for guarded in (output, workspace):
-        guarded.poison(0)
-    program.poison(0xA5)
-    assert all((guarded.memory == 0xA5).all() for guarded in (output, workspace))

@@ -1,10 +1,11 @@
-"""The three runs of a verification take blocks and warps in three orders, so that what depends on the order shows."""
+"""The three runs of a verification have three orders of CTAs and warps, and all grids, so that what depends shows."""
 
 from __future__ import annotations
 
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import own_recipe
 import pytest
@@ -12,13 +13,16 @@ import pytest
 from harness.contract.case import Case
 from harness.device.emulator import EmulatorDevice
 from harness.files import KERNELS
+from harness.jit.geometry import Grid
 from harness.suite.suite import find_case
 from harness.verdict import Result, Verdict
 from harness.verify.expected import fields_of, make_inputs
 from harness.verify.verify import verify
+from ptx_emulator.launches import Module
 from ptx_emulator.schedule import ASCENDING, DESCENDING, Schedule
 
 CASE = find_case("swizzle/default/144x272/normal/eager")
+SQUARE = find_case("per_tensor/block=block_16x16/272x400/normal/eager")
 CASES = [replace(CASE, seed_of=f"number {i}") for i in range(8)]
 STORE = "*target = make_uint4(quarter[0], quarter[1], quarter[2], quarter[3]);"
 # Strong stores, which do not race, in its place.
@@ -58,6 +62,22 @@ def test_the_runs_take_three_orders(monkeypatch: pytest.MonkeyPatch):
         with pytest.raises(InterruptedError):
             program.run(0xA5, repeat)
     assert taken == [ASCENDING, DESCENDING, Schedule(seed=CASE.seed)]
+
+
+def test_every_grid_that_the_size_of_a_device_chooses_gets_its_turn(monkeypatch: pytest.MonkeyPatch):
+    launched = []
+
+    def launch(module: Module, symbol: str, *, grid: Grid, **_: object) -> SimpleNamespace:
+        launched.append((symbol, grid))
+        return SimpleNamespace(lane_instructions=0, approximated=())
+
+    monkeypatch.setattr("harness.device.emulator.launch", launch)
+    flags = SQUARE.flags.replace(stage="encode")  # the one launch; behind an amax it begins early
+    case, tiles, patches = replace(SQUARE, flags=flags), (4, 3, 1), (2, 2, 1)
+    program = EmulatorDevice().prepare(case, "sm_90a", make_inputs(case), fields_of(case))
+    for repeat in range(3):
+        program.run(0x5A, repeat)
+    assert [grid for symbol, grid in launched if "encode_square" in symbol] == [tiles, patches, tiles]
 
 
 def test_strong_stores_to_places_of_their_own_are_right(tmp_path: Path):

@@ -1,4 +1,4 @@
-"""Memory of a case, here of NumPy's arrays: slack behind an output belongs to nobody, and a split moves its start."""
+"""Memory of a case, here of NumPy's arrays: slack is nobody's, a split moves its start; and copies that are kept."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from harness.contract.field import Field
-from harness.device.memory import GUARD, Guarded, Lent, Memory
+from harness.device.memory import GUARD, Guarded, KeptCopies, Lent, Memory
 
 FIELD = Field((5,), "float32", slack=3)
 
@@ -56,3 +56,30 @@ def test_another_split_lies_at_the_same_address():
     assert (output.allocation.ctypes.data, output.payload.nbytes) == (before, 0)
     with pytest.raises(ValueError, match="a field of 36 bytes in an allocation of 32"):
         memory.refit({"output": Field((9,), "float32")})
+
+
+# Copies on a GPU: one for each array while it lives, as many as there is room for, and none by default
+
+
+def test_a_copy_that_is_there_already_is_not_made_again():
+    kept, array = KeptCopies(), np.arange(8, dtype=np.uint8)
+    kept.limit = 8
+    copy = array.copy()
+    kept.keep(array, copy)
+    assert kept.of(array, lambda _: 1 / 0) is copy and kept.nbytes == 8
+
+
+def test_nothing_is_kept_without_room():
+    kept, array = KeptCopies(), np.arange(8, dtype=np.uint8)
+    kept.keep(array, array.copy())
+    assert kept.nbytes == 0 and kept.of(array, np.copy) is not array
+
+
+def test_a_copy_goes_with_its_array_and_an_equal_one_has_its_own():
+    kept, array = KeptCopies(), np.arange(8, dtype=np.uint8)
+    kept.limit = 64
+    copy = kept.of(array, np.copy)
+    other = array.copy()
+    assert kept.of(other, np.copy) is not copy and kept.nbytes == 16
+    del array
+    assert kept.nbytes == 8
