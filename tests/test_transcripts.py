@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from evidence.docs.installed import FromNothing
 from evidence.docs.pages import all_pages
-from evidence.docs.transcript import WRITTEN, blocks, of_this_checkout, structure, unlike
+from evidence.docs.transcript import WRITTEN, FromNothing, blocks, of_this_checkout, structure, unlike
 from harness.errors import HarnessError
 from harness.files import ROOT
 

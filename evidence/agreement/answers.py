@@ -5,23 +5,25 @@ from __future__ import annotations
 import contextlib
 import io
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache, partial
 
 import numpy as np
 
-from evidence.agreement.smallest import smallest
 from harness.contract.case import Case
+from harness.contract.problem import Dense
 from harness.errors import CaseError, HarnessError, UsageError
+from harness.oracles import layout
 from harness.subjects import cuda_fp4
 from harness.subjects.audit import conventions
+from harness.subjects.audit.differing import differing
 from harness.subjects.convention import Convention
 from harness.subjects.subject import Arrays, Subject
 from harness.verify.diagnosis.casts import decoded
 from harness.verify.diagnosis.difference import compare
-from harness.verify.expected import Expected, expect_on, make_inputs
+from harness.verify.expected import Expected, expect_on, make_inputs, oracle_of
 from ptx_emulator.launches import Module, launch
 from ptx_emulator.memory import Buffer
 from ptx_emulator.schedule import ASCENDING, DESCENDING
@@ -163,3 +165,37 @@ def emulated(case: Case, inputs: Arrays, outputs: Arrays) -> None:
         found.append([array.tobytes() for array in outputs.values()])
     if found[0] != found[1]:
         raise CaseError(f"{' and '.join(TARGETS)} write different bytes")
+
+
+MOST = 64  # at most this many blocks of a case are tried
+SHAPE = (32, 16)
+
+# A subject's and the expected bytes for a case and inputs; None if they are equal or explained.
+Unexplained = Callable[[Case, Expected], str | None]
+
+
+def smallest(case: Case, expected: Expected, written: Arrays, unexplained: Unexplained) -> str:
+    """A sentence with 16 values and an amax, or an empty one if no block of the case is wrong by itself."""
+    for direction, values, amax in _blocks(case, expected, written):
+        x = np.zeros(SHAPE, expected.inputs["input"].dtype)
+        x[0], x[-1, -1] = values, amax
+        x = np.ascontiguousarray(x.T) if direction.transposed else x
+        small = replace(case, problem=Dense(*x.shape), seed_of=case.seed_name)
+        found = unexplained(small, expect_on(small, oracle_of(case.recipe).inputs(small, x=x)))
+        if found:
+            shown = ", ".join(f"{value:.9g}" for value in values)
+            return f"a block of {shown} beside an amax of {amax:.9g}: {found}"
+    return ""
+
+
+def _blocks(case: Case, expected: Expected, written: Arrays) -> Iterator[tuple[layout.Direction, np.ndarray, float]]:
+    """The differing blocks: direction, 16 values, and the amax of their tensor."""
+    for direction in layout.DIRECTIONS.values():
+        name = direction.name
+        if f"{name}_data" not in expected.fields or case.flags.get("rht"):
+            continue
+        amax = {**expected.values, **expected.inputs}[f"{name}_amax"]
+        field, x = expected.fields[f"{name}_scale_inv"], expected.inputs["input"]
+        blocks = differing(case, direction, field, x, amax, expected.values, written)
+        for values, granule in list(zip(blocks.x, blocks.amax, strict=True))[:MOST]:
+            yield direction, values, float(granule)

@@ -21,8 +21,7 @@ def command(check: bool, run: bool) -> int:
     --run the blocks `text whole` and `text brief` are what the commands before them print now.
     """
     from evidence.docs import pages
-    from evidence.docs.installed import FromNothing
-    from evidence.docs.transcript import WRITTEN, of_this_checkout, told_again
+    from evidence.docs.transcript import WRITTEN, FromNothing, of_this_checkout, told_again
 
     _shared.require_checkout("docs")
     changed = []

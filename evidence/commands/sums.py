@@ -6,7 +6,7 @@ import click
 import pandas as pd
 
 from evidence.matrix_sums import compare
-from evidence.matrix_sums.units import unit_of
+from evidence.matrix_sums.compare import unit_of
 from harness.commands import _shared
 from harness.device.device import Device
 from harness.device.select import select

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from evidence.thresholds import reasons, run
+from evidence.thresholds import run
 from evidence.thresholds.outcomes import OUTCOMES
 from harness.commands import _shared
 from harness.errors import Exit, UsageError
@@ -30,10 +30,10 @@ def command(recipes: Sequence[str], set_name: str, jobs: int, check: bool, out: 
         raise UsageError("--check takes no recipe: the cases of all recipes together see the sides of a comparison")
     suites = [suite_of(name) for name in recipes] or load_suites()
     cases = run.cases_of(suites, set_name)
-    full = [] if recipes or set_name != "smoke" else reasons.full_cases()
+    full = [] if recipes or set_name != "smoke" else run.full_cases()
     done = run.study(cases, full, jobs, lambda number: click.echo(f"\r{number} cases", nl=False, err=True))
     counts = Counter(each.what for each in done.found)
-    because = reasons.reasons()
+    because = run.reasons()
     table = run.table(done.found, because)
     summary = (
         f"{len(OUTCOMES.united())} comparisons of {len(cases)} cases and {len(full)} of full sets; {len(done.by_set)} "

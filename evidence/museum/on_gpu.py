@@ -9,8 +9,7 @@ from __future__ import annotations
 import sys
 
 from evidence.museum.driver import OnGpu, device, encoded
-from evidence.museum.exhibit import Kernels, exhibits, headers
-from evidence.museum.given import OPTIONS, contents, map_of
+from evidence.museum.exhibit import OPTIONS, Kernels, contents, exhibits, headers, map_of
 from harness.jit.nvrtc import build
 
 

@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from evidence.museum.exhibit import BYTES, Exhibit, Kernels, headers
-from evidence.museum.given import OPTIONS, contents, map_of
+from evidence.museum.exhibit import BYTES, OPTIONS, Exhibit, Kernels, contents, headers, map_of
 from harness.jit.nvrtc import build
 from harness.report.tables import markdown, write_table
 from ptx_emulator.errors import Fault

@@ -9,16 +9,62 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from evidence.thresholds import reasons, watched_kernels, watched_oracles
+from pydantic import BaseModel, ConfigDict, Field, RootModel
+
+from evidence.thresholds import watched_kernels, watched_oracles
 from evidence.thresholds.outcomes import OUTCOMES, Missing, Site
 from harness.contract.case import Case
 from harness.device.capability import incapable
 from harness.device.emulator import EmulatorDevice
-from harness.errors import LaunchError, UsageError
+from harness.errors import LaunchError, SuiteError, UsageError
 from harness.ground.ending import serve_parent
+from harness.ground.yaml_lines import read
 from harness.report.tables import frame
-from harness.suite.suite import Suite
+from harness.suite.suite import Suite, find_case, suite_of
 from harness.verify.expected import expect
+
+REASONS = Path(__file__).parent / "one_sided.yaml"
+
+Key = tuple[str, str, str]  # file, text of the line, and `lt 5 true`: relation, constant, what is missing
+
+
+class Reason(BaseModel):
+    """Why no legal case sees a side of comparisons.
+
+    file, text: the line's; unseen: as the table lists them, `lt 5 true`; because: the reason
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    file: str = Field(min_length=1)
+    text: str
+    unseen: tuple[str, ...] = Field(min_length=1)
+    because: str = Field(min_length=1)
+
+
+def reasons(path: Path = REASONS) -> dict[Key, str]:
+    """The reason for each missing side. Raises SuiteError for the first invalid entry."""
+    found = read(path, f"{path.parent.name}/{path.name}").each(Reason, "one_sided")
+    return {(each.file, each.text, unseen): each.because for each in found for unseen in each.unseen}
+
+
+def full_cases(path: Path = REASONS) -> list[Case]:
+    """Cases of full sets for sides that would take the smoke sets too long.
+
+    Raises SuiteError for a case in no full set.
+    """
+    document = read(path, f"{path.parent.name}/{path.name}")
+    cases = [find_case(each.root) for each in document.each(RootModel[str], "full")]
+    for number, case in enumerate(cases):
+        if case not in suite_of(case.recipe).cases("full"):
+            raise SuiteError(document.where("full", number), f"the full set of {case.recipe} has no {case.id}")
+    return cases
+
+
+def key(missing: Missing) -> Key:
+    site = missing.site
+    return site.file, site.text, f"{site.relation} {site.constant} {missing.what}"
+
 
 COLUMNS = ("file", "line", "comparison", "with", "missing", "text", "because")
 TARGETS = ("sm_90a", "sm_100a")
@@ -95,25 +141,25 @@ def _run(task: tuple[list[Case], Sequence[str]]) -> dict[Site, int]:
     return OUTCOMES.seen
 
 
-def table(found: Sequence[Missing], because: Mapping[reasons.Key, str]):
+def table(found: Sequence[Missing], because: Mapping[Key, str]):
     """A row for each missing outcome; the ones without a reason come first."""
     rows = [
         (*each.site[:2], each.site.relation, each.site.constant, each.what, each.site.text,
-         because.get(reasons.key(each), ""))
+         because.get(key(each), ""))
         for each in found
     ]  # fmt: skip
     return frame(sorted(rows, key=lambda row: row[-1] != ""), COLUMNS)
 
 
-def unexplained(done: Study, because: Mapping[reasons.Key, str]) -> list[str]:
+def unexplained(done: Study, because: Mapping[Key, str]) -> list[str]:
     """A sentence for each comparison without a case or a reason, and for each needless reason or case."""
     sentences = [
         f"{each.site.file}:{each.site.line}: no case sees `{each.site.relation} {each.site.constant}` "
         f"{'be reached' if each.what == 'reached' else each.what}: {each.site.text}"
         for each in done.found
-        if reasons.key(each) not in because
+        if key(each) not in because
     ]
-    unused = because.keys() - {reasons.key(each) for each in done.found}
+    unused = because.keys() - {key(each) for each in done.found}
     sentences += [
         f"one_sided.yaml: cases see both sides of `{unseen}`, or it is gone: {file}: {text}"
         for file, text, unseen in sorted(unused)

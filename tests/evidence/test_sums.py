@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from evidence import __main__ as cli
-from evidence.matrix_sums import compare, draws, model, units
+from evidence.matrix_sums import compare, draws, model
 from evidence.matrix_sums.draws import KINDS
 from harness.device.emulator import EmulatorDevice
 
@@ -64,15 +64,15 @@ def test_a_sum_that_can_be_done_by_hand(terms, c, pattern):
     assert model.fused_sum(a, b, np.array([c], np.float32))[0] == pattern
 
 
-@pytest.mark.parametrize("instruction", units.ROWS)
+@pytest.mark.parametrize("instruction", compare.ROWS)
 def test_the_kernels_multiply_rows_by_columns(instruction):
     """Small integers, whose sums have no order: each place of A, B, C and D is told apart."""
     rng = np.random.default_rng(2)
-    rows = units.ROWS[instruction]
+    rows = compare.ROWS[instruction]
     a, b = (rng.integers(-9, 10, (3, count, 16)).astype(np.float16) for count in (rows, 8))
     c = rng.integers(-999, 999, (3, rows, 8)).astype(np.float32)
     right = np.einsum("tik,tjk->tij", a.astype(np.float64), b.astype(np.float64)) + c
-    found = units.unit_of(EmulatorDevice())(instruction, (a, b, c))
+    found = compare.unit_of(EmulatorDevice())(instruction, (a, b, c))
     assert (found.view(np.float32) == right).all() and (found == compare.modelled((a, b, c))).all()
 
 

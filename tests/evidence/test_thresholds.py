@@ -13,8 +13,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from evidence.thresholds import reasons, run, watched_kernels, watched_oracles
-from evidence.thresholds.known_registers import KnownRegisters
+from evidence.thresholds import run, watched_kernels, watched_oracles
 from evidence.thresholds.outcomes import (
     ABOVE,
     BELOW,
@@ -28,6 +27,7 @@ from evidence.thresholds.outcomes import (
     canonical,
     missing,
 )
+from evidence.thresholds.watched_kernels import KnownRegisters
 from harness.device.capability import incapable
 from harness.device.emulator import EmulatorDevice
 from harness.errors import SuiteError
@@ -90,14 +90,14 @@ def test_a_comparison_in_other_words_is_the_same():
 def test_every_reason_is_of_a_comparison_that_is_listed():
     listed = csv.DictReader(io.StringIO((RESULTS / "thresholds.csv").read_text(), newline=""))
     rows = {(row["file"], row["text"], f"{row['comparison']} {row['with']} {row['missing']}") for row in listed}
-    assert set(reasons.reasons()) <= rows
+    assert set(run.reasons()) <= rows
 
 
 def test_a_reason_that_says_nothing(tmp_path):
     path = tmp_path / "one_sided.yaml"
     path.write_text("one_sided:\n- {file: kernels/a.cuh, text: a, unseen: [lt 5 true]}\n")
     with pytest.raises(SuiteError, match="one_sided.yaml:2: because: field required"):
-        reasons.reasons(path)
+        run.reasons(path)
 
 
 SOURCE = """\
@@ -137,7 +137,7 @@ def test_the_check_is_red_for_a_comparison_without_a_reason_and_for_a_reason_or_
         return run.unexplained(run.Study([], list(found), list(needless)), because)
 
     known, other = Missing(site("lt"), "false"), Missing(site("gt"), "true")
-    because = {reasons.key(known): "no row has it"}
+    because = {run.key(known): "no row has it"}
     assert unexplained(known) == []
     assert unexplained(replace(known, site=known.site._replace(line=70))) == []
     assert unexplained(known, other) == ["kernels/a.cuh:7: no case sees `gt 5` true: if (x gt 5)"]
@@ -151,7 +151,7 @@ def test_the_check_is_red_for_a_comparison_without_a_reason_and_for_a_reason_or_
 
 
 def test_cases_that_see_more_are_of_full_sets(tmp_path):
-    cases = reasons.full_cases()
+    cases = run.full_cases()
     assert cases
     device = EmulatorDevice()
     assert not any(incapable(case, device) for case in cases)
@@ -161,7 +161,7 @@ def test_cases_that_see_more_are_of_full_sets(tmp_path):
     with pytest.raises(
         SuiteError, match="one_sided.yaml:3: the full set of per_tensor has no per_tensor/default/16x48"
     ):
-        reasons.full_cases(path)
+        run.full_cases(path)
 
 
 def test_every_comparison_of_the_committed_list_has_a_reason():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Container, Iterator
 from typing import NamedTuple
 
 from evidence.mutants.reach import NARROW
@@ -36,3 +38,19 @@ class Change(NamedTuple):
     start: int
     end: int
     wrong: str
+
+
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+
+
+def other_names(name: str, known: Container[str]) -> Iterator[str]:
+    """The names in `known` that differ from `name` in one word, replaced by its opposite."""
+    for found in _WORD.finditer(name):
+        word = found[0]
+        other = OTHER.get(word.lower())
+        if other is None:
+            continue
+        other = other.upper() if word.isupper() else other.capitalize() if word[0].isupper() else other
+        changed = name[: found.start()] + other + name[found.end() :]
+        if changed in known:
+            yield changed

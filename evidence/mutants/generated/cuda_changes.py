@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 
 from evidence.mutants.generated import change as kinds
-from evidence.mutants.generated.change import Change
+from evidence.mutants.generated.change import Change, other_names
 from evidence.mutants.generated.cuda_text import Call, CudaText
-from evidence.mutants.generated.other_names import other_names
 from evidence.mutants.source import NAME, NUMBER, STRING, Token
 from harness.contract.case import FlagValue
 from harness.jit.signature import TemplateParameter

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
 from evidence.mutants.generated import change as kinds
-from evidence.mutants.generated.change import Change
-from evidence.mutants.generated.other_names import other_names
+from evidence.mutants.generated.change import Change, other_names
 from harness.contract.case import FlagValue
 
 _ABS = {"abs", "absolute", "fabs"}
