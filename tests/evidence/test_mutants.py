@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import multiprocessing
 import re
+import signal
+import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -371,3 +373,19 @@ def test_a_case_that_fails_without_the_mutant_catches_nothing():
 
 def test_a_case_is_asked_with_the_right_lines():
     assert hunt.fails_anyway("swizzle/default/16x16/normal/eager", "emulator") == ""
+
+
+def test_what_lasts_longer_is_ended_past_a_handler_of_other_errors():
+    with pytest.raises(hunt.OutOfTimeError, match="no end after 1 s"), hunt.at_most(1):
+        try:
+            time.sleep(30)
+        except Exception:
+            pytest.fail("taken for an error of what was interrupted")
+
+
+def test_afterwards_the_alarm_is_as_it_was():
+    before = signal.getsignal(signal.SIGALRM)
+    with hunt.at_most(60):
+        assert signal.getsignal(signal.SIGALRM) is not before
+    assert signal.getsignal(signal.SIGALRM) is before
+    assert signal.alarm(0) == 0
