@@ -16,7 +16,7 @@ import pytest
 
 from harness.errors import Exit, HarnessError
 from harness.runner.below_supervisor import supervised
-from harness.runner.request import CASE_TIMEOUT, named_path, named_suites
+from harness.runner.request import OPTIONS, named_suites
 from harness.runner.supervisor import leave, supervise
 from harness.suite.suite_file import use_recipe_dir
 from harness.text import nearest
@@ -24,42 +24,12 @@ from harness.text import nearest
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("nvfp4", "NVFP4 suites: pytest suites[/S.yaml]")
-    group.addoption("--set", metavar="NAME", help="set of cases: smoke, full, bench, ... (smoke; bench with --bench)")
-    group.addoption("--case", action="append", default=[], metavar="ID", help="only this case, even if no set has it")
-    group.addoption(
-        "--recipe-dir",
-        action="append",
-        default=[],
-        metavar="DIR",
-        help="a folder with recipes of yours: S.cu, S.py, S.yaml",
-    )
-    group.addoption(
-        "--include", action="append", default=[], metavar="DIR", help="a folder whose headers a card's .cu may include"
-    )
-    group.addoption("--shard", default="1/1", metavar="I/N", help="only part I of N parts of like cost")
-    # Their values are checked with the suites, because pytest would refuse them with its own exit code.
-    group.addoption("--device", metavar="NAME", default="auto", help="where kernels run: auto, emulator or cuda (auto)")
-    group.addoption(
-        "--subject", metavar="NAME",
-        help="run this in place of our kernels: a subject, module:function, or the card.yaml of compiled code",
-    )  # fmt: skip
-    group.addoption(
-        "--strict-ptx", action="store_true", help="the emulator reports what PTX forbids and GPUs bear, too"
-    )
-    group.addoption("--bench", action="store_true", help="time every case that passes; needs a GPU")
+    for name, settings in OPTIONS.items():
+        group.addoption(name, **settings)
     group.addoption(
         "--ahead", type=int, metavar="N", help="processes that prepare the next cases of a bench (the cores less two)"
     )
-    group.addoption("--cluster", metavar="ADDRESS", help="run cases on the workers of the Dask scheduler at ADDRESS")
     group.addoption("--energy", action="store_true", help="with --bench: measure the energy of each graph, too")
-    group.addoption(
-        "--run-dir", type=named_path, metavar="DIR", help="where records and reports go (results/runs/<UTC>)"
-    )
-    group.addoption("--resume", action="store_true", help="go on with the run in --run-dir, or with the newest one")
-    group.addoption(
-        "--case-timeout", default=CASE_TIMEOUT, metavar="SECONDS",
-        help=f"a case that takes longer is a LAUNCH_ERROR, and the run goes on ({CASE_TIMEOUT}; 0: no limit)",
-    )  # fmt: skip
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -73,28 +73,20 @@ def out(text: str = "(results/runs/<UTC>)", name: str = "--out") -> Callable:
     return click.option(name, type=NEW_FOLDER, metavar="DIR", help=text)
 
 
-def _use(context: click.Context, parameter: click.Parameter, folders: tuple[Path, ...]) -> None:
-    for folder in folders:
-        use_recipe_dir(folder)
+def _used_folders(name: str, use: Callable[[Path], object], text: str) -> Callable:
+    """An option that names folders, which are used before the command runs."""
+
+    def callback(context: click.Context, parameter: click.Parameter, folders: tuple[Path, ...]) -> None:
+        for folder in folders:
+            use(folder)
+
+    return click.option(
+        name, multiple=True, type=PATH, metavar="DIR", is_eager=True, expose_value=False, callback=callback, help=text
+    )
 
 
-recipe_dir = click.option(
-    "--recipe-dir", multiple=True, type=PATH, metavar="DIR", is_eager=True, expose_value=False,
-    callback=_use, help="a folder with recipes of yours: S.cu, S.py, S.yaml",
-)  # fmt: skip
-
-
-def _include(context: click.Context, parameter: click.Parameter, folders: tuple[Path, ...]) -> None:
-    for folder in folders:
-        use_include_dir(folder)
-
-
-include = click.option(
-    "--include", multiple=True, type=PATH, metavar="DIR", is_eager=True, expose_value=False,
-    callback=_include, help="a folder whose headers a card's .cu may include",
-)  # fmt: skip
-
-
+recipe_dir = _used_folders("--recipe-dir", use_recipe_dir, "a folder with recipes of yours: S.cu, S.py, S.yaml")
+include = _used_folders("--include", use_include_dir, "a folder whose headers a card's .cu may include")
 subject = click.option(
     "--subject", default="", metavar="NAME", help="what the run was made with; a file never says what to execute"
 )

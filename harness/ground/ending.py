@@ -1,5 +1,11 @@
 """How processes end: a signal acts like Ctrl-C, a process ends with its parent, and what a guest started is ended.
 
+Ctrl-C, SIGTERM and SIGHUP just end a process that still loads modules (`harness/__main__.py`,
+`runner/pytest_child.py`). From then on `interrupt_by_signals` has them raise KeyboardInterrupt, for which `cli.main`
+exits with 130. A suite run is two processes: `runner/supervisor.py` hands on what has not reached pytest's process
+anyway, and ends with 130 unless that one ended in its own way; there pytest stops its loop over cases, and
+`runner/run.py` prints how to go on.
+
 A process that is forked twice loses its parent. It then belongs to the nearest process above that adopts orphans, and
 is still found below that one.
 """

@@ -167,23 +167,42 @@ def _of_every_case(option: argparse.Namespace) -> list[str]:
     return [*words, *(["--cluster", option.cluster] if option.cluster else [])]
 
 
+# Ours, as pytest and argparse take them. Their values are checked with the suites, because pytest would refuse them
+# with its own exit code.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "--set": {"metavar": "NAME", "help": "set of cases: smoke, full, bench, ... (smoke; bench with --bench)"},
+    "--case": {"action": "append", "default": [], "metavar": "ID", "help": "only this case, even if no set has it"},
+    "--recipe-dir": {
+        "action": "append", "default": [], "metavar": "DIR",
+        "help": "a folder with recipes of yours: S.cu, S.py, S.yaml",
+    },
+    "--include": {
+        "action": "append", "default": [], "metavar": "DIR", "help": "a folder whose headers a card's .cu may include",
+    },
+    "--shard": {"metavar": "I/N", "default": "1/1", "help": "only part I of N parts of like cost"},
+    "--device": {"metavar": "NAME", "default": "auto", "help": "where kernels run: auto, emulator or cuda (auto)"},
+    "--subject": {
+        "metavar": "NAME",
+        "help": "run this in place of our kernels: a subject, module:function, or the card.yaml of compiled code",
+    },
+    "--strict-ptx": {"action": "store_true", "help": "the emulator reports what PTX forbids and GPUs bear, too"},
+    "--bench": {"action": "store_true", "help": "time every case that passes; needs a GPU"},
+    "--cluster": {"metavar": "ADDRESS", "help": "run cases on the workers of the Dask scheduler at ADDRESS"},
+    "--run-dir": {"type": named_path, "metavar": "DIR", "help": "where records and reports go (results/runs/<UTC>)"},
+    "--resume": {"action": "store_true", "help": "go on with the run in --run-dir, or with the newest one"},
+    "--case-timeout": {
+        "default": CASE_TIMEOUT, "metavar": "SECONDS",
+        "help": f"a case that takes longer is a LAUNCH_ERROR, and the run goes on ({CASE_TIMEOUT}; 0: no limit)",
+    },
+}  # fmt: skip
+
+
 def _parser() -> argparse.ArgumentParser:
     """A parser for our options and pytest's that choose cases; any other word is left to pytest."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("words", nargs="*")
-    parser.add_argument("--set", default="")
-    parser.add_argument("--recipe-dir", action="append", default=[])
-    parser.add_argument("--include", action="append", default=[])
-    parser.add_argument("--case", action="append", default=[])
-    parser.add_argument("--shard", default="1/1")
-    parser.add_argument("--strict-ptx", action="store_true")
-    parser.add_argument("--bench", action="store_true")
-    parser.add_argument("--cluster", default="")
-    parser.add_argument("--run-dir", type=named_path)
-    parser.add_argument("--resume", action="store_true")
-    parser.add_argument("--subject", default="")
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--case-timeout", default=CASE_TIMEOUT)
+    for name, settings in OPTIONS.items():
+        parser.add_argument(name, **settings)
     parser.add_argument("-k", dest="keyword", default="")
     parser.add_argument("--deselect", action="append", default=[])
     # Other short options of pytest, which may be combined with k, as in -xk, or be followed by a word that is no file.

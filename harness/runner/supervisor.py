@@ -60,8 +60,8 @@ def supervise(words: Sequence[str], folder: Path, rootdir: Path, runs: Path, typ
     except HarnessError as error:
         print(f"error: {error}", file=sys.stderr)
         return Exit(error.exit_code)
-    if told := not_read(os.environ):
-        print(told, file=sys.stderr)
+    if sentence := not_read(os.environ):
+        print(sentence, file=sys.stderr)
     plain = not typed
     sealed, typed = seal.seal(), [*(typed or [this_python(folder), "-m", "pytest", *words])]
     words = [*words, *([] if request.run_dir else ["--run-dir", str(run_dir)])]
@@ -136,7 +136,7 @@ class _Child:
 
     def wait(self) -> int:
         """Wait for the exit code; negative if a signal ended the child."""
-        told = interrupted = False
+        ends = interrupted = False
         next_look = 0.0
         while (code := self.process.poll()) is None:
             received = signal.sigtimedwait(_SIGNALS, LOOK) if self.guard.subject else signal.sigwaitinfo(_SIGNALS)
@@ -152,8 +152,8 @@ class _Child:
             typed = received.si_signo == signal.SIGINT and received.si_code == _FROM_TERMINAL
             if received.si_signo == signal.SIGCHLD or typed:
                 continue
-            self.process.send_signal(signal.SIGKILL if told else received.si_signo)
-            told = received.si_signo != signal.SIGINT
+            self.process.send_signal(signal.SIGKILL if ends else received.si_signo)
+            ends = received.si_signo != signal.SIGINT
         while signal.sigtimedwait(ENDING, 0):  # one that came when the child had ended, or just before
             interrupted = True
         return Exit.INTERRUPTED if interrupted and code >= 0 and code not in _IN_ITS_OWN_WAY else code
