@@ -1,17 +1,23 @@
-"""Shared by the tests of suites, the plugin and the command line: a small suite on disk."""
+"""Shared by the tests of suites, the plugin and the command line: a small suite on disk, and what runs it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from subprocess import CompletedProcess
+from typing import TYPE_CHECKING
 
 import pytest
 import torch  # noqa: F401  pytester forgets what a run in this process imports, and torch breaks if it is loaded twice
-from toy_suite import SUITE
+from suite_files import SUITE
 
 import harness.plugin
+from harness import cli
 from harness.files import ROOT
+
+if TYPE_CHECKING:
+    from toy_runs import Runs
 
 pytest_plugins = ("pytester",)
 
@@ -29,6 +35,28 @@ def suite_path(tmp_path: Path, suite_text: str) -> Path:
     path.parent.mkdir()
     path.write_text(suite_text)
     return path
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, suite_text: str) -> Runs:
+    """Runs of pytest in a folder with the toy suite, whose verification is a fake."""
+    from toy_runs import toy_runs
+
+    return toy_runs(pytester, monkeypatch, suite_text)
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> Callable[..., CompletedProcess[str]]:
+    """A command of the harness in this process, which is faster than another one."""
+
+    def ran(*words: object) -> CompletedProcess[str]:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            cli.main([str(word) for word in words])
+        printed = capsys.readouterr()
+        return CompletedProcess(words, int(ended.value.code), printed.out, printed.err)
+
+    return ran
 
 
 @pytest.fixture(autouse=True)

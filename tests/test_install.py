@@ -1,4 +1,4 @@
-"""Pins, and what `make` says and does before it downloads anything."""
+"""Pins, a line on the page for each package, and what `make` says and does before it downloads anything."""
 
 from __future__ import annotations
 
@@ -125,3 +125,25 @@ def test_check_takes_the_clang_format_beside_python(tmp_path: Path, there: bool)
     said = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     (line,) = [line for line in said.splitlines() if "clang-format" in line]
     assert line.startswith(f"{beside if there else 'clang-format'} --style=")
+
+
+# docs/dependencies.md
+
+PAGE = (ROOT / "docs" / "dependencies.md").read_text()
+
+
+def name_of(requirement: str) -> str:
+    return re.match(r"[\w.-]+", requirement)[0]
+
+
+def rows(title: str) -> list[list[str]]:
+    section = PAGE.partition(f"## {title}\n")[2].partition("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("| ")][2:]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def test_each_package_has_a_line_that_says_why():
+    assert [name for name, _ in rows("Always installed")] == [name_of(each) for each in PROJECT["dependencies"]]
+    extras = [(name_of(each), f"`{extra}`") for extra, of in PROJECT["optional-dependencies"].items() for each in of]
+    assert [(name, extra) for name, extra, _ in rows("Extras")] == extras
+    assert all(row[-1] for title in ("Always installed", "Extras") for row in rows(title))

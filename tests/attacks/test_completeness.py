@@ -12,15 +12,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from toy_runs import CONFTEST, SMOKE, Runs, toy_runs
+from toy_runs import CONFTEST, SMOKE, Runs
 from ways import must_be_red
 
 from harness.files import ROOT
-
-
-@pytest.fixture
-def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, suite_text: str) -> Runs:
-    return toy_runs(pytester, monkeypatch, suite_text)
 
 
 def in_this_process(run: Runs, *words: str) -> subprocess.CompletedProcess[str]:

@@ -18,8 +18,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from run_here import command
-from ways import StillGreenError, must_be_red, must_be_refused
+from ways import Command, StillGreenError, must_be_red, must_be_refused
 
 from harness.commands import _suites
 from harness.device.gpu_account import gpu_lock
@@ -264,7 +263,7 @@ def test_a_suite_that_lies_in_its_place(tmp_path: Path, monkeypatch: pytest.Monk
     ids=" ".join,
 )  # fmt: skip
 def test_a_command_on_suites_that_lie_elsewhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command, words: list[str]
 ):
     suites = tmp_path / "suites"
     suites.symlink_to(seal.SUITES)
@@ -273,7 +272,7 @@ def test_a_command_on_suites_that_lie_elsewhere(
         monkeypatch.setattr(f"harness.commands.gate.{begin}", begins)
     monkeypatch.setattr(_suites, "leave", sys.exit)  # and not this process at once
     try:
-        must_be_red(command(capsys, *words), "is a link to", code=64)
+        must_be_red(command(*words), "is a link to", code=64)
     except BegunError:
         raise StillGreenError("a gate begins") from None
 

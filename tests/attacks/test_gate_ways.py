@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from run_here import command
 from runs_on_disk import GPU, IDS, about, passed, sources, write_run
 from timed_runs import GATE_HEADER, HEADER, gate_line
-from ways import StillGreenError, must_be_red
+from ways import Command, StillGreenError, must_be_red
 
 from harness.bench import statistics
 from harness.files import ROOT
@@ -45,7 +44,7 @@ THEN = [20.0 + (7 * i % 12) / 10 + (i % 5) / 25 for i in range(12)]  # of a meas
 
 
 @pytest.fixture
-def gate(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def gate(tmp_path: Path, command: Command):
     """Judges a run by a baseline, of as much time unless something else is asked for."""
 
     def header(**changes: Any) -> dict[str, Any]:
@@ -64,7 +63,7 @@ def gate(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
         baseline.write_text("".join(json.dumps(line) + "\n" for line in (header() | {"date": then}, stored)))
         first = about([CASE], [CASE], **{"timed": True, "device": GPU} | changes.pop("first", {}))
         run = write_run(tmp_path / "run", first, passed(CASE, times), header=header(**changes))
-        return command(capsys, "gate", run, "--baseline", baseline, *options)
+        return command("gate", run, "--baseline", baseline, *options)
 
     return gate
 
@@ -115,18 +114,18 @@ def test_a_run_that_was_killed(gate):
     must_be_red(gate(first={"selected": 9}), "holds 1 of its 9 cases")
 
 
-def reported(tmp_path: Path, capsys: pytest.CaptureFixture[str], line: dict[str, Any], **header: Any):
+def reported(tmp_path: Path, command: Command, line: dict[str, Any], /, **header: Any):
     """What `harness report` makes of a gate of this line."""
     file = tmp_path / "gate.jsonl"
     lines = (GATE_HEADER | header, line, {"end": HEADER["roofline"][1]})
     file.write_text("".join(json.dumps(each) + "\n" for each in lines))
-    return command(capsys, "report", file)
+    return command("report", file)
 
 
-def test_a_verdict_that_its_interval_does_not_give(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_verdict_that_its_interval_does_not_give(tmp_path: Path, command: Command):
     """Call a slower case SAME in the file of a gate, and publish its page."""
     line = gate_line(CASE, "SLOWER", 1.5) | {"verdict": "SAME"}
-    must_be_red(reported(tmp_path, capsys, line), "is SAME, and its changes are SLOWER")
+    must_be_red(reported(tmp_path, command, line), "is SAME, and its changes are SLOWER")
 
 
 @pytest.mark.parametrize(
@@ -134,12 +133,10 @@ def test_a_verdict_that_its_interval_does_not_give(tmp_path: Path, capsys: pytes
     [{"head_us": 1.0}, {"time": [1.0, 0.999, 1.001]}, {"samples_us": {}}, {"verified": "MISMATCH"}],
     ids=lambda changes: next(iter(changes)),
 )
-def test_a_comparison_that_is_not_its_samples(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any]
-):
+def test_a_comparison_that_is_not_its_samples(tmp_path: Path, command: Command, changes: dict[str, Any]):
     """Write another median, change or verification beside the samples of a gate, and publish its page."""
     line = gate_line(CASE, "SLOWER", 1.5) | changes
-    must_be_red(reported(tmp_path, capsys, line), "is not what a run writes: line 2")
+    must_be_red(reported(tmp_path, command, line), "is not what a run writes: line 2")
 
 
 UNTIMED = dict.fromkeys(("time", "cycles", "floor", "head_us", "base_us"))
@@ -169,10 +166,10 @@ NO_MEMORY = {"copies": 0, "calls": 0, "bytes": 0, "memory": ""}
     ],
 )  # fmt: skip
 def test_a_slower_case_that_is_edited_into_another(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any], sentence: str
+    tmp_path: Path, command: Command, changes: dict[str, Any], sentence: str
 ):
     """Edit the verdict of a slower case and some of what it follows from, and publish its page."""
-    must_be_red(reported(tmp_path, capsys, gate_line(CASE, "SLOWER", 1.5) | changes), sentence)
+    must_be_red(reported(tmp_path, command, gate_line(CASE, "SLOWER", 1.5) | changes), sentence)
 
 
 @pytest.mark.parametrize(
@@ -185,15 +182,15 @@ def test_a_slower_case_that_is_edited_into_another(
     ids=["all", "once"],
 )  # fmt: skip
 def test_what_the_command_of_a_gate_does_not_write(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str, changes: dict[str, Any], sentence: str
+    tmp_path: Path, command: Command, option: str, changes: dict[str, Any], sentence: str
 ):
     """Claim unchanged machine code of a gate that times it all, or a second process of one that asks none."""
     line = gate_line(CASE, "SLOWER", 1.5) | changes
-    assert reported(tmp_path, capsys, line).returncode == 0
-    must_be_red(reported(tmp_path, capsys, line, command=f"harness gate --base main {option}"), sentence)
+    assert reported(tmp_path, command, line).returncode == 0
+    must_be_red(reported(tmp_path, command, line, command=f"harness gate --base main {option}"), sentence)
 
 
-def test_what_a_gate_writes_is_read_as_what_it_decided(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_what_a_gate_writes_is_read_as_what_it_decided(tmp_path: Path, command: Command):
     """No way to green: samples at every edge of a verdict, unchanged machine code, and what was too short to judge."""
     rng = np.random.default_rng(0)
     case = find_case("swizzle/default/128x256/normal/graph")
@@ -212,7 +209,7 @@ def test_what_a_gate_writes_is_read_as_what_it_decided(tmp_path: Path, capsys: p
     assert {*(one.judgement.verdict for one in found)} >= {"SAME", "AMBIGUOUS", "SLOWER"}
     for one in found:
         line = json.loads(json.dumps(revision_run.record(one)))
-        done = reported(tmp_path, capsys, line)
+        done = reported(tmp_path, command, line)
         assert done.returncode == 0, done.stderr
         assert not one.samples or Samples(line["samples_us"]["head"], line["mhz"]) == one.samples["head"].written
 
@@ -223,30 +220,28 @@ END = {"end": HEADER["roofline"][1]}
 NAMED = {"command": "harness gate --base main " + " ".join(f"--case {case_id}" for case_id in THREE)}
 
 
-def page(tmp_path: Path, capsys: pytest.CaptureFixture[str], *lines: dict[str, Any], cut: int = 0, **header: Any):
+def page(tmp_path: Path, command: Command, /, *lines: dict[str, Any], cut: int = 0, **header: Any):
     """What `harness report` makes of these lines behind a header, the last so many bytes cut off, and the title."""
     file, made = tmp_path / "gate.jsonl", tmp_path / "gate.md"
     made.unlink(missing_ok=True)
     text = "".join(json.dumps(each) + "\n" for each in (GATE_HEADER | header, *lines))
     file.write_text(text[: len(text) - cut])
-    done = command(capsys, "report", file)
+    done = command("report", file)
     return done, made.read_text().partition("\n")[0] if made.exists() else ""
 
 
 @pytest.mark.parametrize("header", [{}, NAMED, {"chosen": 3}, NAMED | {"chosen": 3}], ids=["", "ids", "number", "both"])
-def test_a_gate_that_was_killed_is_not_clean(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], header: dict[str, Any]
-):
+def test_a_gate_that_was_killed_is_not_clean(tmp_path: Path, command: Command, header: dict[str, Any]):
     """Kill a gate before its slow cases, in the middle of a line, too, and publish the page of the rest."""
     of = " of 3" if header else ""
     for lines, cut, count in (
         ([*LINES, END], 0, None), (LINES[:2], 0, 2), ([], 0, 0), (LINES[:2], 20, 1), ([*LINES, END], 9, 3),
     ):  # fmt: skip
-        done, title = page(tmp_path, capsys, *lines, cut=cut, **header)
+        done, title = page(tmp_path, command, *lines, cut=cut, **header)
         assert done.returncode == 0, done.stderr
         unfinished = f"unfinished, {count}{of} cases; exit 3, noisy"
         assert title == f"# Gate: {'exit 0, clean' if count is None else unfinished}"
-    _, title = page(tmp_path, capsys, LINES[0], gate_line(THREE[1], "SLOWER", 1.5), **header)
+    _, title = page(tmp_path, command, LINES[0], gate_line(THREE[1], "SLOWER", 1.5), **header)
     assert title == f"# Gate: unfinished, 2{of} cases; exit 2, slower"
 
 
@@ -284,22 +279,22 @@ OTHER_LINES = {
 @pytest.mark.parametrize(("lines", "header", "sentence"), OTHER_LINES.values(), ids=OTHER_LINES)
 def test_a_gate_of_other_cases_than_were_chosen(
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    command: Command,
     lines: list[dict[str, Any]],
     header: dict[str, Any],
     sentence: str,
 ):
     """Thin the file of a gate, or write into it a case that was not chosen or times that it cannot have."""
-    must_be_red(page(tmp_path, capsys, *lines, **header)[0], sentence)
+    must_be_red(page(tmp_path, command, *lines, **header)[0], sentence)
 
 
-def test_a_gate_whose_machine_became_another(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_gate_whose_machine_became_another(tmp_path: Path, command: Command):
     """Write the roofline of another machine at the end of a gate; one of both sides in turns moves by 15 %, or more."""
     for gbps, title in (
         (3500.0, "exit 0, clean"),
         (100.0, "the copy roofline moved from 100 to 4,200 GB/s; exit 3, noisy"),
     ):
-        assert page(tmp_path, capsys, *LINES, {"end": END["end"] | {"gbps": gbps}})[1] == f"# Gate: {title}"
+        assert page(tmp_path, command, *LINES, {"end": END["end"] | {"gbps": gbps}})[1] == f"# Gate: {title}"
 
 
 @pytest.mark.parametrize("folder", ["clean", "planted"])
@@ -311,13 +306,11 @@ def test_the_gates_that_are_committed_are_read(tmp_path: Path, folder: str):
 
 
 @pytest.mark.parametrize("effect", [1e9, 0.6])
-def test_a_gate_whose_header_has_an_effect_without_bound(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], effect: float
-):
+def test_a_gate_whose_header_has_an_effect_without_bound(tmp_path: Path, command: Command, effect: float):
     """Write a huge effect into the header of a gate, under which every case is the SAME."""
     file = tmp_path / "gate.jsonl"
     file.write_text(json.dumps(GATE_HEADER | {"effect": effect}) + "\n")
-    must_be_red(command(capsys, "report", file), "effect")
+    must_be_red(command("report", file), "effect")
 
 
 DISGUISED = {

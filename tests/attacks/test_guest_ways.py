@@ -8,12 +8,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from processes import lives, wait_until
 from ways import StillGreenError
 
 from harness.device.emulator import EmulatorDevice
@@ -94,13 +94,6 @@ def subject(children: list[Child], act: str) -> SubjectDevice:
     return with_subject(EmulatorDevice(), start("mine:quantize", children[-1]))
 
 
-def lives(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
-
-
 def test_processes_that_a_subject_leaves_behind(folder: Path, children: list[Child]):
     """Each kind of process that a subject may start is gone when the subject's process has been ended."""
     acts = [act.replace('"pid"', f'"pid{number}"') for number, act in enumerate(LEFT.values())]
@@ -159,9 +152,7 @@ def test_an_output_that_is_written_after_its_case(name: str, folder: Path, child
     device = subject(children, f"    {WRITERS[name]}\n\ndef late(output):\n    {writes}")
     assert audit(find_case(CASE), device).verdict is Verdict.PASS
     Path("judged").touch()
-    until = time.monotonic() + 10
-    while not Path("wrote").exists() and time.monotonic() < until:
-        time.sleep(0.01)
+    wait_until(Path("wrote").exists, 10)
     found = getattr(device, "end", device.child.end)()  # once a run only ended its process
     if not found:
         raise StillGreenError("nobody reads the outputs again")

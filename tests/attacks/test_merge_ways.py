@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from run_here import command
 from runs_on_disk import GPU, IDS, about, mismatch, passed, shard, sources, timed_shard, write_run
-from ways import must_be_red
+from ways import Command, must_be_red
 
 from harness.suite.suite import suite_of
 
@@ -15,8 +14,8 @@ EXTRA = "swizzle/default/64x64/normal/eager"
 
 
 @pytest.fixture
-def merged(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    return lambda *runs: command(capsys, "merge", *runs, "--into", tmp_path / "all")
+def merged(tmp_path: Path, command: Command):
+    return lambda *runs: command("merge", *runs, "--into", tmp_path / "all")
 
 
 def test_a_shard_is_left_out(tmp_path: Path, merged):

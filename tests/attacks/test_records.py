@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from run_here import command
 from runs_on_disk import GPU, IDS, about, excluded, mismatch, passed, sources, write_run
 from timed_runs import HEADER, of_case, times_of
-from ways import must_be_red, must_be_refused
+from ways import Command, must_be_red, must_be_refused
 
 from harness.records.run_folder import commit, read_run
 
@@ -79,12 +78,12 @@ def test_records_under_the_header_of_something_else(tmp_path: Path, device: dict
     must_be_refused(lambda: read_run(run).records, "not what a run writes")
 
 
-def test_a_mismatch_is_called_excluded(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_mismatch_is_called_excluded(tmp_path: Path, command: Command):
     """Call a MISMATCH an EXCLUDED, which is one word of the journal: then nothing is wrong, and the rest is green."""
     for number, changes in enumerate(({}, {"story": ""}, {"story": "", "reason": excluded(IDS[1])["reason"]})):
         record = mismatch(IDS[1]) | {"verdict": "EXCLUDED"} | changes
         run = write_run(tmp_path / str(number), about(IDS[:2], IDS[:2]), passed(IDS[0]), record)
-        must_be_red(command(capsys, "merge", run, "--into", tmp_path / f"all{number}"), "EXCLUDED")
+        must_be_red(command("merge", run, "--into", tmp_path / f"all{number}"), "EXCLUDED")
 
 
 def test_other_cases_than_were_selected(tmp_path: Path):
@@ -120,24 +119,27 @@ FALSE_TIMES = {
 
 
 @pytest.mark.parametrize("changes", FALSE_TIMES.values(), ids=FALSE_TIMES)
-def test_times_that_are_not_their_samples(tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any]):
+def test_times_that_are_not_their_samples(tmp_path: Path, command: Command, changes: dict[str, Any]):
     """Write a faster median, or a better share of the roofline, beside samples that say otherwise, and save it."""
     record = passed(CASE, SAMPLES) | {"times": of_case(times_of(SAMPLES), CASE) | changes}
     header = HEADER | {"sources": sources()[:16], "commit": commit(), "machine": GPU}
     run = write_run(tmp_path / "run", about([CASE], [CASE], timed=True, device=GPU), record, header=header)
-    made = command(capsys, "gate", run, "--baseline", tmp_path / "bench.jsonl", "--save")
+    made = command("gate", run, "--baseline", tmp_path / "bench.jsonl", "--save")
     if made.returncode == 0:
         # Saved times are believed where they are read again.
-        made = command(capsys, "report", tmp_path / "bench.jsonl")
+        made = command("report", tmp_path / "bench.jsonl")
     must_be_red(made, "is not what a run writes")
 
 
-def _reported(tmp_path: Path, capsys: pytest.CaptureFixture[str], record: dict[str, Any], **header: Any):
+def _reported(tmp_path: Path, command: Command, record: dict[str, Any], /, **header: Any):
     """What `harness report` makes of a table with this record."""
     file = tmp_path / "table.jsonl"
     lines = (HEADER | {"machine": GPU, "sources": sources()[:16]} | header, record)
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return command(capsys, "report", file)
+    return command("report", file)
+
+
+ELSEWHERE = {key: HEADER[key] for key in ("machine", "sources")}  # of another tree, on another machine
 
 
 NO_GPU = {
@@ -153,13 +155,11 @@ NO_GPU = {
 
 
 @pytest.mark.parametrize(("changes", "sentence"), NO_GPU.values(), ids=NO_GPU)
-def test_times_of_no_gpu_and_of_no_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any], sentence: str
-):
+def test_times_of_no_gpu_and_of_no_run(tmp_path: Path, command: Command, changes: dict[str, Any], sentence: str):
     """Write clocks, degrees and watts that no GPU has, or times of a run that no header names."""
     times = of_case(times_of(SAMPLES), CASE)
-    assert _reported(tmp_path, capsys, passed(CASE, SAMPLES)).returncode == 0
-    done = _reported(tmp_path, capsys, passed(CASE, SAMPLES) | {"times": times | changes}, sources="feed")
+    assert _reported(tmp_path, command, passed(CASE, SAMPLES)).returncode == 0
+    done = _reported(tmp_path, command, passed(CASE, SAMPLES) | {"times": times | changes}, sources="feed")
     must_be_red(done, sentence)
     assert "Value error" not in done.stderr and "function-after" not in done.stderr
 
@@ -177,26 +177,28 @@ def _scaled(us: float, nbytes: int | None = None) -> dict[str, Any]:
     return passed(LARGE, samples, oracles=["torch"]) | {"times": times}
 
 
-def test_fewer_bytes_in_less_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_fewer_bytes_in_less_time(tmp_path: Path, command: Command):
     """Write a tenth of a case's bytes beside times so short that its own bytes would betray them."""
-    assert _reported(tmp_path, capsys, _scaled(12.0)).returncode == 0
-    must_be_red(_reported(tmp_path, capsys, _scaled(1.0, 3355443)), "bytes is 3355443, and a call of it moves 33554432")
+    assert _reported(tmp_path, command, _scaled(12.0)).returncode == 0
+    must_be_red(
+        _reported(tmp_path, command, _scaled(1.0, 3355443)), "bytes is 3355443, and a call of it moves 33554432"
+    )
     machine = GPU | {"l2_bytes": "62914560"}
     short = _scaled(2.5)
-    must_be_red(_reported(tmp_path, capsys, short, machine=machine), "us cannot be: 33,554,432 bytes take 3.8")
+    must_be_red(_reported(tmp_path, command, short, machine=machine), "us cannot be: 33,554,432 bytes take 3.8")
     # Nobody knows here what the cases of another tree moved.
-    assert _reported(tmp_path, capsys, short, machine=machine, sources="feed").returncode == 0
+    assert _reported(tmp_path, command, short, machine=machine, sources="feed").returncode == 0
 
 
 @pytest.mark.parametrize("changes", [{"bytes_compared": 1}, {"oracles": ["numpy"]}], ids=["bytes", "oracles"])
 def test_a_table_of_this_tree_with_less_than_its_cases_ask_for(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any]
+    tmp_path: Path, command: Command, changes: dict[str, Any]
 ):
     """Write fewer compared bytes or other oracles into a table, and publish its page."""
-    must_be_red(_reported(tmp_path, capsys, passed(CASE, SAMPLES) | changes), "is not what a run writes")
+    must_be_red(_reported(tmp_path, command, passed(CASE, SAMPLES) | changes), "is not what a run writes")
 
 
-def test_times_that_no_gpu_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_times_that_no_gpu_takes(tmp_path: Path, command: Command):
     """Write samples of 10 ns, and all that follows from them; then of a hundred, so that the bytes are too many."""
     for us, sentence in ((0.01, "min_us is 0.01"), (0.2, "roofline_percent is 5")):
         samples = [us + i / 1000 for i in range(12)]
@@ -204,39 +206,33 @@ def test_times_that_no_gpu_takes(tmp_path: Path, capsys: pytest.CaptureFixture[s
         gbps = slower["bytes"] / times["median_us"] / 1e3
         times |= {"bytes": slower["bytes"], "gbps": round(gbps, 1), "roofline_percent": round(gbps / 42, 2)}
         record = passed(CASE, SAMPLES) | {"times": times}
-        file = tmp_path / "table.jsonl"
-        file.write_text("".join(json.dumps(line) + "\n" for line in (HEADER, record)))
-        must_be_red(command(capsys, "report", file), sentence)
+        must_be_red(_reported(tmp_path, command, record, **ELSEWHERE), sentence)
 
 
-def test_times_of_a_device_without_a_clock(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_times_of_a_device_without_a_clock(tmp_path: Path, command: Command):
     """Claim that the emulator took the times of a GPU."""
-    file = tmp_path / "table.jsonl"
-    lines = (HEADER, passed(CASE, SAMPLES, device="emulator"))
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    must_be_red(command(capsys, "report", file), "device is 'emulator', which has no clock")
+    record = passed(CASE, SAMPLES, device="emulator")
+    must_be_red(_reported(tmp_path, command, record, **ELSEWHERE), "device is 'emulator', which has no clock")
 
 
-def test_more_operations_than_the_products_have(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_more_operations_than_the_products_have(tmp_path: Path, command: Command):
     """Write more TFLOP/s beside the time of a product."""
-    case, file = "gemm/default/128x128x128/normal/eager", tmp_path / "table.jsonl"
 
     def reported(tflops: float):
-        record = passed(case, SAMPLES) | {"times": times_of(SAMPLES) | {"tflops": tflops}}
-        file.write_text("".join(json.dumps(line) + "\n" for line in (HEADER, record)))
-        return command(capsys, "report", file)
+        record = passed("gemm/default/128x128x128/normal/eager", SAMPLES)
+        return _reported(tmp_path, command, record | {"times": times_of(SAMPLES) | {"tflops": tflops}}, **ELSEWHERE)
 
     assert reported(0.2).returncode == 0
     must_be_red(reported(99999.0), "tflops is 99999.0, and that of the case's products in 20.55 us is 0.2")
 
 
 @pytest.mark.parametrize("changes", [{"case_id": f"swizzle/default/{shape}/normal/eager"} for shape in ("0x16", "x")])
-def test_a_case_that_no_suite_has(tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, str]):
+def test_a_case_that_no_suite_has(tmp_path: Path, command: Command, changes: dict[str, str]):
     """Claim a PASS of a case that does not exist, with all the evidence of one that does."""
     run = journal(tmp_path, passed(CASE) | changes)
-    must_be_red(command(capsys, "merge", run, "--into", tmp_path / "all"), changes["case_id"])
-    must_be_red(command(capsys, "report", run), changes["case_id"])
-    must_be_red(_reported(tmp_path, capsys, passed(CASE, SAMPLES) | changes), changes["case_id"])
+    must_be_red(command("merge", run, "--into", tmp_path / "all"), changes["case_id"])
+    must_be_red(command("report", run), changes["case_id"])
+    must_be_red(_reported(tmp_path, command, passed(CASE, SAMPLES) | changes), changes["case_id"])
 
 
 @pytest.mark.parametrize(
@@ -244,10 +240,10 @@ def test_a_case_that_no_suite_has(tmp_path: Path, capsys: pytest.CaptureFixture[
     [{"bytes_compared": 6}, {"oracles": ["torch"]}, {"instantiations": ["sm_90a other", "sm_100a other"]}],
     ids=["bytes", "oracles", "kernels"],
 )  # fmt: skip
-def test_less_than_the_case_asks_for(tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any]):
+def test_less_than_the_case_asks_for(tmp_path: Path, command: Command, changes: dict[str, Any]):
     """Claim a PASS of fewer bytes, one oracle or another kernel than the case has."""
     run = journal(tmp_path, passed(CASE) | changes)
-    must_be_red(command(capsys, "merge", run, "--into", tmp_path / "all"), "is not what a run writes")
+    must_be_red(command("merge", run, "--into", tmp_path / "all"), "is not what a run writes")
 
 
 def test_a_negative_amax_that_both_oracles_take():
@@ -265,10 +261,8 @@ def test_a_negative_amax_that_both_oracles_take():
             must_be_refused(lambda inputs=inputs, case=case: oracle_of(case.recipe).numpy_oracle(case, inputs), "amax")
 
 
-def test_a_mismatch_under_another_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_mismatch_under_another_name(tmp_path: Path, command: Command):
     """Write the MISMATCH of a case a second time, as a PASS: the later line must not win."""
     lines = [about([CASE], [CASE]), mismatch(CASE), passed(CASE)]
-    run = tmp_path / "run"
-    run.mkdir()
-    (run / "journal.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    must_be_red(command(capsys, "merge", run, "--into", tmp_path / "all"), "stands there a second time")
+    run = write_run(tmp_path / "run", *lines)
+    must_be_red(command("merge", run, "--into", tmp_path / "all"), "stands there a second time")

@@ -8,8 +8,7 @@ from subprocess import CompletedProcess
 
 import numpy as np
 import pytest
-from toy_runs import toy_runs
-from toy_suite import SUITE
+from toy_runs import Runs
 from ways import must_be_red
 
 import harness.plugin
@@ -34,10 +33,9 @@ def done(result: pytest.RunResult) -> CompletedProcess[str]:
     return CompletedProcess((), int(result.ret), result.stdout.str(), result.stderr.str())
 
 
-def test_a_tensor_is_changed_before_the_rest_is_run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch):
+def test_a_tensor_is_changed_before_the_rest_is_run(run: Runs):
     """Let a tensor of a file pass, change it, and resume: the report says that the tensor there now passed."""
-    run = toy_runs(pytester, monkeypatch, SUITE)
-    path = pytester.path / "x.npy"
+    path = run.pytester.path / "x.npy"
     np.save(path, np.zeros((16, 16), np.float32))
     words = ("suites", "--case", f"toy/default/16x16/file:{path}/eager")
     assert run(*words).ret == 0

@@ -55,33 +55,27 @@ WAYS = {
     "kills": ("kills its process", "leaves", "os.kill(os.getpid(), signal.SIGKILL)"),
     "at_exit": ("has Python end with exit code 0, whatever was found", "skips_work", "atexit.register(os._exit, 0)"),
     "thread": (
-        "has a thread end the process with 0 a moment later",
-        "leaves|skips_work",
+        "has a thread end the process with 0 a moment later", "leaves|skips_work",
         "threading.Thread(target=lambda: (time.sleep(0.02), os._exit(0)), daemon=True).start()",
     ),
     "alarm": (
-        "has a signal end the process with 0 a moment later",
-        "leaves|skips_work",
+        "has a signal end the process with 0 a moment later", "leaves|skips_work",
         "signal.signal(signal.SIGALRM, lambda *_: os._exit(0)); signal.setitimer(signal.ITIMER_REAL, 0.02)",
     ),
     "exit_codes": (
-        "makes every verdict's exit code 0",
-        "skips_work",
+        "makes every verdict's exit code 0", "skips_work",
         "from harness.verdict import Verdict; Verdict.exit_code = property(lambda verdict: 0)",
     ),
     "rightness": (
-        "makes every verdict right",
-        "skips_work",
+        "makes every verdict right", "skips_work",
         "from harness.verdict import Verdict; Verdict.right = Verdict.exit_code = property(lambda verdict: 0)",
     ),
     "findings": (
-        "has nothing found of what it did",
-        "reads_oracle|skips_work",
+        "has nothing found of what it did", "reads_oracle|skips_work",
         "from harness.subjects.audit import verify; verify.find = lambda *_: None; verify._wrong = lambda *_: None",
     ),
     "comparison": (
-        "has the device accept any bytes",
-        "skips_work",
+        "has the device accept any bytes", "skips_work",
         "from harness.device.emulator import EmulatorDevice; EmulatorDevice.accepts = lambda *_: True",
     ),
     "sys_exit": ("replaces sys.exit by one that ends with 0", "skips_work", "sys.exit = lambda *_: os._exit(0)"),
@@ -114,11 +108,10 @@ WAYS = {
         "[messages.send_answer(each, {'ok': {}}) for each in gc.get_objects() if isinstance(each, socket.socket)]",
     ),
     "endless": (
-        "sends an answer of a terabyte",
-        "forges_answers|skips_work",
+        "sends an answer of a terabyte", "forges_answers|skips_work",
         "[each.sendall(b'\\0\\0\\0\\0\\0\\1\\0\\0') for each in gc.get_objects() if isinstance(each, socket.socket)]",
     ),
-}
+}  # fmt: skip
 HEAD = "import atexit, ctypes, gc, os, signal, socket, sys, threading, time\nimport numpy as np\n"
 
 

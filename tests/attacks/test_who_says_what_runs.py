@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_here import command
 from runs_on_disk import GPU, IDS, about, mismatch, passed, sources, write_run
 from timed_runs import GATE_HEADER, HEADER, gate_lines
-from toy_runs import CONFTEST, SMOKE, Runs, toy_runs
-from ways import StillGreenError, must_be_red
+from toy_runs import CONFTEST, SMOKE, Runs
+from ways import Command, StillGreenError, must_be_red
 
 import harness.plugin
 from harness.commands import _suites
@@ -35,10 +34,9 @@ except ImportError:
 EVIL = "evil:function"
 
 
-@pytest.fixture
-def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, suite_text: str) -> Runs:
+@pytest.fixture(autouse=True)
+def lenient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(strictness, "_CHOSEN", [])
-    return toy_runs(pytester, monkeypatch, suite_text)
 
 
 def judged(*words: str) -> Exit:
@@ -141,35 +139,33 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("words", REFUSED)
-def test_harness_verify_reads_no_configuration(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: str
-):
+def test_harness_verify_reads_no_configuration(monkeypatch: pytest.MonkeyPatch, command: Command, words: str):
     """A word for pytest has it read a file that chooses what is loaded."""
     monkeypatch.setattr(_suites, "supervise", lambda *_: Exit.CLEAN)
     monkeypatch.setattr(_suites, "leave", lambda code: sys.exit(int(code)))
-    found = command(capsys, "verify", "swizzle", *words.split())
+    found = command("verify", "swizzle", *words.split())
     must_be_red(found, code=64)
     assert found.stderr.count("\n") == 1
 
 
-def test_harness_verify_hands_on_other_words(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+def test_harness_verify_hands_on_other_words(monkeypatch: pytest.MonkeyPatch, command: Command):
     """No way to green: none of these words has pytest read a file that chooses."""
     begun = []
     monkeypatch.setattr(_suites, "supervise", lambda below, *_: begun.extend(below) or Exit.CLEAN)
     monkeypatch.setattr(_suites, "leave", lambda code: sys.exit(int(code)))
     words = "-x -v -k normal -p plugin --junitxml j.xml -n 1 -W ignore"
-    found = command(capsys, "verify", "swizzle", *words.split())
+    found = command("verify", "swizzle", *words.split())
     assert found.returncode == 0 and {"-c", "--noconftest", "-k", "plugin"} <= {*begun}
 
 
 @pytest.mark.parametrize("words", ["-kgraph", "-xkhalf", "-vh", "-h", "--set full --help"])
-def test_a_letter_is_no_help(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: str):
+def test_a_letter_is_no_help(monkeypatch: pytest.MonkeyPatch, command: Command, words: str):
     """Another option's value has an h, or help is asked for behind all that is to be compared."""
     monkeypatch.setattr(_suites, "supervise", lambda *_: Exit.BYTES_DIFFER)
     monkeypatch.setattr(_suites, "leave", lambda code: sys.exit(int(code)))
-    found = command(capsys, "verify", "swizzle", *words.split())
+    found = command("verify", "swizzle", *words.split())
     must_be_red(found, code=Exit.USAGE if "-h" in words.split() or "--help" in words else Exit.BYTES_DIFFER)
-    assert command(capsys, "verify", "-h").returncode == 0
+    assert command("verify", "-h").returncode == 0
 
 
 GATE = """
@@ -222,7 +218,7 @@ NAMING = {
 
 
 @pytest.fixture
-def slower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+def slower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command):
     """Gates a slower run with these files on a machine with a GPU; what its second process would execute."""
     executed: list[list[str]] = []
     monkeypatch.setattr("harness.commands.gate.gpu_count", lambda: 1)
@@ -238,7 +234,7 @@ def slower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
         record = passed(case, SLOW) | of_subject
         journal = about([case], [case], timed=True, device=GPU | device, **first)
         write_run(tmp_path / "run", journal, record, header=own | {"command": typed})
-        return command(capsys, "gate", tmp_path / "run", "--baseline", baseline, *options), executed
+        return command("gate", tmp_path / "run", "--baseline", baseline, *options), executed
 
     return slower
 
@@ -288,12 +284,12 @@ PRINTED = {
 
 
 @pytest.mark.parametrize("name", PRINTED)
-def test_a_run_says_what_is_pasted(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str):
+def test_a_run_says_what_is_pasted(tmp_path: Path, command: Command, name: str):
     """The page of a foreign run has commands that repeat its cases, with what its header names."""
     trace = ["--at", "0,0", *(["--recipe-dir", "/evil"] if name == "trace" else [])]
     wrong = mismatch(IDS[0]) | {"trace": trace}
     run = write_run(tmp_path / "run", about([IDS[0]], [IDS[0]], **PRINTED[name]), wrong)
-    done = command(capsys, "report", run)
+    done = command("report", run)
     assert done.returncode == 0, done.stderr
     told = (run / "verify.md").read_text()
     (line,) = (each.strip() for each in told.splitlines() if each.strip().startswith("reproduce"))

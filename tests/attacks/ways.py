@@ -9,6 +9,8 @@ from typing import Any
 
 from harness.errors import HarnessError
 
+Command = Callable[..., CompletedProcess[str]]  # the fixture `command`
+
 
 class StillGreenError(AssertionError):
     """The attack worked: something was accepted that must not be."""

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,71 +22,27 @@ from harness.jit.cache import cache_folder
 from harness.suite.suite import suite_of
 
 
-class Ran:
-    """What `harness ...` printed, and its exit code."""
-
-    def __init__(self, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]):
-        with pytest.raises(SystemExit) as caught:
-            cli.main(arguments)
-        self.code = caught.value.code
-        self.out, self.err = capsys.readouterr()
-
-
 @pytest.fixture
-def harness(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+def harness(command, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("COLUMNS", "200")
-    return lambda *arguments: Ran(capsys, arguments)
+    return command
 
 
-def test_an_unknown_command_names_the_nearest(harness):
-    ran = harness("lst")
-    assert (ran.code, ran.err) == (Exit.USAGE, "error: there is no command 'lst'; did you mean 'list'?\n")
+def started(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """`python -m harness WORDS` in a process of its own."""
+    return subprocess.run([sys.executable, "-m", "harness", *words], capture_output=True, text=True, **options)
 
 
-def test_an_unknown_option_is_a_usage_error(harness):
-    ran = harness("list", "--sett", "full")
-    assert ran.code == Exit.USAGE
-    assert ran.err.startswith("error: No such option '--sett'")
-
-
-def test_ids_are_plain_lines(harness):
-    ran = harness("list", "swizzle", "--ids")
-    assert ran.code == Exit.CLEAN
-    assert ran.out.splitlines() == [case.id for case in suite_of("swizzle").cases("smoke")]
-
-
-def test_a_pipe_gets_plain_lines_without_being_asked(harness):
-    assert harness("list", "swizzle").out == harness("list", "swizzle", "--ids").out
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (
-            ("casts", "--input", "midpoint"),
-            "cases of set smoke has --input midpoint; the nearest are midp",
-        ),
-        (("casts", "--shape", "32x65"), "cases of set smoke has --shape 32x65; the nearest are 32x64"),
-        (("-k", "roundin=sr"), "has -k roundin=sr in its id; the nearest words of ids are rounding=sr"),
-        (
-            ("casts", "--input", "midpoints", "-k", "256x256"),
-            "meets all of these options, though each of them has some",
-        ),
-    ],
-)
-def test_an_empty_list_says_what_is_near(harness, arguments: tuple[str, ...], sentence: str):
-    ran = harness("list", *arguments)
-    assert (ran.code, ran.out) == (Exit.USAGE, "")
-    assert sentence in ran.err and ran.err.count("\n") == 1
-
-
-def test_a_suite_is_also_named_by_its_file(harness):
-    assert harness("list", str(SUITES / "swizzle.yaml"), "--ids").out == harness("list", "swizzle", "--ids").out
+def test_a_pipe_gets_plain_ids_asked_or_not_of_a_recipe_or_its_file(harness):
+    ids = [case.id for case in suite_of("swizzle").cases("smoke")]
+    for words in (("swizzle",), ("swizzle", "--ids"), (SUITES / "swizzle.yaml",)):
+        ran = harness("list", *words)
+        assert (ran.returncode, ran.stdout.splitlines()) == (Exit.CLEAN, ids)
 
 
 def test_filters_narrow_the_list(harness):
     wanted = ["--flag", "rht=true", "--flag", "sign_mask=0xD7E8", "--input", "normal", "-k", "sr"]
-    cases = harness("list", "per_tensor", "--set", "full", *wanted, "--shape", "320x256", "--ids").out.splitlines()
+    cases = harness("list", "per_tensor", "--set", "full", *wanted, "--shape", "320x256", "--ids").stdout.splitlines()
     assert cases == [
         case.id
         for case in suite_of("per_tensor").cases("full")
@@ -98,73 +55,69 @@ def test_filters_narrow_the_list(harness):
 
 
 def test_a_shape_is_matched_however_it_is_spelled(harness):
-    cases = harness("list", "per_tensor", "--set", "full", "--shape", "0320x256", "--ids").out.splitlines()
+    cases = harness("list", "per_tensor", "--set", "full", "--shape", "0320x256", "--ids").stdout.splitlines()
     assert cases and all("/320x256/" in case for case in cases)
-    assert "'320by256' is not a grouped shape" in harness("list", "--shape", "320by256").err
+    assert "'320by256' is not a grouped shape" in harness("list", "--shape", "320by256").stderr
 
 
 def test_a_gemm_is_found_by_m_k_and_n(harness):
     shown = harness("list", "gemm_ordered", "--shape", "64x64x64", "--ids")
-    assert {line.split("/")[2] for line in shown.out.split()} == {"64x64x64"}
+    assert {line.split("/")[2] for line in shown.stdout.split()} == {"64x64x64"}
 
 
 def test_a_list_on_a_terminal_ends_with_counts_and_the_option_that_has_the_reasons(
     harness, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-    *ids, last = harness("list", "per_tensor").out.splitlines()
+    *ids, last = harness("list", "per_tensor").stdout.splitlines()
     suite = suite_of("per_tensor")
     refused = suite.excluded("smoke")
     assert ids == [case.id for case in suite.cases("smoke")]
     counts = f"{len(ids):,} cases of set smoke; {refused.total():,} combinations are refused"
     assert last == f"{counts}, for {len(refused)} reasons: add --refused"
-    shown = harness("list", "per_tensor", "--refused").out.splitlines()
+    shown = harness("list", "per_tensor", "--refused").stdout.splitlines()
     assert shown[1:] == [f"  {count:,}  {reason}" for reason, count in refused.most_common()]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("words", "sentence"),
     [
-        (("list", "per_tenser"), "there is no recipe 'per_tenser'; did you mean 'per_tensor'?"),
-        (("list", "per_tensor", "--set", "smok"), "there is no set 'smok'; did you mean 'smoke'?"),
-        (("list", "--set", "smok"), "no suite has a set 'smok'; did you mean 'smoke'?"),
-        (("list", "per_tensor", "--flag", "rth=true"), "per_tensor has no flag 'rth'; did you mean 'rht'?"),
-        (("list", "per_tensor", "--flag", "rounding=ru"), "flag rounding has no value 'ru'; choose rne or sr"),
-        (("list", "--flag", "rht"), "--flag rht is not flag=value, as in --flag rounding=sr"),
-        (("list", "nowhere.yaml"), "there is no suite"),
-        (("trace", "per_tensor/default/16x17/normal/eager"), "cols = 17 is not a positive multiple of 16"),
-        (("trace", "per_tensor/default/16x16/normal/eager", "--at", "3"), "--at '3' is not an element"),
-        (("trace", "per_tensor/default/16x16/normal/eager", "--lines", "3"), "--lines bounds what --thread shows"),
+        ("lst", "there is no command 'lst'; did you mean 'list'?\n"),
+        ("list --sett full", "error: No such option '--sett'"),
+        ("list casts --input midpoint", "cases of set smoke has --input midpoint; the nearest are midp"),
+        ("list casts --shape 32x65", "cases of set smoke has --shape 32x65; the nearest are 32x64"),
+        ("list -k roundin=sr", "has -k roundin=sr in its id; the nearest words of ids are rounding=sr"),
+        ("list casts --input midpoints -k 256x256", "meets all of these options, though each of them has some"),
+        ("list per_tenser", "there is no recipe 'per_tenser'; did you mean 'per_tensor'?"),
+        ("list per_tensor --set smok", "there is no set 'smok'; did you mean 'smoke'?"),
+        ("list --set smok", "no suite has a set 'smok'; did you mean 'smoke'?"),
+        ("list per_tensor --flag rth=true", "per_tensor has no flag 'rth'; did you mean 'rht'?"),
+        ("list per_tensor --flag rounding=ru", "flag rounding has no value 'ru'; choose rne or sr"),
+        ("list --flag rht", "--flag rht is not flag=value, as in --flag rounding=sr"),
+        ("list nowhere.yaml", "there is no suite"),
+        ("trace per_tensor/default/16x17/normal/eager", "cols = 17 is not a positive multiple of 16"),
+        ("trace per_tensor/default/16x16/normal/eager --at 3", "--at '3' is not an element"),
+        ("trace per_tensor/default/16x16/normal/eager --lines 3", "--lines bounds what --thread shows"),
     ],
 )
-def test_a_mistake_is_one_sentence(harness, arguments: tuple[str, ...], sentence: str):
-    ran = harness(*arguments)
-    assert ran.code == Exit.USAGE
-    assert ran.err.startswith("error: ")
-    assert sentence in ran.err
-    assert ran.err.count("\n") == 1
+def test_a_mistake_is_one_sentence(harness, words: str, sentence: str):
+    ran = harness(*words.split())
+    assert (ran.returncode, ran.stdout) == (Exit.USAGE, "")
+    assert ran.stderr.startswith("error: ") and sentence in ran.stderr and ran.stderr.count("\n") == 1
 
 
 def test_trace_runs_the_kernel_beside_the_oracles(harness):
     ran = harness("trace", "swizzle/direction=columnwise/48x80/normal/eager", "--at", "17,4", "--device", "emulator")
-    assert (ran.code, ran.err) == (Exit.CLEAN, "")
-    heading = next(line for line in ran.out.splitlines() if "numpy" in line)
+    assert (ran.returncode, ran.stderr) == (Exit.CLEAN, "")
+    heading = next(line for line in ran.stdout.splitlines() if "numpy" in line)
     assert "torch" in heading
     assert "kernel" in heading
 
 
-def test_doctor_tells_what_can_run_and_what_keeps_the_rest(harness, monkeypatch: pytest.MonkeyPatch):
+def test_doctor_tells_what_can_run(harness):
     ran = harness("doctor")
-    assert ran.code == Exit.CLEAN
-    assert "runs sm_90a, sm_100a; modes eager" in ran.out
-
-    def nothing(name: str = "auto", index: int = 0):
-        raise DeviceUnavailable(f"no {name} here")
-
-    monkeypatch.setattr("harness.commands.doctor.select", nothing)
-    ran = harness("doctor")
-    assert ran.code == Exit.NO_DEVICE
-    assert "no emulator here" in ran.out
+    assert ran.returncode == Exit.CLEAN
+    assert "runs sm_90a, sm_100a; modes eager" in ran.stdout
 
 
 @pytest.mark.parametrize(
@@ -175,20 +128,23 @@ def test_doctor_tells_what_can_run_and_what_keeps_the_rest(harness, monkeypatch:
         ("device 'cuda' was asked for, and CUDA sees no GPU: no driver", "a machine with an NVIDIA GPU"),
     ],
 )
-def test_doctor_says_what_fixes_a_missing_gpu(harness, monkeypatch: pytest.MonkeyPatch, reason: str, fix: str):
+def test_doctor_says_what_keeps_a_device_and_what_fixes_that(
+    harness, monkeypatch: pytest.MonkeyPatch, reason: str, fix: str
+):
     def refuse(name: str = "auto", index: int = 0):
         raise DeviceUnavailable(reason)
 
     monkeypatch.setattr("harness.commands.doctor.select", refuse)
-    row = next(line for line in _rows(harness("doctor").out) if line.startswith("device cuda"))
-    assert fix in row
+    ran = harness("doctor")
+    assert ran.returncode == Exit.NO_DEVICE and " ".join(reason.split()) in " ".join(_rows(ran.stdout))
+    assert fix in _row(ran, "device cuda")
 
 
 def test_doctor_takes_a_folder_that_is_not_there_yet(harness, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     (tmp_path / "file").write_text("")
     for folder, fix in ((tmp_path / "new" / "results", ""), (tmp_path / "file" / "results", "--run-dir")):
         monkeypatch.setattr("harness.commands.doctor.RESULTS", folder)
-        (row,) = [line for line in _rows(harness("doctor").out) if line.startswith("results of runs")]
+        row = _row(harness("doctor"), "results of runs")
         assert ("cannot be written" in row, fix in row) == (bool(fix), True)
 
 
@@ -197,7 +153,7 @@ def test_doctor_says_what_fixes_a_cache_that_cannot_be_written(
 ):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "file" / "cache"))
-    (row,) = [line for line in _rows(harness("doctor").out) if line.startswith("compiled kernels")]
+    row = _row(harness("doctor"), "compiled kernels")
     assert "cannot be written: Not a directory set HARNESS_CACHE to a folder that can be written" in row
     with pytest.raises(
         StorageError, match="cannot be written: Not a directory; set HARNESS_CACHE to a folder of yours"
@@ -261,23 +217,27 @@ def test_a_full_disk_behind_both_outputs_leaves_the_exit_code(words):
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_a_terminal_that_lacks_a_character_gets_its_number(encoding):
     """A traceback would end with 1, by which a byte differs."""
-    words = [sys.executable, "-m", "harness", "recipes"]
-    done = subprocess.run(words, capture_output=True, text=True, env={**os.environ, "PYTHONIOENCODING": encoding})
+    done = started("recipes", env={**os.environ, "PYTHONIOENCODING": encoding})
     assert (done.returncode, done.stderr) == (0, "")
     assert "shape_representation" in done.stdout, "a flag that is cut off cannot be typed"
 
 
 def test_without_a_command_the_help_is_shown_as_it_is(harness):
     ran = harness()
-    assert (ran.code, ran.out) == (Exit.USAGE, "")
-    assert ran.err.startswith("Usage: harness [OPTIONS] COMMAND [ARGS]...\n") and ran.err.count("\n") > 40
+    assert (ran.returncode, ran.stdout) == (Exit.USAGE, "")
+    assert ran.stderr.startswith("Usage: harness [OPTIONS] COMMAND [ARGS]...\n") and ran.stderr.count("\n") > 40
 
 
 def test_doctor_says_what_fixes_a_missing_package(harness, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("harness.commands.doctor.PACKAGES", {"no-such-package": "nothing at all"})
-    (row,) = [line for line in _rows(harness("doctor").out) if line.startswith("no-such-package")]
+    row = _row(harness("doctor"), "no-such-package")
     assert "not installed; for nothing at all" in row
     assert "python -m pip install -c constraints.txt no-such-package" in row
+
+
+def _row(ran: subprocess.CompletedProcess[str], begins: str) -> str:
+    (row,) = [row for row in _rows(ran.stdout) if row.startswith(begins)]
+    return row
 
 
 def _rows(table: str) -> list[str]:
@@ -299,7 +259,7 @@ def test_an_error_decides_the_exit_code(harness, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr("harness.commands.list.load_suites", refuse)
     ran = harness("list")
-    assert (ran.code, ran.err) == (Exit.NO_DEVICE, "error: CUDA sees no GPU\n")
+    assert (ran.returncode, ran.stderr) == (Exit.NO_DEVICE, "error: CUDA sees no GPU\n")
 
 
 def test_debug_shows_where_an_error_was_raised(monkeypatch: pytest.MonkeyPatch):
@@ -315,9 +275,8 @@ def test_schema_is_written_where_asked(harness, tmp_path: Path):
 
 def test_the_module_runs_without_asserts():
     """`python -O` removes asserts, so checks must not be asserts."""
-    ran = subprocess.run(
-        [sys.executable, "-O", "-m", "harness", "list", "per_tenser"], capture_output=True, text=True, check=False
-    )
+    words = [sys.executable, "-O", "-m", "harness", "list", "per_tenser"]
+    ran = subprocess.run(words, capture_output=True, text=True, check=False)
     assert ran.returncode == Exit.USAGE
     assert ran.stderr == "error: there is no recipe 'per_tenser'; did you mean 'per_tensor'?\n"
 
@@ -364,9 +323,7 @@ def test_an_old_python_can_read_what_tells_it_so(name: str):
 def test_the_module_is_not_harmed_by_a_file_with_the_name_of_another(tmp_path: Path, words: tuple[str, ...]):
     for name in ("random", "click", "numpy"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('the wrong one')\n")
-    command = [sys.executable, "-m", "harness", *words]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    done = started(*words, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert done.returncode == Exit.CLEAN, done.stdout + done.stderr
 
 
@@ -387,11 +344,6 @@ def test_a_python_that_lacks_a_package_is_told(tmp_path: Path):
     """This happens with `make verify VENV=` if python3 is not the environment's."""
     (tmp_path / "click.py").write_text("raise ModuleNotFoundError(name='click')\n")
     path = os.pathsep.join([str(tmp_path), str(ROOT)])
-    done = subprocess.run(
-        [sys.executable, "-m", "harness", "list"],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": path},
-    )
+    done = started("list", env={**os.environ, "PYTHONPATH": path})
     assert (done.returncode, done.stderr.count("\n")) == (Exit.USAGE, 1)
     assert " lacks click; install the harness into it, or use one that has it" in done.stderr

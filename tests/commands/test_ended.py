@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from processes import children, lives, wait_until
 
 from harness.errors import Exit
 
@@ -26,7 +27,7 @@ POOLS = {
 }  # fmt: skip
 
 
-def started(work: str) -> tuple[subprocess.Popen[str], list[str]]:
+def started(work: str) -> tuple[subprocess.Popen[str], list[int]]:
     """A command that does this work in two processes, and their ids."""
     lines = "\n    ".join(work.split("\n"))
     code = f"""
@@ -41,19 +42,9 @@ cli.Commands.list_commands = lambda self, context: ["work"]
 cli.main(["work"])
 """
     process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    deadline = time.monotonic() + 20
-    while len(found := children.read_text().split()) < 2 and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_until(lambda: len(children(process.pid)) >= 2, 20)
     time.sleep(0.3)  # until they have begun
-    return process, found
-
-
-def is_there(pid: str) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    return process, children(process.pid)
 
 
 @pytest.mark.parametrize("work", POOLS.values(), ids=POOLS)
@@ -65,10 +56,8 @@ def test_a_pool_ends_with_its_command(work: str, ending: signal.Signals):
     _, printed = process.communicate(timeout=20)
     assert process.returncode == (-ending if ending == signal.SIGKILL else Exit.INTERRUPTED), printed
     assert "Traceback" not in printed
-    deadline = time.monotonic() + 5
-    while any(map(is_there, workers)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert len(workers) >= 2 and not any(map(is_there, workers))  # a third one where processes are spawned: the tracker
+    wait_until(lambda: not any(map(lives, workers)), 5)
+    assert len(workers) >= 2 and not any(map(lives, workers))  # a third one where processes are spawned: the tracker
 
 
 def test_a_process_whose_command_ended_while_it_began_ends_too(tmp_path: Path):
@@ -90,10 +79,8 @@ while not Path({str(pid)!r}).exists() or not Path({str(pid)!r}).read_text():
 os._exit(0)
 """
     subprocess.run([sys.executable, "-c", code], check=True)
-    deadline = time.monotonic() + 10
-    while is_there(pid.read_text()) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not is_there(pid.read_text())
+    wait_until(lambda: not lives(pid.read_text()), 10)
+    assert not lives(pid.read_text())
 
 
 def test_ctrl_c_is_noticed_behind_a_compilation():

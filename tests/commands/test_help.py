@@ -14,11 +14,10 @@ from harness.errors import Exit
 
 
 @pytest.fixture
-def shown(capsys: pytest.CaptureFixture[str]) -> str:
-    with pytest.raises(SystemExit) as caught:
-        cli.main(["--help"])
-    assert caught.value.code == Exit.CLEAN
-    return capsys.readouterr().out
+def shown(command) -> str:
+    done = command("--help")
+    assert done.returncode == Exit.CLEAN
+    return done.stdout
 
 
 def names(section: str) -> list[str]:

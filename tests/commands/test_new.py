@@ -12,7 +12,6 @@ import pytest
 from own_recipe import NAME, change, in_use, written
 
 import harness
-from harness import cli
 from harness.check import recipe_files
 from harness.commands.new import IMPORTED
 from harness.errors import Exit, UsageError
@@ -61,90 +60,55 @@ def test_its_files_have_the_form_of_ours(folder, tmp_path):
 # name: file, before, after, the verdict, and what its screen says
 MISTAKES = {
     "nibble order": (
-        ".cu",
-        "e2m1(x[i] * multiplier) | e2m1(x[i + 1] * multiplier) << 4",
-        "e2m1(x[i + 1] * multiplier) | e2m1(x[i] * multiplier) << 4",
-        "MISMATCH",
+        ".cu", "e2m1(x[i] * multiplier) | e2m1(x[i + 1] * multiplier) << 4",
+        "e2m1(x[i + 1] * multiplier) | e2m1(x[i] * multiplier) << 4", "MISMATCH",
         ("cause     nibble swap: the two codes of a byte changed places", "expected  0x6E = e2m1 -4, 4"),
     ),
     "dropped sync": (
-        ".cu",
-        "  __syncthreads();\n",
-        "",
-        "NONDETERMINISTIC",
+        ".cu", "  __syncthreads();\n", "", "NONDETERMINISTIC",
         ("race at toy.cu:", "wrote the same shared bytes at toy.cu:35"),
     ),
     "off by one, read": (
-        ".cu",
-        "row < rows && col < cols;",
-        "row <= rows && col < cols;",
-        "OUT_OF_BOUNDS",
+        ".cu", "row < rows && col < cols;", "row <= rows && col < cols;", "OUT_OF_BOUNDS",
         ("reads 2 bytes at byte 7680 of buffer 'input', which has 7680 bytes", "inlined at toy.cu:35"),
     ),
     "off by one, written": (
-        ".cu",
-        "block * kBlock + i) / 2]",
-        "block * kBlock + i) / 2 + 1]",
-        "OUT_OF_BOUNDS",
+        ".cu", "block * kBlock + i) / 2]", "block * kBlock + i) / 2 + 1]", "OUT_OF_BOUNDS",
         ("at toy.cu:55: writes 1 bytes at byte 1920 of buffer 'rowwise_data', which has 1920 bytes",),
     ),
     "off by one, too short": (
-        ".cu",
-        "for (int i = 0; i < kBlock; i += 2)",
-        "for (int i = 0; i < kBlock - 2; i += 2)",
-        "UNWRITTEN",
+        ".cu", "for (int i = 0; i < kBlock; i += 2)", "for (int i = 0; i < kBlock - 2; i += 2)", "UNWRITTEN",
         ("cause     unwritten or stale: every wrong byte still holds the pattern from before the run",),
     ),
     "a type that is not there": (
-        ".cu",
-        "const float* x =",
-        "const flaot* x =",
-        "COMPILE_ERROR",
+        ".cu", "const float* x =", "const flaot* x =", "COMPILE_ERROR",
         ('toy.cu(40): error: identifier "flaot" is undefined',),
     ),
     "a tile without columns": (
-        ".cu",
-        "{kTileRows, kTileCols, kThreads, 0,",
-        "{kTileRows, kTileCols - 128, kThreads, 0,",
-        "COMPILE_ERROR",
+        ".cu", "{kTileRows, kTileCols, kThreads, 0,", "{kTileRows, kTileCols - 128, kThreads, 0,", "COMPILE_ERROR",
         ("toy_encode: toy_encode_launch has tile_cols 0; a tile has an element or more",),
     ),
     "more threads than the kernel's bounds": (
-        ".cu",
-        "kTileCols, kThreads, 0,",
-        "kTileCols, kThreads + 1, 0,",
-        "COMPILE_ERROR",
+        ".cu", "kTileCols, kThreads, 0,", "kTileCols, kThreads + 1, 0,", "COMPILE_ERROR",
         ("toy_encode: toy_encode_launch has 129 threads; its __launch_bounds__ allow 128",),
     ),
     "no bound in the last tile": (
-        ".cu",
-        "  if (!extents.holds(row, block)) return;\n",
-        "",
-        "NONDETERMINISTIC",
+        ".cu", "  if (!extents.holds(row, block)) return;\n", "", "NONDETERMINISTIC",
         ("race at toy.cu:54: writes 1 global bytes while thread (8, 0, 0) writes the same",),
     ),
     "scales in the order of a transpose": (
-        ".cu",
-        "i64(row) * extents.padded_blocks + block",
-        "i64(block) * extents.padded_rows + row",
-        "MISMATCH",
+        ".cu", "i64(row) * extents.padded_blocks + block", "i64(block) * extents.padded_rows + row", "MISMATCH",
         ("cause     output transposed: the right bytes lie in the order of the transposed array",),
     ),
     "a loop without end": (
-        ".cu",
-        "for (int i = 0; i < kBlock; ++i) amax",
-        "for (int i = 0; i < kBlock; i += 0) amax",
-        "LAUNCH_ERROR",
+        ".cu", "for (int i = 0; i < kBlock; ++i) amax", "for (int i = 0; i < kBlock; i += 0) amax", "LAUNCH_ERROR",
         ("toy.cu:47: no end after ", "an endless loop"),
     ),
     "oracle's value": (
-        ".py",
-        "np.float32(1 / 6)",
-        "np.float32(1 / 5)",
-        "SETUP_ERROR",
+        ".py", "np.float32(1 / 6)", "np.float32(1 / 5)", "SETUP_ERROR",
         ("the oracles disagree on ", "by NumPy", "by torch", "= e4m3"),
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
@@ -162,115 +126,89 @@ def test_a_mistake_gets_one_screen_with_its_cause(folder, mistake):
 # Mistakes that are seen before anything runs. name: file, before, after, and the sentence
 SEEN_BEFORE = {
     "wrong dtype": (
-        ".cu",
-        "const bf16* __restrict__ input",
-        "const fp16* __restrict__ input",
+        ".cu", "const bf16* __restrict__ input", "const fp16* __restrict__ input",
         "toy.cu:25: parameter 'input' of toy_encode is a pointer to fp16, which is float16, and the oracle has",
     ),
     "bad parameter name": (
-        ".cu",
-        "int rows, int cols) {\n  __shared__",
+        ".cu", "int rows, int cols) {\n  __shared__",
         "int rows, int columns) {\n  const int cols = columns;\n  __shared__",
         "toy.cu:25: nothing binds to parameter 'columns' of toy_encode; there are rows, cols, seed, offset. Did",
     ),
     "oracle typo": (
-        ".py",
-        "nvfp4.block_amax(x)",
-        "nvfp4.block_amx(x)",
+        ".py", "nvfp4.block_amax(x)", "nvfp4.block_amx(x)",
         "toy.py:39: the oracle raised AttributeError: module 'harness.oracles.nvfp4' has no attribute 'block_amx'",
     ),
     "oracle syntax": (".py", "product = x *", "product = x **** ", "toy.py:44: this is not Python: invalid syntax"),
     "no character of Python": (".py", "product = x *", "product = '\0' *", "this is not Python: source code string"),
     "oracle's name of a field": (
-        ".py",
-        '"rowwise_data": nvfp4.pack',
-        '"rowwise_dat": nvfp4.pack',
+        ".py", '"rowwise_data": nvfp4.pack', '"rowwise_dat": nvfp4.pack',
         "toy.py:37: numpy_oracle returned rowwise_dat, rowwise_scale_inv, and `outputs` has rowwise_data, rowwise",
     ),
     "oracle's shape": (
-        ".py",
-        "nvfp4.pack(nvfp4.e2m1(product))",
-        "nvfp4.e2m1(product)",
+        ".py", "nvfp4.pack(nvfp4.e2m1(product))", "nvfp4.e2m1(product)",
         "toy.py:37: numpy_oracle: 'rowwise_data' is uint8 (16, 16), and uint8 (16, 8) by `outputs`",
     ),
     "oracle's dtype": (
-        ".py",
-        "scale.view(torch.uint8), (0",
-        "scale.view(torch.int8), (0",
+        ".py", "scale.view(torch.uint8), (0", "scale.view(torch.int8), (0",
         "toy.py:51: torch_oracle: 'rowwise_scale_inv' is int8 (128, 4), and uint8 (128, 4) by `outputs`",
     ),
     "an array of the other library": (
-        ".py",
-        "torch_layout.pack(codes.flatten(1))",
-        "torch_layout.pack(codes.flatten(1)).numpy()",
+        ".py", "torch_layout.pack(codes.flatten(1))", "torch_layout.pack(codes.flatten(1)).numpy()",
         "toy.py:51: torch_oracle: 'rowwise_data' is a ndarray, and torch_oracle returns tensors of torch",
     ),
     "no return": (
-        ".py",
-        '    return {\n        "rowwise_data": nvfp4',
-        '    {\n        "rowwise_data": nvfp4',
+        ".py", '    return {\n        "rowwise_data": nvfp4', '    {\n        "rowwise_data": nvfp4',
         "toy.py:37: numpy_oracle returned nothing and no dict; it returns arrays of NumPy by name, so its `return` is",
     ),
     "oracle's inputs": (".py", 'return {"input": x}', "return x", "toy.py:31: inputs returned a ndarray and no dict"),
     "oracle that leaves": (
-        ".py",
-        "import torch\n\n",
-        "raise SystemExit(0)\n\n",
-        "toy.py:52: the oracle raised SystemExit: 0",
+        ".py", "import torch\n\n", "raise SystemExit(0)\n\n", "toy.py:52: the oracle raised SystemExit: 0",
     ),
     "oracle that skips": (
-        ".py",
-        "import torch\n\n",
-        "import pytest\n    pytest.skip('later')\n\n",
+        ".py", "import torch\n\n", "import pytest\n    pytest.skip('later')\n\n",
         "toy.py:53: the oracle raised Skipped: later: `pytest.skip('later')`",
     ),
     "oracle that leaves at once": (
-        ".py",
-        "import numpy as np",
-        "import sys; sys.exit(0)",
-        "the oracle raised SystemExit",
+        ".py", "import numpy as np", "import sys; sys.exit(0)", "the oracle raised SystemExit",
     ),
     "oracle's parameters": (
-        ".py",
-        "def numpy_oracle(case: Case, tensors:",
-        "def numpy_oracle(tensors:",
+        ".py", "def numpy_oracle(case: Case, tensors:", "def numpy_oracle(tensors:",
         "toy.py:37: the oracle raised TypeError: numpy_oracle() takes 1 positional argument but 2 were given",
     ),
     "no geometry": (
-        ".cu",
-        "Launch toy_encode_launch",
-        "Launch toy_encod_launch",
+        ".cu", "Launch toy_encode_launch", "Launch toy_encod_launch",
         "toy.cu:25: there is no geometry of toy_encode: `__constant__ Launch toy_encode_launch = {rows, cols, threads",
     ),
     "no such kernel": (".yaml", "kernel: toy_encode", "kernel: toy_encod", "did you mean 'toy_encode'?"),
     "no such key": (".yaml", "launches:", "lunches:", "toy.yaml:10: unknown key 'lunches'; did you mean 'launches'?"),
-}
+}  # fmt: skip
+
+
+def refused(command, folder: Path) -> str:
+    """The one sentence by which the recipe of a folder is refused before anything runs."""
+    with in_use(folder):
+        done = command("verify", "--recipe-dir", folder)
+    assert done.returncode == Exit.USAGE
+    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
+    return done.stderr
 
 
 @pytest.mark.parametrize("mistake", SEEN_BEFORE)
-def test_a_mistake_is_one_sentence_before_anything_runs(folder, mistake, capsys):
+def test_a_mistake_is_one_sentence_before_anything_runs(folder, mistake, command):
     suffix, before, after, says = SEEN_BEFORE[mistake]
     change(folder, suffix, before, after)
-    with in_use(folder), pytest.raises(SystemExit) as caught:
-        cli.main(["verify", "--recipe-dir", str(folder)])
-    printed = capsys.readouterr()
-    assert caught.value.code == Exit.USAGE
-    assert says in printed.err and printed.err.startswith("error: ") and printed.err.count("\n") == 1
+    assert says in refused(command, folder)
 
 
 @pytest.mark.parametrize("name", ["toy.cu", "mine.cuh"])
-def test_a_source_that_is_no_utf8_is_one_sentence_with_its_line(folder, name, capsys):
+def test_a_source_that_is_no_utf8_is_one_sentence_with_its_line(folder, name, command):
     change(folder, ".cu", "#include", '#include "mine.cuh"\n#include', first=True)
     (folder / "mine.cuh").write_text("// a header\n")
     source = folder / name
     source.write_bytes(source.read_bytes() + "// gr\u00f6\u00dfer\n".encode("latin1"))
     line = source.read_bytes().count(b"\n")
-    with in_use(folder), pytest.raises(SystemExit) as caught:
-        cli.main(["verify", "--recipe-dir", str(folder)])
-    printed = capsys.readouterr().err
-    assert caught.value.code == Exit.USAGE
-    assert f"{name}:{line}: byte " in printed and "0xf6, is no UTF-8; save the file as UTF-8" in printed
-    assert printed.startswith("error: ") and printed.count("\n") == 1
+    said = refused(command, folder)
+    assert f"{name}:{line}: byte " in said and "0xf6, is no UTF-8; save the file as UTF-8" in said
 
 
 def test_a_byte_order_mark_is_no_mistake(folder):
@@ -350,11 +288,10 @@ def test_a_kernel_may_have_clusters(folder):
         ([], "Missing argument 'NAME'"),
     ],
 )
-def test_a_name_that_cannot_be_is_refused(words, says, capsys, tmp_path, monkeypatch):
+def test_a_name_that_cannot_be_is_refused(words, says, command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as caught:
-        cli.main(["new", *words])
-    assert caught.value.code == Exit.USAGE and says in capsys.readouterr().err
+    done = command("new", *words)
+    assert done.returncode == Exit.USAGE and says in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
@@ -365,10 +302,9 @@ def test_all_that_the_harness_imports_is_refused():
     assert {name.partition(".")[0] for name in modules} - IMPORTED == {"_pytest"}  # which no recipe can be called
 
 
-def test_nothing_is_overwritten(folder, capsys):
-    with pytest.raises(SystemExit) as caught:
-        cli.main(["new", NAME, "--into", str(folder)])
-    assert caught.value.code == Exit.USAGE and "toy.cu is there already" in capsys.readouterr().err
+def test_nothing_is_overwritten(folder, command):
+    done = command("new", NAME, "--into", folder)
+    assert done.returncode == Exit.USAGE and "toy.cu is there already" in done.stderr
 
 
 def test_a_folder_without_recipes_and_a_taken_name_are_refused(tmp_path):
@@ -381,14 +317,10 @@ def test_a_folder_without_recipes_and_a_taken_name_are_refused(tmp_path):
         harness.use_recipe_dir(tmp_path)
 
 
-@pytest.mark.parametrize("command", ["verify mine", "list mine", "trace mine/default/48x80/normal/eager", "run mine"])
-def test_a_recipe_that_is_named_without_its_folder_is_told_of_it(tmp_path, monkeypatch, capsys, command):
+@pytest.mark.parametrize("words", ["verify mine", "list mine", "trace mine/default/48x80/normal/eager", "run mine"])
+def test_a_recipe_that_is_named_without_its_folder_is_told_of_it(tmp_path, monkeypatch, command, words):
     monkeypatch.chdir(tmp_path)
     written(tmp_path / "mine", "mine")
-    with pytest.raises(SystemExit) as ended:
-        cli.main(command.split())
-    assert ended.value.code == Exit.USAGE
-    assert (
-        "no recipe 'mine' in the harness, and one in a folder here: add --recipe-dir mine, if"
-        in capsys.readouterr().err
-    )
+    done = command(*words.split())
+    assert done.returncode == Exit.USAGE
+    assert "no recipe 'mine' in the harness, and one in a folder here: add --recipe-dir mine, if" in done.stderr

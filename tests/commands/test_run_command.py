@@ -12,7 +12,6 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 import harness
-from harness import cli
 from harness.errors import Exit
 from harness.ground.command_lines import this_harness
 
@@ -37,11 +36,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]):
+def run(command):
     def ran(*words: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as caught:
-            cli.main(["run", *words, "--device", "emulator"])
-        return caught.value.code, *capsys.readouterr()
+        done = command("run", *words, "--device", "emulator")
+        return done.returncode, done.stdout, done.stderr
 
     return ran
 

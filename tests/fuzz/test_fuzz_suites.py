@@ -9,7 +9,7 @@ import pytest
 from hostile import TOKENS, bounded, mutated, patience
 from hypothesis import given
 from hypothesis import strategies as st
-from toy_suite import SUITE
+from suite_files import SUITE
 
 from harness.errors import SuiteError, UsageError
 from harness.files import SUITES

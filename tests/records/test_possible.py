@@ -8,8 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from least_cases import smallest
 from runs_on_disk import IDS, about, passed, sources, write_run
+from suite_files import smallest
 
 from harness.contract.case import Case
 from harness.device.capability import incapable

@@ -10,13 +10,13 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from own_recipe import NAME, written
+from processes import wait_until
 
 from harness.device.emulator import EmulatorDevice
 from harness.errors import DeviceUnavailable, Exit, InputError, SuiteError, UsageError
@@ -65,9 +65,12 @@ def pids(address: str) -> dict[str, int]:
         return client.run(os.getpid)
 
 
+def verifying(folder: Path, *words: str) -> list[str]:
+    return [sys.executable, "-m", "harness", "verify", *words, "--device", "emulator", "--run-dir", str(folder)]
+
+
 def verify(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "harness", "verify", *words, "--device", "emulator", "--run-dir", str(folder)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    return subprocess.run(verifying(folder, *words), cwd=ROOT, capture_output=True, text=True, timeout=300)
 
 
 def records(folder: Path) -> list[dict]:
@@ -76,10 +79,7 @@ def records(folder: Path) -> list[dict]:
 
 def wait_for(journal: Path, cases: int) -> None:
     """Wait until so many cases are done, a minute at most."""
-    for _ in range(1200):
-        if journal.exists() and len(journal.read_text().splitlines()) > cases:
-            return
-        time.sleep(0.05)
+    wait_until(lambda: journal.exists() and len(journal.read_text().splitlines()) > cases, 60)
 
 
 def told(folder: Path) -> Mapping[str, tuple]:
@@ -141,9 +141,9 @@ def broken(source: str) -> str:
 
 def test_a_run_that_was_ended_goes_on(address: str, tmp_path: Path):
     words = ("swizzle", "--cluster", address)
-    command = [sys.executable, "-m", "harness", "verify", *words, "--device", "emulator", "--run-dir", "run"]
-    command[-1] = str(tmp_path / "run")
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as begun:
+    with subprocess.Popen(
+        verifying(tmp_path / "run", *words), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as begun:
         wait_for(tmp_path / "run" / "journal.jsonl", 3)
         begun.send_signal(signal.SIGINT)
         printed, _ = begun.communicate()
@@ -197,12 +197,8 @@ def served(tmp_path: Path) -> Iterator[Callable[..., str]]:
         started.append(subprocess.Popen(
             [*command, "--scheduler-file", str(file)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         ))  # fmt: skip
-        for _ in range(1200):
-            if file.exists() and file.read_text():
-                return json.loads(file.read_text())["address"]
-            assert started[-1].poll() is None
-            time.sleep(0.05)
-        raise TimeoutError
+        wait_until(lambda: file.exists() and file.read_text() or started[-1].poll() is not None, 60)
+        return json.loads(file.read_text())["address"]
 
     yield serve
     for each in started:

@@ -24,23 +24,15 @@ def ended(words: list[str]) -> tuple[int, str]:
     ("words", "code", "says"),
     [
         (["--devise=cuda"], Exit.USAGE, "error: there is no option '--devise'; did you mean '--device'?\n"),
-        (
-            ["--case-timeout", "-3"],
-            Exit.USAGE,
-            "error: --case-timeout '-3' is no number of seconds",
-        ),
-        (
-            ["--set", "nope"],
-            Exit.USAGE,
-            "error: there is no set 'nope' in suites/casts.yaml",
-        ),
+        (["--case-timeout", "-3"], Exit.USAGE, "error: --case-timeout '-3' is no number of seconds"),
+        (["--set", "nope"], Exit.USAGE, "error: there is no set 'nope' in suites/casts.yaml"),
         (["--subject", ""], Exit.USAGE, "error: --subject is empty; name one, or leave --subject out\n"),
         (["--cluster", ""], Exit.USAGE, "error: --cluster is empty"),
         (["--set", ""], Exit.USAGE, "error: --set is empty"),
         (["--recipe-dir", "nope"], Exit.USAGE, "nope with recipes; `harness new NAME` makes one"),
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_a_mistake_ends_alike(door, words, code, says):
     found, printed = ended([*door, *words])
     assert (found, says in printed) == (code, True), printed

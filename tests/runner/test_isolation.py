@@ -18,7 +18,8 @@ from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
-from toy_runs import SMOKE, Runs, toy_runs
+from processes import children
+from toy_runs import SMOKE, Runs
 
 from harness.device.cuda import CudaDevice
 from harness.device.device import Device, InPlaceOfOurs
@@ -29,11 +30,6 @@ from harness.runner.run import Run
 from harness.subjects.device import HostDevice
 
 IN_ONE_PROCESS, IN_WORKERS, IN_ONE_WORKER = (), ("-n", "2"), ("-n", "1")
-
-
-@pytest.fixture
-def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, suite_text: str) -> Runs:
-    return toy_runs(pytester, monkeypatch, suite_text)
 
 
 def verdicts(run: Runs) -> dict[str, str]:
@@ -179,18 +175,6 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(run: Runs, option: str)
 def start(*words: str) -> subprocess.Popen:
     command = (sys.executable, "-m", "pytest", "-p", "harness.plugin", "suites", "--run-dir", "out", *words)
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-
-def children(pid: int) -> list[int]:
-    found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[1]) == pid:
-            found.append(int(path.parent.name))
-    return found
 
 
 def kills(run: Runs, process: subprocess.Popen, seed: int, of_worker: bool) -> Iterator[int]:

@@ -15,18 +15,14 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from test_isolation import by_id, children
-from toy_runs import SMOKE, Runs, toy_runs
+from processes import children, lives, wait_until
+from test_isolation import by_id
+from toy_runs import SMOKE, Runs
 
 from harness.errors import Exit
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 LATEST = 3.0  # seconds after the start, by when a quiet machine is done
-
-
-@pytest.fixture
-def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, suite_text: str) -> Runs:
-    return toy_runs(pytester, monkeypatch, suite_text)
 
 
 def start(*words: str) -> subprocess.Popen[str]:
@@ -46,14 +42,7 @@ def below(pid: int) -> list[list[int]]:
 
 
 def gone(levels: list[list[int]]) -> bool:
-    return not any(Path(f"/proc/{pid}").exists() and not zombie(pid) for level in levels for pid in level)
-
-
-def zombie(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
+    return not any(lives(pid) for level in levels for pid in level)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -76,10 +65,7 @@ def test_a_kill_at_any_moment(run: Runs, seed: int):
     what = f"seed {seed}, {how.name} to process {victim} of {levels}:\n{printed}"
     assert process.returncode != Exit.CLEAN, what
     assert whole or process.returncode != Exit.BYTES_DIFFER or "MISMATCH" in printed or "error: " in printed, what
-    for _ in range(100):
-        if gone(levels):
-            break
-        time.sleep(0.05)
+    wait_until(lambda: gone(levels), 5)
     assert gone(levels), f"{below(process.pid)} are left, {what}"
     begun = Path("out/journal.jsonl").exists()
     held = by_id("out") if begun else {}
@@ -114,9 +100,7 @@ def test_an_interrupt_behind_the_last_case_is_one(run: Runs, hook: str):
         f"import time, pathlib\ndef {hook}():\n    pathlib.Path('ending').touch()\n    time.sleep(60)\n"
     )
     process = start("-p", "slow_end")
-    deadline = time.monotonic() + 60
-    while not Path("ending").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_until(Path("ending").exists, 60)
     process.send_signal(signal.SIGINT)
     printed, _ = process.communicate(timeout=60)
     assert process.returncode == Exit.INTERRUPTED and "Traceback" not in printed, printed

@@ -8,16 +8,11 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from toy_runs import CONFTEST, SMOKE, Runs, toy_runs
+from toy_runs import CONFTEST, SMOKE, Runs
 
 from harness.errors import Exit
 from harness.files import ROOT
 from harness.runner import bench_plugin
-
-
-@pytest.fixture
-def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, suite_text: str) -> Runs:
-    return toy_runs(pytester, monkeypatch, suite_text)
 
 
 def test_every_case_of_the_set_is_one_test_named_by_its_id(run: Runs):
@@ -48,18 +43,19 @@ def test_a_process_loads_nothing_that_it_does_not_use(run: Runs):
     assert Path("loaded").read_text() == "hypothesis"
 
 
-def test_one_suite_file_and_one_node_id_can_be_named(run: Runs):
-    run("suites/toy.yaml::toy/default/16x16/normal/eager").assert_outcomes(passed=1)
+SELECTED = {
+    "suites/toy.yaml::toy/default/16x16/normal/eager": ["toy/default/16x16/normal/eager"],
+    "suites --case toy/rht=true/64x64/ties/graph --case toy/default/16x16/normal/eager": [  # beyond any set
+        "toy/rht=true/64x64/ties/graph", "toy/default/16x16/normal/eager",
+    ],
+}  # fmt: skip
 
 
-def test_another_set_is_chosen_by_name(run: Runs):
-    run("suites", "--set", "full", "-k", "eager").assert_outcomes(passed=8)
-
-
-def test_a_case_beyond_the_set_is_run_by_its_id(run: Runs):
-    result = run("suites", "--case", "toy/rht=true/64x64/ties/graph", "--case", "toy/default/16x16/normal/eager")
-    result.assert_outcomes(passed=2)
-    assert run.verified() == ["toy/rht=true/64x64/ties/graph", "toy/default/16x16/normal/eager"]
+@pytest.mark.parametrize("words", SELECTED)
+def test_cases_are_chosen_by_words(run: Runs, words: str):
+    run(*words.split()).assert_outcomes(passed=len(SELECTED[words]))
+    assert run.verified() == SELECTED[words]
+    run("suites", "--set", "full", "-k", "eager", "--run-dir", "full").assert_outcomes(passed=8)
 
 
 def test_shards_share_the_set_out(run: Runs):
@@ -68,13 +64,37 @@ def test_shards_share_the_set_out(run: Runs):
     assert len(run.verified()) == len(set(run.verified())) == SMOKE
 
 
-def test_a_mismatch_shows_its_story_and_no_traceback(run: Runs):
-    run.verdicts(ties="MISMATCH")
-    result = run("suites")
-    assert result.ret == Exit.BYTES_DIFFER
-    result.stdout.fnmatch_lines(["THE STORY of toy/*/ties/eager"])
-    result.stdout.no_fnmatch_line("*Traceback*")
-    result.stdout.no_fnmatch_line("*plugin.py*")
+# name: what the fake says of cases, more words of the command line, the exit code, and lines of both outputs
+ENDS = {
+    "a mismatch shows its story": ({"ties": "MISMATCH"}, "", 1, "THE STORY of toy/*/ties/eager", ""),
+    "a wrong suite hides no wrong kernel": ({"ties": "SETUP_ERROR", "normal": "MISMATCH"}, "", 1, "", ""),
+    "an exclusion has its reason": (
+        {"ties": "EXCLUDED"}, "", 0, "*excluded*because the device or the subject cannot run it*", "",
+    ),
+    "an exclusion is skipped": ({"ties": "EXCLUDED"}, "-rs", 0, "SKIPPED * suites/toy.yaml:*: a reason", ""),
+    "nothing was compared": (
+        {"toy": "EXCLUDED"}, "", 4, "", f"error: nothing was compared: all {SMOKE} cases are excluded on this device",
+    ),
+    "no case is left": (
+        {}, "-k nothing_is_called_so", 64, "", f"error: no case was selected out of {SMOKE}; loosen *",
+    ),
+    "an input fits no case": ({"ties": "INPUT"}, "", 64, "the tensor has 3 dimensions; a case takes 2", ""),
+    "a bug keeps its traceback": ({"ties": "BUG"}, "", 1, "*ZeroDivisionError: nobody meant this", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("verdicts", "words", "code", "out", "err"), ENDS.values(), ids=ENDS)
+def test_how_a_run_ends(run: Runs, verdicts: dict[str, str], words: str, code: int, out: str, err: str):
+    run.verdicts(**verdicts)
+    result = run("suites", *words.split())
+    assert result.ret == code
+    result.stdout.fnmatch_lines([out] if out else [])
+    result.stderr.fnmatch_lines([err] if err else [])
+    if "BUG" not in verdicts.values():
+        result.stdout.no_fnmatch_line("*Traceback*")
+        result.stdout.no_fnmatch_line("*plugin.py*")
+        recorded = {record["verdict"] for record in run.journal()} if run.verified() else set()
+        assert {*verdicts.values()} - {"INPUT"} <= recorded <= {"PASS", *verdicts.values()}
 
 
 @pytest.mark.parametrize("name", ["CI", "BUILD_NUMBER"])
@@ -105,39 +125,6 @@ def test_what_was_not_judged_has_an_exit_code_of_its_own(run: Runs, verdict: str
     assert run("suites", "--resume").ret == code
 
 
-def test_a_wrong_kernel_is_not_hidden_by_a_wrong_suite(run: Runs):
-    run.verdicts(ties="SETUP_ERROR", normal="MISMATCH")
-    assert run("suites").ret == Exit.BYTES_DIFFER
-
-
-def test_an_excluded_case_is_skipped_with_its_reason_and_counted(run: Runs):
-    run.verdicts(ties="EXCLUDED")
-    result = run("suites", "-rs")
-    assert result.ret == Exit.CLEAN
-    result.stdout.fnmatch_lines(
-        [
-            "*excluded*because the device or the subject cannot run it*",
-            "*a reason*",
-            "SKIPPED * suites/toy.yaml:*: a reason",
-        ],
-        consecutive=False,
-    )
-    assert {record["verdict"] for record in run.journal()} == {"PASS", "EXCLUDED"}
-
-
-def test_a_run_that_compared_nothing_is_not_green(run: Runs):
-    run.verdicts(toy="EXCLUDED")
-    result = run("suites")
-    assert result.ret == Exit.NO_DEVICE
-    result.stderr.fnmatch_lines([f"error: nothing was compared: all {SMOKE} cases are excluded on this device"])
-
-
-def test_a_run_without_a_case_is_not_green(run: Runs):
-    result = run("suites", "-k", "nothing_is_called_so")
-    assert result.ret == Exit.USAGE
-    result.stderr.fnmatch_lines([f"error: no case was selected out of {SMOKE}; loosen *"])
-
-
 def test_the_summary_counts_what_was_compared(run: Runs):
     result = run("suites")
     lines = [" ".join(line.replace("│", " ").split()) for line in result.outlines]
@@ -148,21 +135,6 @@ def test_the_summary_counts_what_was_compared(run: Runs):
     (refused,) = [line for line in lines if line.startswith("2 combinations are refused, for 2 reasons: ")]
     assert refused.endswith("harness list suites/toy.yaml --refused")
     assert any("report.html, with tables and journal beside it" in line for line in lines)
-
-
-def test_an_input_that_fits_no_case_is_one_sentence_and_a_usage_error(run: Runs):
-    run.verdicts(ties="INPUT")
-    result = run("suites")
-    assert result.ret == Exit.USAGE
-    result.stdout.fnmatch_lines(["the tensor has 3 dimensions; a case takes 2"])
-    result.stdout.no_fnmatch_line("*Traceback*")
-
-
-def test_a_bug_of_the_harness_keeps_its_traceback(run: Runs):
-    run.verdicts(ties="BUG")
-    result = run("suites")
-    assert result.ret == Exit.BYTES_DIFFER
-    result.stdout.fnmatch_lines(["*ZeroDivisionError: nobody meant this"])
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 import pytest
-from toy_runs import SMOKE, Runs, toy_runs
+from toy_runs import SMOKE, Runs
 
 from harness.errors import Exit
 from harness.runner import summary
@@ -16,11 +16,6 @@ from harness.verdict import Result, Verdict
 
 SOME = (Verdict.PASS, Verdict.CONVENTION, Verdict.MISMATCH, Verdict.UNWRITTEN, Verdict.EXCLUDED)
 LONG_ID = "per_token/" + ",".join(f"flag{number}=value" for number in range(20)) + "/8192x7168/outliers/graph"
-
-
-@pytest.fixture
-def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, suite_text: str) -> Runs:
-    return toy_runs(pytester, monkeypatch, suite_text)
 
 
 def rows(text: str, width: int) -> int:

@@ -6,11 +6,11 @@ import os
 import pty
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
-from toy_runs import Runs, toy_runs
+from processes import wait_until
+from toy_runs import Runs
 
 from harness.errors import Exit
 from harness.files import ROOT
@@ -48,19 +48,12 @@ def pytest_configure(config):
 """
 
 
-@pytest.fixture
-def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, suite_text: str) -> Runs:
-    return toy_runs(pytester, monkeypatch, suite_text)
-
-
 def typed(program: str, *words: str) -> tuple[int, str]:
     """Run a program in a terminal of its own and type Ctrl-C when it says that it is there; its code and output."""
     process, terminal = pty.fork()
     if process == 0:
         os.execv(sys.executable, [sys.executable, "-c", program, *words])
-    deadline = time.monotonic() + 30
-    while not Path("reached").exists() and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(Path("reached").exists, 30)
     os.write(terminal, CTRL_C)
     Path("typed").touch()
     printed = b""

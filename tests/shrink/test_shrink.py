@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from least_cases import smallest as smallest_cases
 from safetensors.numpy import load_file, save_file
+from suite_files import smallest as smallest_cases
 
 from evidence.mutants.catalogue import find
 from harness.commands import shrink as command

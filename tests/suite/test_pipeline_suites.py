@@ -79,9 +79,7 @@ MISTAKES = {
     "a group": ("recipe: gemm_ordered", "recipe: gemm_grouped", 34, "gemm_grouped takes a group of tensors"),
     "no matrix": ("recipe: per_tensor", "recipe: swizzle", 12, "swizzle quantizes no matrix"),
     "no operands": (
-        "recipe: per_tensor",
-        "recipe: gemm_ordered",
-        12,
+        "recipe: per_tensor", "recipe: gemm_ordered", 12,
         "gemm_ordered multiplies two tensors; name the stages they come from, `a:` and `b:`",
     ),
     "operands of a quantizer": ("recipe: gemm_ordered", "recipe: per_tensor", 34, "per_tensor multiplies nothing"),
@@ -93,43 +91,30 @@ MISTAKES = {
     "unknown value": ("{weight_2d: true}", "{rounding: up}", 30, "flag rounding has no value 'up'"),
     "unknown condition": ("when: {epilogue: per_tensor}", "when: {epilog: per_tensor}", 13, "did you mean 'epilogue'?"),
     "a shared value the recipe lacks": (
-        "rounding: [rne, sr]",
-        "rounding: [rne, sr, up]",
-        12,
+        "rounding: [rne, sr]", "rounding: [rne, sr, up]", 12,
         "per_tensor takes rounding from the pipeline, and there flag rounding has no value 'up'",
     ),
     "a flag without a use": (
-        "rounding: [rne, sr]",
-        "rounding: [rne, sr]\n  mood: [good]",
-        7,
-        "no stage has, or depends on, a flag 'mood'",
+        "rounding: [rne, sr]", "rounding: [rne, sr]\n  mood: [good]", 7, "no stage has, or depends on, a flag 'mood'",
     ),
     "extents": ("extents: [M, K, N]", "extents: [M, N]", 33, "a stage with operands has three extents, as [M, K, N]"),
     "an extent": ("extents: [M, K, N]", "extents: [M, K, L]", 35, "has no 'L'"),
     "a given product": ("    b: w\n", "    b: w\n    given: true\n", 33, "only a quantized tensor can be given"),
     "a tensor of no stage": (
-        "    given: true\n",
-        "    of: v\n",
-        26,
-        "stage 'w' reads 'v', and there is no stage of that",
+        "    given: true\n", "    of: v\n", 26, "stage 'w' reads 'v', and there is no stage of that",
     ),
     "a given one of another": ("    given: true\n", "    given: true\n    of: x\n", 21, "a stage `of` another is run"),
     "a product of another": (
-        "    b: w\n",
-        "    b: w\n    of: x\n",
-        33,
-        "a stage `of` another is run, and is no product",
+        "    b: w\n", "    b: w\n    of: x\n", 33, "a stage `of` another is run, and is no product",
     ),
     "an unknown key": ("given: true", "givn: true", 26, "unknown key 'givn'; did you mean 'given'?"),
     "both kinds": (
-        "pipeline:\n",
-        "launches: [{kernel: layer}]\npipeline:\n",
-        1,
+        "pipeline:\n", "launches: [{kernel: layer}]\npipeline:\n", 1,
         "a suite has either the key 'launches' or the key 'pipeline'",
     ),
     "not a product": ("gemm: true\n", "", 1, "the shapes of a pipeline are those of a product"),
     "a wrong M": ("[[16, 32, 48]]", "[[24, 32, 48]]", 39, "M = 24 is not a positive multiple of 16"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("old", "new", "line", "sentence"), MISTAKES.values(), ids=MISTAKES)
@@ -137,26 +122,50 @@ def test_a_mistake_in_a_pipeline_is_one_sentence(tmp_path, old, new, line, sente
     assert_mistake(tmp_path, TEXT, (old, new), sentence, line)
 
 
-def refused(tmp_path, old, new, shape="16x32x48", flags="default", name="normal") -> str:
+# name: the change, the sentence, and the case that is asked for where another would not show it
+REFUSED = {
+    "a stage that is excluded": (
+        "{rounding: rne}", "{block: block_16x16, rht: true}", "stage w: per_tensor excludes block=block_16x16,rht=true",
+    ),
+    "a copy": ("{rounding: rne}", "{outputs: columnwise}", "operand B has no rowwise_data, which layout tn reads"),
+    "an amax": ("{rounding: rne}", "{stage: encode}", "operand B has no rowwise_amax"),
+    "extents that do not meet": (
+        "extents: [N, K]", "extents: [K, N]", "stage y: gemm_ordered: operand B has the K 48; this GEMM reads 32",
+    ),
+    "a recipe of another epilogue": (
+        "recipe: per_tensor\n    when: {epilogue: per_tensor}\n    flags: {rounding: rne}\n",
+        "recipe: per_token\n    when: {epilogue: per_tensor}\n    flags: {rounding: rne, rht: false}\n",
+        "operand B was quantized by per_token; with the epilogue per_tensor it must", "default/128x128x128/normal",
+    ),
+    "a stage that the flags leave out": (
+        "when: {epilogue: per_token}\n    flags: {weight_2d: true}",
+        "when: {epilogue: per_token, rounding: sr}\n    flags: {weight_2d: true}",
+        "stage y reads w, and with epilogue=per_token there is no such stage before it; there are x",
+        "epilogue=per_token/128x128x128/normal",
+    ),
+    "a shape": (
+        "a: x", "a: x", "M = 24 is not a positive multiple of 16; the nearest is 32",
+        "epilogue=per_token/24x128x128/normal",
+    ),
+    "an input of operands": (
+        "a: x", "a: x", "exact_sum is drawn as the bytes of operands, and a pipeline quantizes its own",
+        "default/16x32x48/exact_sum",
+    ),
+    "a file that is too small": (
+        "a: x", "a: x", "smaller than the 304x128",
+        "default/16x128x304/file:suites/data/minilm_sample.safetensors#ffn_up.weight",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_case_whose_stages_do_not_fit_is_refused_in_one_sentence(tmp_path, name):
+    old, new, sentence, *case = REFUSED[name]
     assert old in TEXT
     suite = written(tmp_path, TEXT.replace(old, new, 1))
     with pytest.raises((SuiteError, UsageError)) as caught:
-        suite.find(f"layer/{flags}/{shape}/{name}/eager")
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("flags", "sentence"),
-    [
-        ("{block: block_16x16, rht: true}", "stage w: per_tensor excludes block=block_16x16,rht=true"),
-        ("{outputs: columnwise}", "operand B has no rowwise_data, which layout tn reads"),
-        ("{stage: encode}", "operand B has no rowwise_amax"),
-    ],
-    ids=["excluded", "copy", "amax"],
-)
-def test_operands_that_do_not_fit_are_named(tmp_path, flags, sentence):
-    assert sentence in refused(tmp_path, "{rounding: rne}", flags)
+        suite.find(f"layer/{case[0] if case else 'default/16x32x48/normal'}/eager")
+    assert sentence in str(caught.value) and "\n" not in str(caught.value)
 
 
 def stage_of(text: str, name: str) -> str:
@@ -173,10 +182,9 @@ def test_a_product_takes_the_layout_its_operands_have_unless_its_stage_says_anot
     turned = TEXT.replace("{rounding: rne}", "{rounding: rne, scale_layout: swizzled}")
     *_, y = stages(tmp_path, turned)
     assert (y.case.flags.a_scale_layout, y.case.flags.b_scale_layout) == ("compact", "swizzled")
-    (tmp_path / "said").mkdir()
     said = turned.replace("recipe: gemm_ordered\n", "recipe: gemm_ordered\n    flags: {b_scale_layout: compact}\n")
     with pytest.raises(SuiteError, match="operand B has the scale layout swizzled; this GEMM reads compact"):
-        stages(tmp_path / "said", said)
+        stages(tmp_path, said)
 
 
 def stages(folder, text, flags="default"):
@@ -197,8 +205,7 @@ def test_a_stage_moves_the_scales_of_another_and_a_product_reads_them(tmp_path):
 def test_a_tensor_is_quantized_once_more(tmp_path):
     *_, again, y = stages(tmp_path, stage_of(AGAIN, "x"))
     assert (again.reads, again.draws) == ({"input": "x"}, False)
-    (tmp_path / "read").mkdir()
-    *_, y = stages(tmp_path / "read", stage_of(AGAIN, "xs").replace("  - stage: y\n", "  - stage: y\n", 1))
+    *_, y = stages(tmp_path, stage_of(AGAIN, "xs").replace("  - stage: y\n", "  - stage: y\n", 1))
     assert y.reads["a_data"] == "xs.rowwise_data"
 
 
@@ -208,21 +215,15 @@ def test_a_tensor_is_quantized_once_more(tmp_path):
         (SWIZZLE, "extents: [M, K]\n    of", "extents: [N, K]\n    of", "stage xs: it is of 48x32, and x is of 16x32"),
         (SWIZZLE, "{rht: true}", "{rht: true, outputs: columnwise}", "stage xs: x has no rowwise_scale_inv to move"),
         (
-            SWIZZLE,
-            "{rht: true}",
-            "{rht: true, scale_layout: swizzled}",
+            SWIZZLE, "{rht: true}", "{rht: true, scale_layout: swizzled}",
             "xs: rowwise_scale_inv of x is swizzled already",
         ),
         (
-            SWIZZLE.replace("    extents", "    flags: {direction: columnwise}\n    extents"),
-            "a: x",
-            "a: x",
+            SWIZZLE.replace("    extents", "    flags: {direction: columnwise}\n    extents"), "a: x", "a: x",
             "stage y: operand A is read rowwise, and xs moves the columnwise scales",
         ),
         (
-            SWIZZLE.replace("    extents", "    flags: {to: compact}\n    extents"),
-            "a: x",
-            "a: x",
+            SWIZZLE.replace("    extents", "    flags: {to: compact}\n    extents"), "a: x", "a: x",
             "this stage has to=compact",
         ),
         (DECODED, "a: x", "a: x", "operand A was quantized by dequantize; with the epilogue per_tensor"),
@@ -231,24 +232,17 @@ def test_a_tensor_is_quantized_once_more(tmp_path):
         (AGAIN, "extents: [M, K]\n    of", "extents: [N, K]\n    of", "stage xs: it is of 48x32, and x is of 16x32"),
         (AGAIN.replace("[M, K]", "[N, K]"), "of: x", "of: w", "stage xs: w has no tensor to quantize once more"),
         (
-            AGAIN.replace("    extents", "    flags: {dtype: fp16}\n    extents"),
-            "a: x",
-            "a: x",
+            AGAIN.replace("    extents", "    flags: {dtype: fp16}\n    extents"), "a: x", "a: x",
             "the tensor of x is bf16",
         ),
     ],
-)
+)  # fmt: skip
 def test_a_stage_of_another_that_does_not_fit_it_is_named(tmp_path, stage, old, new, sentence):
     text = stage_of(stage, "xs")
     assert old in text
     with pytest.raises(SuiteError) as caught:
         stages(tmp_path, text.replace(old, new, 1))
     assert sentence in str(caught.value)
-
-
-def test_extents_that_do_not_meet_are_named(tmp_path):
-    told = refused(tmp_path, "extents: [N, K]", "extents: [K, N]")
-    assert "stage y: gemm_ordered: operand B has the K 48; this GEMM reads 32" in told
 
 
 @pytest.mark.parametrize(
@@ -275,16 +269,6 @@ def test_the_largest_products_are_cases(shape):
     assert find_case(f"backward/default/{shape}/normal/eager").shape == shape
 
 
-def test_mixed_recipes_are_refused(tmp_path):
-    """The stages apply to all flags, but their recipe is one that the epilogue does not accept."""
-    old = "    when: {epilogue: per_tensor}\n    flags: {rounding: rne}\n"
-    new = "    when: {epilogue: per_tensor}\n    flags: {rounding: rne, rht: false}\n"
-    text = TEXT.replace("recipe: per_tensor\n" + old, "recipe: per_token\n" + new)
-    suite = written(tmp_path, text)
-    with pytest.raises(SuiteError, match="operand B was quantized by per_token; with the epilogue per_tensor it must"):
-        suite.find("layer/default/128x128x128/normal/eager")
-
-
 def test_rotations_that_do_not_cancel_are_refused(tmp_path):
     turned = TEXT.replace("recipe: gemm_ordered", "recipe: gemm_ordered\n    flags: {layout: nt}")
     turned = turned.replace("extents: [M, K, N]", "extents: [K, M, N]").replace("extents: [N, K]", "extents: [M, N]")
@@ -294,28 +278,8 @@ def test_rotations_that_do_not_cancel_are_refused(tmp_path):
     assert "stage y: operand A, x, is rotated with sign_mask 55272 and operand B, w, is not rotated" in str(
         caught.value
     )
-    (tmp_path / "masks").mkdir()
     masks = turned.replace("{rounding: rne}", "{rounding: rne, rht: true, sign_mask: 0xFFFF}")
     with pytest.raises(SuiteError, match="sign_mask 55272 and operand B, w, is rotated with sign_mask 65535"):
-        written(tmp_path / "masks", masks).find("layer/default/16x32x48/normal/eager")
-    (tmp_path / "same").mkdir()
+        written(tmp_path, masks).find("layer/default/16x32x48/normal/eager")
     same = turned.replace("{rounding: rne}", "{rounding: rne, rht: true}")
-    assert written(tmp_path / "same", same).find("layer/default/16x32x48/normal/eager")
-
-
-def test_a_stage_that_the_flags_leave_out_is_named(tmp_path):
-    old = "when: {epilogue: per_token}\n    flags: {weight_2d: true}"
-    new = "when: {epilogue: per_token, rounding: sr}\n    flags: {weight_2d: true}"
-    told = refused(tmp_path, old, new, "128x128x128", "epilogue=per_token")
-    assert "stage y reads w, and with epilogue=per_token there is no such stage before it; there are x" in told
-
-
-def test_shapes_and_inputs_are_those_its_stages_take(tmp_path):
-    told = refused(tmp_path, "a: x", "a: x", "24x128x128", "epilogue=per_token")
-    assert "M = 24 is not a positive multiple of 16; the nearest is 32" in told
-    (tmp_path / "bytes").mkdir()
-    told = refused(tmp_path / "bytes", "a: x", "a: x", name="exact_sum")
-    assert "exact_sum is drawn as the bytes of operands, and a pipeline quantizes its own" in told
-    (tmp_path / "file").mkdir()
-    name = "file:suites/data/minilm_sample.safetensors#ffn_up.weight"
-    assert "smaller than the 304x128" in refused(tmp_path / "file", "a: x", "a: x", "16x128x304", name=name)
+    assert written(tmp_path, same).find("layer/default/16x32x48/normal/eager")

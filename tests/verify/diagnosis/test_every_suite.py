@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from least_cases import smallest
+from suite_files import smallest
 
 import harness
 from harness.contract.case import Case

@@ -1,0 +1,32 @@
+"""Which processes there are, told without the harness."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+
+def _fields(pid: int | str) -> list[str]:
+    """State, parent and so on, as /proc has them behind the name; empty for a process that there is not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def lives(pid: int | str) -> bool:
+    """Whether there is such a process, and not only what its parent has not asked for."""
+    return bool(found := _fields(pid)) and found[0] not in "ZX"
+
+
+def children(pid: int) -> list[int]:
+    pids = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
+    return [each for each in pids if (found := _fields(each)) and int(found[1]) == pid]
+
+
+def wait_until(done: Callable[[], bool], seconds: float) -> None:
+    """Wait for something, so long at most; what follows checks whether it came."""
+    until = time.monotonic() + seconds
+    while not done() and time.monotonic() < until:
+        time.sleep(0.01)
