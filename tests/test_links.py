@@ -37,10 +37,7 @@ def test_every_page_of_docs_is_linked_from_the_readme():
         ("[a](docs/tour.md#nowhere)", "tour.md has no heading #nowhere"),
         ("[a](#nowhere)", "README.md has no heading #nowhere"),
         ("[a](tests)", "tests is a folder without README.md; link a file in it"),
-        (
-            "[a](docs/numerics.md#3-per_tensor) [b](https://c) ![c](results/quality/snr.svg) [d](harness/kernels)",
-            "",
-        ),
+        ("[a](docs/numerics.md#3-per_tensor) [b](https://c) ![c](results/quality/snr.svg) [d](harness/kernels)", ""),
         ("`[a](nothing)`\n```\n[a](nothing)\n```", ""),
     ],
 )

@@ -278,11 +278,7 @@ OTHER_LINES = {
 
 @pytest.mark.parametrize(("lines", "header", "sentence"), OTHER_LINES.values(), ids=OTHER_LINES)
 def test_a_gate_of_other_cases_than_were_chosen(
-    tmp_path: Path,
-    command: Command,
-    lines: list[dict[str, Any]],
-    header: dict[str, Any],
-    sentence: str,
+    tmp_path: Path, command: Command, lines: list[dict[str, Any]], header: dict[str, Any], sentence: str
 ):
     """Thin the file of a gate, or write into it a case that was not chosen or times that it cannot have."""
     must_be_red(page(tmp_path, command, *lines, **header)[0], sentence)

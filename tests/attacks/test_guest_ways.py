@@ -159,10 +159,7 @@ def test_an_output_that_is_written_after_its_case(name: str, folder: Path, child
     assert found == f"writes_late: output 'swizzled_scale_inv' of {CASE} changed after that case was judged"
 
 
-RECORDS = {
-    "it ends": "",
-    "it is killed": '{"case_id": "toy/b"',
-}
+RECORDS = {"it ends": "", "it is killed": '{"case_id": "toy/b"'}
 
 
 def header(**more: object) -> dict:

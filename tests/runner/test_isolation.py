@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from xml.etree import ElementTree
@@ -25,9 +26,12 @@ from harness.device.cuda import CudaDevice
 from harness.device.device import Device, InPlaceOfOurs
 from harness.device.emulator import EmulatorDevice
 from harness.errors import DeviceUnavailable, Exit
+from harness.ground.seconds import WAITS
 from harness.records import seal
+from harness.runner.isolation import Watchdog
 from harness.runner.run import Run
 from harness.subjects.device import HostDevice
+from harness.suite.suite import find_case
 
 IN_ONE_PROCESS, IN_WORKERS, IN_ONE_WORKER = (), ("-n", "2"), ("-n", "1")
 
@@ -286,3 +290,28 @@ def test_a_gpu_tells_a_broken_context_from_one_that_is_gone(monkeypatch: pytest.
 def test_every_device_can_be_asked_what_a_run_asks(device: object):
     asked = {name for name, member in vars(Device).items() if callable(member) and not name.startswith("_")}
     assert "lost" in asked and [name for name in asked if not callable(getattr(device, name, None))] == []
+
+
+# The time limit of a case: waits for room are not the case's own time
+
+LIMITED_CASE = find_case("swizzle/default/16x16/normal/eager")
+
+
+@pytest.mark.parametrize("waits", [1, 3])
+def test_a_wait_for_room_is_not_counted(waits: int):
+    late = []
+    with Watchdog(0.3, lambda *told: late.append(told)).over(LIMITED_CASE):
+        for _ in range(waits):
+            with WAITS.waiting():
+                time.sleep(0.5 / waits)
+    assert not late
+
+
+@pytest.mark.parametrize("wait", [0, 0.2])
+def test_the_rest_is(wait: float):
+    late = []
+    with Watchdog(0.1, lambda *told: late.append(told)).over(LIMITED_CASE):
+        with WAITS.waiting() if wait else nullcontext():
+            time.sleep(wait)
+        time.sleep(0.3)
+    assert len(late) == 1 and late[0][1].startswith("no end after 0.1 s")

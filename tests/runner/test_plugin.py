@@ -113,8 +113,7 @@ def test_no_other_verdict_is_green(run: Runs, verdict: str):
 
 
 @pytest.mark.parametrize(
-    ("verdict", "code"),
-    [("SETUP_ERROR", Exit.USAGE), ("NOT_EMULATED", Exit.NO_DEVICE), ("NO_DEVICE", Exit.NO_DEVICE)],
+    ("verdict", "code"), [("SETUP_ERROR", Exit.USAGE), ("NOT_EMULATED", Exit.NO_DEVICE), ("NO_DEVICE", Exit.NO_DEVICE)]
 )
 def test_what_was_not_judged_has_an_exit_code_of_its_own(run: Runs, verdict: str, code: Exit):
     run.verdicts(ties=verdict)

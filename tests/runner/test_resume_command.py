@@ -84,10 +84,7 @@ def test_an_interrupted_run_says_what_was_typed(tmp_path: Path, door: str):
     command, typed = {
         "harness": (["-c", "from harness.cli import main; main()", *words], this_harness(tmp_path)),
         "module": (["-m", "harness", *words], this_harness(tmp_path)),
-        "pytest": (
-            ["-m", "pytest", "-p", "harness.plugin", suite, *words[3:]],
-            [python, "-m", "pytest"],
-        ),
+        "pytest": (["-m", "pytest", "-p", "harness.plugin", suite, *words[3:]], [python, "-m", "pytest"]),
     }[door]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, *command], cwd=tmp_path, env=environment, capture_output=True, text=True)

@@ -12,14 +12,7 @@ import pytest
 from harness import files
 from harness.device import select
 from harness.ground import command_lines
-from harness.ground.command_lines import (
-    Asked,
-    handshake_command,
-    quoted,
-    this_harness,
-    trace_command,
-    verify_command,
-)
+from harness.ground.command_lines import Asked, handshake_command, quoted, this_harness, trace_command, verify_command
 from harness.verdict import Result, Verdict
 from harness.verify.screen import screen
 

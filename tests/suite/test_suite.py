@@ -35,10 +35,7 @@ def test_product_makes_every_legal_combination_in_every_mode_and_counts_the_rest
     # dtype x rht x rounding x sign_mask is 16: 4 are fp16 with rht, 4 have a sign mask without rht.
     assert len(cases) == (16 - 4 - 4) * 2
     assert toy.excluded("full") == Counter(
-        {
-            "the rotation is defined on bf16 inputs only": 4 * 2,
-            "a sign mask means nothing without the rotation": 4 * 2,
-        }
+        {"the rotation is defined on bf16 inputs only": 4 * 2, "a sign mask means nothing without the rotation": 4 * 2}
     )
 
 
@@ -152,6 +149,26 @@ def test_every_case_is_found_again_by_its_id(recipe: str):
         for case in suite.cases(name):
             found = suite.find(case.id)
             assert found == case and found.seed == case.seed
+
+
+REPRESENTATION = "shape_representation"
+SCALES = ("epilogue", "layout", "a_e4m3_max", "b_e4m3_max", "b_granularity")
+
+
+@pytest.mark.parametrize("recipe", ["gemm", "gemm_ordered", "gemm_grouped"])
+@pytest.mark.parametrize("axes", [SCALES, ("epilogue", "layout", "a_dtype"), ("epilogue", "layout", "b_dtype")])
+def test_each_legal_kind_of_operand_is_read_in_each_layout(recipe, axes):
+    """In threes that a pairwise block may leave out."""
+    suite = suite_of(recipe)
+    seen = {tuple(case.flags[axis] for axis in axes) for case in suite.cases("full")}
+    legal = set()
+    for values in itertools.product(*(suite.file.axes[axis] for axis in axes)):
+        flags = {**suite.defaults, **dict(zip(axes, values, strict=True))}
+        if REPRESENTATION in flags:
+            flags[REPRESENTATION] = "varying_last_dim" if flags["layout"] == "nt" else "varying_first_dim"
+        if suite.refusal(flags) is None:
+            legal.add(values)
+    assert len(legal) > 8 and legal <= seen
 
 
 def test_the_committed_schema_is_current():

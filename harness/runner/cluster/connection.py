@@ -25,17 +25,7 @@ from harness.ground.strictness import strict
 from harness.records import seal
 from harness.records.seal import Seal, changed, listed
 from harness.runner import isolation
-from harness.runner.cluster.worker import (
-    Answer,
-    Died,
-    Ready,
-    Work,
-    error_of,
-    look,
-    run_case,
-    sealed_here,
-    state_of,
-)
+from harness.runner.cluster.worker import Answer, Died, Ready, Work, error_of, look, run_case, sealed_here, state_of
 from harness.runner.selection import Selection, cost
 from harness.verdict import Result
 
