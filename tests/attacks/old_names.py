@@ -47,7 +47,7 @@ class _Renamed(MetaPathFinder, Loader):
         module = import_module(BEFORE[beginning] + spec.name.removeprefix(beginning))
         for name, before in BEFORE.items():  # `from ptx_emulator import private_files` asks the module first
             above, _, child = name.rpartition(".")
-            if above == spec.name and not hasattr(module, child):
+            if above == spec.name and not hasattr(module, child) and util.find_spec(before):
                 setattr(module, child, import_module(before))
         return module
 

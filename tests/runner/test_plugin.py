@@ -27,7 +27,11 @@ def test_every_case_of_the_set_is_one_test_named_by_its_id(run: Runs):
 LOADED = """
 def pytest_unconfigure(config):
     import sys
+    from _pytest.assertion.rewrite import AssertionRewritingHook
     Path("loaded").write_text(" ".join({"hypothesis", "pandas", "torch"} & {*sys.modules}))
+    ours = [module for name, module in sys.modules.items() if name.startswith("harness.")]
+    rewritten = sum(isinstance(module.__spec__.loader, AssertionRewritingHook) for module in ours)
+    Path("rewritten").write_text(f"{rewritten} {len(ours)}")
 """
 
 
@@ -36,6 +40,8 @@ def test_a_process_loads_nothing_that_it_does_not_use(run: Runs):
     words = (sys.executable, "-m", "pytest", "-p", "harness.plugin", "--run-dir", "out")
     assert run.pytester.run(*words, "suites").ret == Exit.CLEAN
     assert Path("loaded").read_text() == ""
+    rewritten, ours = map(int, Path("rewritten").read_text().split())
+    assert 10 * rewritten < ours, "pytest looks for asserts in modules that have none"
     run.pytester.makepyfile("def test_in_python(): pass")
     assert (
         run.pytester.run(*words, "--resume", "suites", "test_a_process_loads_nothing_that_it_does_not_use.py").ret == 0
