@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ways import StillGreenError, must_be_refused
+from ways import StillGreenError, must_be_refused, still_green_if
 
 from harness.contract.case import Flags
 from harness.errors import Exit, StorageError
@@ -55,8 +55,7 @@ def cache(filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 def believed(wrong: Callable[[str], bool]) -> None:
     """The kernel that the cache gives must not be a wrong one."""
     text = compiled().ptx
-    if wrong(text):
-        raise StillGreenError(f"believed: {text[:60]}")
+    still_green_if(wrong(text), f"believed: {text[:60]}")
     assert ".entry" in text
 
 
@@ -101,8 +100,7 @@ def test_an_entry_exchanged_after_its_check(cache: Path):
     """The file is another once its digest was compared."""
     found = compiled()
     (cache / f"{found.key}.ptx.gz").write_bytes(gzip.compress(FALSE.encode()))
-    if found.ptx == FALSE:
-        raise StillGreenError("believed without a second look")
+    still_green_if(found.ptx == FALSE, "believed without a second look")
 
 
 def test_an_entry_of_another_machine(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -135,8 +133,7 @@ def test_a_cache_that_others_could_write(cache: Path):
     plant(cache)
     cache.chmod(0o777)
     believed(lambda text: text == FALSE)
-    if cache.stat().st_mode & 0o077:
-        raise StillGreenError("others may write there still")
+    still_green_if(cache.stat().st_mode & 0o077, "others may write there still")
 
 
 def test_what_is_kept_is_nobody_else_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -149,8 +146,7 @@ def test_what_is_kept_is_nobody_else_s(tmp_path: Path, monkeypatch: pytest.Monke
         os.umask(before)
     made = [tmp_path / "new", *(tmp_path / "new").rglob("*")]
     open_to_others = [path.name for path in made if path.stat().st_mode & 0o077]
-    if open_to_others:
-        raise StillGreenError(f"others may read or write {open_to_others}")
+    still_green_if(open_to_others, f"others may read or write {open_to_others}")
 
 
 # ---- decoded kernels ------------------------------------------------------------------------------------------------
@@ -194,8 +190,7 @@ def test_a_decoded_kernel_copied_over_another(two):
     folder, files = two
     for right, wrong in zip(files[1], files[2], strict=True):
         shutil.copy(right, wrong)
-    if stored_by(2, folder) == 1:
-        raise StillGreenError("another kernel ran")
+    still_green_if(stored_by(2, folder) == 1, "another kernel ran")
     assert stored_by(2, folder) == 2
 
 
@@ -206,8 +201,7 @@ def test_a_decoded_kernel_with_the_right_digest(two):
         content = right.read_bytes()[32:]
         assert zlib.decompress(content)
         wrong.write_bytes(hashlib.sha256(content).digest() + content)
-    if stored_by(2, folder) == 1:
-        raise StillGreenError("another kernel ran")
+    still_green_if(stored_by(2, folder) == 1, "another kernel ran")
 
 
 # ---- machine code of the emulator -----------------------------------------------------------------------------------
@@ -249,8 +243,7 @@ def test_a_file_of_machine_code_that_runs_code(tmp_path: Path, monkeypatch: pyte
     except Exception:
         if not marker.exists():
             raise
-    if marker.exists():
-        raise StillGreenError("the file ran")
+    still_green_if(marker.exists(), "the file ran")
 
 
 def test_machine_code_copied_over_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -263,8 +256,7 @@ def test_machine_code_copied_over_another(tmp_path: Path, monkeypatch: pytest.Mo
         made = [path for path in set(tmp_path.rglob("*")) - before if path.suffix in (".nbc", ".machine_code")]
         (files[number],) = made
     shutil.copy(files[1], files[2])
-    if added(2, "two") == 1:
-        raise StillGreenError("another function ran")
+    still_green_if(added(2, "two") == 1, "another function ran")
     assert added(2, "two") == 2
 
 

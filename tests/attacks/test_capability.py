@@ -12,7 +12,7 @@ from subprocess import CompletedProcess
 from types import SimpleNamespace
 
 import pytest
-from ways import StillGreenError, must_be_red, must_be_refused
+from ways import StillGreenError, must_be_red, must_be_refused, still_green_if
 
 from evidence.cheating.tools import work
 from harness import errors, files
@@ -50,8 +50,7 @@ def must_be_wrong(call: Callable[[], Result], because: str) -> None:
         result = call()
     except (pytest.skip.Exception, pytest.xfail.Exception) as skip:
         raise StillGreenError(f"pytest reports the case as skipped: {skip}") from None
-    if result.verdict.exit_code is Exit.CLEAN:
-        raise StillGreenError(f"{result.verdict}: {result.reason}")
+    still_green_if(result.verdict.exit_code is Exit.CLEAN, f"{result.verdict}: {result.reason}")
     assert because in result.reason
 
 
@@ -135,8 +134,7 @@ def test_torch_is_gone_halfway(monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.parametrize("error", [*HarnessError.__subclasses__(), *errors.CaseError.__subclasses__()])
 def test_a_command_that_fails_and_exits_with_0(error: type[HarnessError]):
     """A command ends with an error whose exit code is that of a clean run, as `opcodes` did for unknown PTX."""
-    if error.exit_code is Exit.CLEAN:
-        raise StillGreenError(f"a command that ends with {error.__name__} exits with 0")
+    still_green_if(error.exit_code is Exit.CLEAN, f"a command that ends with {error.__name__} exits with 0")
 
 
 # A subject
@@ -345,5 +343,4 @@ def test_a_run_that_compared_fewer_cases_than_committed(suites: Path):
 
     records = [{"case_id": SMALL.id, "verdict": "PASS", "bytes_compared": 512}] * 8
     for few in (records, [{**records[0], "case_id": f"swizzle/{n}", "verdict": "EXCLUDED"} for n in range(9)], []):
-        if not shortfalls(few, [suites / "swizzle.yaml"], "smoke", EmulatorDevice()):
-            raise StillGreenError(f"accepted: {few}")
+        still_green_if(not shortfalls(few, [suites / "swizzle.yaml"], "smoke", EmulatorDevice()), f"accepted: {few}")

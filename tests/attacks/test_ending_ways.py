@@ -18,7 +18,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from ways import Command, StillGreenError, must_be_red, must_be_refused
+from ways import Command, StillGreenError, must_be_red, must_be_refused, still_green_if
 
 from harness.commands import _suites
 from harness.device.gpu_account import gpu_lock
@@ -65,8 +65,7 @@ def test_a_folder_that_is_gone(tmp_path: Path, command: str):
     words = f"cd {tmp_path} && rmdir {tmp_path} && exec {sys.executable} -m {command}"
     environment = {**os.environ, "PYTHONPATH": str(seal.ROOT)}
     done = subprocess.run(["sh", "-c", words], env=environment, capture_output=True, text=True, timeout=60)
-    if "Traceback" in done.stderr:
-        raise StillGreenError(f"it ends in a traceback:\n{done.stderr}")
+    still_green_if("Traceback" in done.stderr, f"it ends in a traceback:\n{done.stderr}")
     must_be_red(done, "error: the current folder: No such file or directory", code=64)
 
 
@@ -81,8 +80,7 @@ def below_1(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_supervisor_that_is_process_1(below_1: None, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv(below_supervisor.SUPERVISOR, "1")
-    if not below_supervisor.supervised():
-        raise StillGreenError("a run below process 1 is supervised twice")
+    still_green_if(not below_supervisor.supervised(), "a run below process 1 is supervised twice")
 
 
 @pytest.mark.parametrize("above", ["2", "0"])
@@ -324,8 +322,7 @@ def test_a_suite_of_a_user_s_own_is_followed_and_sealed(tmp_path: Path, elsewher
         text = (elsewhere / "suites" / "casts.yaml").read_text()
         assert str(elsewhere / "suites" / "casts.yaml") in sealed and not begun.leads_elsewhere()
         (elsewhere / "suites" / "casts.yaml").write_text(f"{text}\n# later\n")
-        if not seal.changed(sealed, supervisor._sealed(begun)):
-            raise StillGreenError("the content is another")
+        still_green_if(not seal.changed(sealed, supervisor._sealed(begun)), "the content is another")
         (elsewhere / "suites" / "casts.yaml").write_text(text)
         assert not seal.changed(sealed, supervisor._sealed(asked(word).selected()))
         turned = link.readlink()
@@ -333,8 +330,7 @@ def test_a_suite_of_a_user_s_own_is_followed_and_sealed(tmp_path: Path, elsewher
             link.unlink(missing_ok=True)
             if target:
                 link.symlink_to(target)
-            if not begun.leads_elsewhere():
-                raise StillGreenError(f"the link leads to {target}")
+            still_green_if(not begun.leads_elsewhere(), f"the link leads to {target}")
         link.symlink_to(tmp_path / "another" / turned.relative_to(elsewhere))
         if not seal.changed(sealed, supervisor._sealed(asked(word).selected())):
             raise StillGreenError("resumed with another suite")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from ways import StillGreenError
+from ways import StillGreenError, still_green_if
 
 from ptx_emulator.errors import Fault, LaunchError, NotEmulated
 from ptx_emulator.launches import Module, launch
@@ -49,8 +49,7 @@ def test_a_variable_of_the_module_is_read_at_its_own_address():
     """A kernel reads a variable of its module, and the emulator hands it other memory without a word."""
     before = " setp.eq.u32 %p1, %r0, %r0; @%p1 and.b64 %rd2, %rd0, %rd0;"
     found = ran(f"{before} ld.global.u32 %r2, [seven];", SEVEN)[1]
-    if found != 7:
-        raise StillGreenError(f"read {found} in place of 7")
+    still_green_if(found != 7, f"read {found} in place of 7")
 
 
 @pytest.mark.parametrize(

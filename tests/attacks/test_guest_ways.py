@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from processes import lives, wait_until
-from ways import StillGreenError
+from ways import StillGreenError, still_green_if
 
 from harness.device.emulator import EmulatorDevice
 from harness.errors import UsageError
@@ -105,8 +105,7 @@ def test_processes_that_a_subject_leaves_behind(folder: Path, children: list[Chi
     left = [name for name, pid in zip(LEFT, pids, strict=True) if lives(pid)]
     for pid in filter(lives, pids):
         os.kill(pid, signal.SIGKILL)
-    if left:
-        raise StillGreenError(f"outlive the subject: {', '.join(left)}")
+    still_green_if(left, f"outlive the subject: {', '.join(left)}")
 
 
 def test_a_daemon_of_a_subject_that_has_left(folder: Path, children: list[Child]):
@@ -154,8 +153,7 @@ def test_an_output_that_is_written_after_its_case(name: str, folder: Path, child
     Path("judged").touch()
     wait_until(Path("wrote").exists, 10)
     found = getattr(device, "end", device.child.end)()  # once a run only ended its process
-    if not found:
-        raise StillGreenError("nobody reads the outputs again")
+    still_green_if(not found, "nobody reads the outputs again")
     assert found == f"writes_late: output 'swizzled_scale_inv' of {CASE} changed after that case was judged"
 
 
@@ -176,8 +174,7 @@ def test_a_record_that_was_written_before_a_resume_does_not_count(rest: str, fol
     with closing(Journal(folder, header(), resume=True)) as journal:
         assert [each["case_id"] for each in journal.records] == [passed["case_id"]]
     with closing(Journal(folder, header(), resume=True, **GUEST)) as journal:
-        if journal.records:
-            raise StillGreenError("the record counts")
+        still_green_if(journal.records, "the record counts")
         assert journal.changed() == "" and len((folder / FILE).read_text().splitlines()) == 1
 
 
@@ -219,8 +216,7 @@ def test_a_journal_that_is_rewritten_while_the_run_goes_on(name: str, folder: Pa
     with closing(Journal(folder, header(), resume=False)) as journal:
         assert journal.changed() == ""
         REWRITES[name](folder / FILE)
-        if not journal.changed():
-            raise StillGreenError("the journal counts as its own")
+        still_green_if(not journal.changed(), "the journal counts as its own")
 
 
 HELPERS = {
@@ -244,8 +240,7 @@ def test_a_helper_that_a_subject_imports_is_sealed(name: str, folder: Path, monk
     Path(where).write_text("f = 1\n")
     Path("mine.py").write_text(f"import sys\nfrom pathlib import Path\n{code}\n")
     Path("first.py").write_text("import sys\nsys.path.insert(0, 'lib')\nimport helper\n")
-    if Path(where).resolve() not in imported_files("mine")[0]:
-        raise StillGreenError(f"{where} may change")
+    still_green_if(Path(where).resolve() not in imported_files("mine")[0], f"{where} may change")
 
 
 def test_files_that_no_subject_imports_are_not_sealed(folder: Path, monkeypatch: pytest.MonkeyPatch):
@@ -326,8 +321,7 @@ def test_a_subject_that_stops_a_process_of_its_run(folder: Path):
         assert after.partition("\n")[0] == str(code), f"{name}: {done.stderr}"
         warned = before.partition("\n")[2] if before is not printed[0] else before
         assert because in warned if because else not warned, f"{name}: {done.stderr}"
-    if Path("pid").exists() and lives(int(Path("pid").read_text())):
-        raise StillGreenError("a daemon outlives the run")
+    still_green_if(Path("pid").exists() and lives(int(Path("pid").read_text())), "a daemon outlives the run")
 
 
 STOPS_ITS_SUPERVISOR = """

@@ -15,7 +15,7 @@ import pytest
 from runs_on_disk import GPU, IDS, about, mismatch, passed, sources, write_run
 from timed_runs import GATE_HEADER, HEADER, gate_lines
 from toy_runs import CONFTEST, SMOKE, Runs
-from ways import Command, StillGreenError, must_be_red
+from ways import Command, StillGreenError, must_be_red, still_green_if
 
 import harness.plugin
 from harness.commands import _suites
@@ -89,8 +89,7 @@ def test_a_variable_names_a_python_above(monkeypatch: pytest.MonkeyPatch, genera
                 break
         else:
             os._exit(7 if supervised() else 0)
-    if code:
-        raise StillGreenError("a process takes it for its supervisor, and decides the exit code by itself")
+    still_green_if(code, "a process takes it for its supervisor, and decides the exit code by itself")
 
 
 ELSEWHERE = {
@@ -119,8 +118,7 @@ def test_suites_that_the_command_line_does_not_name(run: Runs, monkeypatch: pyte
     monkeypatch.setattr(harness.plugin, "leave", left)
     monkeypatch.setattr(sys, "argv", ["pytest/__main__.py"])  # a worker of pytest-xdist has other words
     found = run(*words)
-    if not supervises:
-        raise StillGreenError(f"nobody supervises: {found.ret}")
+    still_green_if(not supervises, f"nobody supervises: {found.ret}")
     assert request.named_suites(supervises[0], Path.cwd())[0]
 
 
@@ -243,8 +241,7 @@ def slower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command):
 def test_a_run_says_what_the_second_process_executes(slower, name: str):
     """The header of a foreign run names a subject and folders, and a gate times its slower case again."""
     found, executed = slower(*NAMING[name])
-    if any("evil" in word for words in executed for word in words):
-        raise StillGreenError(f"executed: {executed}")
+    still_green_if(any("evil" in word for words in executed for word in words), f"executed: {executed}")
     must_be_red(found)
     if "command" not in name and "option" not in name:
         assert "was made with --subject, and a file does not say what to execute" in found.stderr and not executed
@@ -270,8 +267,7 @@ def test_a_stopped_second_process_says_how_to_finish_it(slower, tmp_path: Path):
     second_process._harness = put_back  # undone by the fixture
     found, _ = slower({}, "harness bench", {})
     must_be_red(found, "holds 1 of its 2 cases", code=64)
-    if "evil" in found.stdout + found.stderr:
-        raise StillGreenError(f"it prints the command of the file: {found.stderr}")
+    still_green_if("evil" in found.stdout + found.stderr, f"it prints the command of the file: {found.stderr}")
 
 
 PRINTED = {
@@ -293,8 +289,7 @@ def test_a_run_says_what_is_pasted(tmp_path: Path, command: Command, name: str):
     assert done.returncode == 0, done.stderr
     told = (run / "verify.md").read_text()
     (line,) = (each.strip() for each in told.splitlines() if each.strip().startswith("reproduce"))
-    if "evil" in told:
-        raise StillGreenError(line)
+    still_green_if("evil" in told, line)
     words = shlex.split(line, comments=True)
     assert ("--subject" in words) == (name in ("subject", "a card")) and ("--strict" in words) == (name == "options")
     assert (f"# ?: as {run} was made" in line) == ("?" in words)
@@ -304,6 +299,5 @@ def test_a_run_says_what_is_pasted(tmp_path: Path, command: Command, name: str):
 def test_a_gate_says_what_is_pasted(base: str):
     """The base in the file of a gate is no revision, and its page has a command that gates against it again."""
     line = from_lines(GATE_HEADER | {"base": base}, gate_lines()).rerun(IDS[0])
-    if "evil" in line:
-        raise StillGreenError(line)
+    still_green_if("evil" in line, line)
     assert from_lines(GATE_HEADER, gate_lines()).rerun(IDS[0]).endswith(f"gate --base main --case '{IDS[0]}'")

@@ -16,6 +16,12 @@ class StillGreenError(AssertionError):
     """The attack worked: something was accepted that must not be."""
 
 
+def still_green_if(accepted: object, what: str) -> None:
+    """Raise StillGreenError, with what it accepts, if the attack worked."""
+    if accepted:
+        raise StillGreenError(what)
+
+
 def must_be_red(done: CompletedProcess[str], *because: str, code: int | None = None) -> None:
     """A command must end with an exit code that is not 0, say why, and not by a traceback.
 
