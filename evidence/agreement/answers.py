@@ -21,7 +21,7 @@ from harness.subjects.audit import conventions
 from harness.subjects.audit.differing import differing
 from harness.subjects.convention import Convention
 from harness.subjects.subject import Arrays, Subject
-from harness.verify.diagnosis.casts import decoded
+from harness.verify.casts import decoded
 from harness.verify.diagnosis.difference import compare
 from harness.verify.expected import Expected, expect_on, make_inputs, oracle_of
 from ptx_emulator.launches import Module, launch

@@ -20,9 +20,9 @@ from evidence.cheating import tools
 from harness.contract.case import Case
 from harness.device.memory import GUARD
 from harness.subjects import messages
-from harness.subjects.audit.violations import Violation
 from harness.subjects.caller import CudaCaller
 from harness.subjects.subject import Arrays
+from harness.subjects.violations import Violation
 
 FIELD, SOURCE = "swizzled_scale_inv", "scale_inv"
 LATE = 0.005  # seconds

@@ -24,10 +24,10 @@ from harness.verify.screen import screen_of_pair
 @_shared.recipe_dir
 @_shared.include
 def command(pair: Path, names: tuple[str, ...], device_name: str) -> int:
-    """Have one kernel write and another read, with the bytes between them that nobody promises overwritten.
+    """Have one kernel write and another read, and overwrite what the first does not define between them.
 
     The file names a producer and a consumer, each a card or a recipe. What they declare is compared before they run;
-    then each is judged by its oracles, and a kernel whose bytes depend on what nobody promises is named.
+    then each is judged by its oracles, and a kernel whose bytes depend on those is named.
     """
     whole = read_pair(str(pair))
     cases = list(whole.cases())

@@ -20,7 +20,7 @@ from harness.oracles import layout, nvfp4
 from harness.random_bits.design import ONE
 from harness.subjects.card.card import read_card
 from harness.subjects.card.device import with_card
-from harness.subjects.card.kept import Keeping
+from harness.subjects.card.forms import CardForms
 from harness.subjects.device import with_subject
 from harness.subjects.process import Child
 from harness.subjects.subject import start
@@ -98,7 +98,7 @@ class Sampler:
     def __init__(self, device: Any, case: Case):
         self.device, self.case = device, case
         card = getattr(device, "card", None)
-        self.keeping = card.keeping(case) if card else Keeping(case, {}, frozenset())
+        self.keeping = card.keeping(case) if card else CardForms(case, {}, frozenset())
         self._given: dict[str, np.ndarray] = {}
 
     @property

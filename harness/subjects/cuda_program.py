@@ -12,10 +12,10 @@ import numpy as np
 from harness.device.device import Outcome
 from harness.device.memory import upload
 from harness.subjects import streams
-from harness.subjects.audit.violations import Violation, ViolationError
 from harness.subjects.process import shown
 from harness.subjects.program import GRACE, SubjectProgram
 from harness.subjects.shared import CudaBlock, HostBlock
+from harness.subjects.violations import Violation, ViolationError
 
 LONGEST = 3600.0  # seconds; a longer reported round is not believed
 

@@ -14,10 +14,10 @@ from harness.device.capability import DECLARED, OF_THE_DEVICE
 from harness.device.device import Device, InPlaceOfOurs
 from harness.device.emulator import EmulatorDevice
 from harness.errors import NotCapable
-from harness.subjects.audit.violations import Violation, ViolationError
 from harness.subjects.cuda_program import CudaSubjectProgram
 from harness.subjects.program import SubjectProgram
 from harness.subjects.subject import Subject
+from harness.subjects.violations import Violation, ViolationError
 from harness.verdict import Result, Verdict
 
 

@@ -19,7 +19,7 @@ from harness.errors import AccessError, CaseError, CompileError, LaunchError, No
 from harness.ground.ending import Seen, below, end_all, has_variable
 from harness.ground.strictness import strict
 from harness.subjects import messages
-from harness.subjects.audit.violations import Violation, ViolationError
+from harness.subjects.violations import Violation, ViolationError
 
 PATIENCE = 240.0  # seconds for one request; the first call of a subject may compile
 LONGEST_TEXT = 600  # characters of a sentence from a subject

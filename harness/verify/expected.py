@@ -25,7 +25,7 @@ from harness.suite import gemm_operands
 from harness.suite.stages import is_pipeline, stages
 from harness.suite.suite_file import file_of
 from harness.verify import pipeline_oracle, torch_calls
-from harness.verify.diagnosis.casts import decoded
+from harness.verify.casts import decoded
 from harness.verify.prepared import SOURCE, Prepared, Recent
 from harness.verify.witness import objection
 from harness.verify.witness.fields import too_alike, wrong_slack

@@ -19,9 +19,9 @@ from harness.subjects.card.bench import TimedCard
 from harness.subjects.card.card import read_card
 from harness.subjects.card.code import runs_on
 from harness.subjects.card.device import with_card
-from harness.subjects.card.kept import Keeping
+from harness.subjects.card.forms import CardForms
 from harness.subjects.card.launches import card_launches
-from harness.subjects.card.schema import Kept
+from harness.subjects.card.schema import ArrayForm
 from harness.suite.suite import find_case
 from harness.verify.expected import expect
 
@@ -171,11 +171,11 @@ class Copies:
 def timed_card(padding: str, change: int | None) -> TimedCard:
     """A card that wrote the right bytes in every round, but for one byte."""
     case = find_case("swizzle/default/48x80/normal/eager")
-    ours, kept = expect(case), Kept(padding=padding)
+    ours, kept = expect(case), ArrayForm(padding=padding)
     timed = object.__new__(TimedCard)
     timed._case, timed._ours, timed._order = case, ours, None
-    timed._keeping = Keeping(case, {"swizzled_scale_inv": kept}, frozenset())
-    timed._expected = timed._keeping.expected(ours)
+    timed._forms = CardForms(case, {"swizzled_scale_inv": kept}, frozenset())
+    timed._expected = timed._forms.expected(ours)
     written = {name: np.array(value).reshape(-1) for name, value in timed._expected.values.items()}
     if change is not None:
         written["swizzled_scale_inv"][change] ^= 1

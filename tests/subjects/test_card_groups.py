@@ -12,7 +12,7 @@ from harness.device.emulator import EmulatorDevice
 from harness.errors import SuiteError
 from harness.subjects.card.card import Card, read_card
 from harness.subjects.card.device import with_card
-from harness.subjects.card.kept import Keeping, tensor_starts
+from harness.subjects.card.forms import CardForms, tensor_starts
 from harness.subjects.card.verify import verify_card
 from harness.suite.suite import find_case
 from harness.verdict import Verdict
@@ -63,7 +63,7 @@ def test_parts_begin_as_the_card_keeps_the_array():
     """Without padding a tensor's scales are fewer, and so begin elsewhere."""
     case = find_case("grouped/outputs=rowwise,stage=encode/128+0+256x144/normal/eager")
     inputs = make_inputs(case)
-    padded = tensor_starts(Keeping(case, {}, frozenset()), inputs)
+    padded = tensor_starts(CardForms(case, {}, frozenset()), inputs)
     Path("card.yaml").write_text(
         "code: group_tensors.cu\nrecipe: grouped\narrays: {rowwise_scale_inv: {padding: absent}}\nlaunches: "
         "[{kernel: amax_of_each}]\n"
@@ -88,7 +88,7 @@ def test_parts_begin_as_the_card_keeps_the_array():
 def test_every_array_that_the_oracle_divides_has_a_pointer_to_each_tensor(case_id: str):
     case = find_case(case_id)
     inputs = make_inputs(case)
-    starts = tensor_starts(Keeping(case, {}, frozenset()), inputs)
+    starts = tensor_starts(CardForms(case, {}, frozenset()), inputs)
     outputs = {name for name, field in expect(case).fields.items() if field.parts}
     assert outputs <= set(starts) <= outputs | set(inputs)
     assert not {"first_dims", "last_dims", "tensor_offsets"} & set(starts)

@@ -7,7 +7,7 @@ import pytest
 
 from harness.subjects.audit.bench import WallClock
 from harness.subjects.audit.fresh_data import MANY, FreshData
-from harness.subjects.audit.violations import Violation
+from harness.subjects.violations import Violation
 from harness.suite.suite import find_case
 from harness.verify.expected import NUMPY_LARGEST, expect_on
 

@@ -13,7 +13,7 @@ from harness.contract.field import Field
 from harness.device.device import Outcome
 from harness.errors import AccessError
 from harness.subjects.card.form import Form, Promised
-from harness.subjects.card.schema import Kept
+from harness.subjects.card.schema import ArrayForm
 from harness.subjects.handshake.poison import FILLS, RANDOM, Leak, Poisoning, overwritten
 
 SIZE = 64
@@ -129,7 +129,7 @@ class OnGpu:
 @pytest.mark.parametrize("on_gpu", [False, True])
 def test_outputs_are_as_expected_where_nothing_is_promised(on_gpu: bool, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(asarray=np.asarray))
-    form = Form("s", Field((128, 4), "uint8", valid=(16, 3)), Kept(padding="anything"))
+    form = Form("s", Field((128, 4), "uint8", valid=(16, 3)), ArrayForm(padding="anything"))
     expected = np.arange(512, dtype=np.uint16).astype(np.uint8).reshape(128, 4)
     written = np.full(512, 7, np.uint8)
     program = SimpleNamespace(run=lambda *_: Outcome({"s": OnGpu(written) if on_gpu else written}))

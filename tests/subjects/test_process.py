@@ -17,10 +17,10 @@ from harness.device.emulator import EmulatorDevice
 from harness.errors import LaunchError, UsageError
 from harness.subjects import messages, shared
 from harness.subjects.audit.verify import audit
-from harness.subjects.audit.violations import Violation, ViolationError
 from harness.subjects.device import with_subject
 from harness.subjects.process import LONGEST_TEXT, Child, checked, environment
 from harness.subjects.subject import load, source_of, start
+from harness.subjects.violations import Violation, ViolationError
 from harness.suite.suite import find_case
 from harness.verdict import Verdict
 

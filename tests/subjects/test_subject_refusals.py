@@ -8,9 +8,9 @@ from in_process import in_process
 from evidence.cheating.tools import work
 from harness.device.emulator import EmulatorDevice
 from harness.subjects.audit.verify import audit
-from harness.subjects.audit.violations import ViolationError
 from harness.subjects.device import Refusals, SubjectDevice, with_subject
 from harness.subjects.subject import Subject
+from harness.subjects.violations import ViolationError
 from harness.suite.suite import find_case
 from harness.verdict import Verdict
 

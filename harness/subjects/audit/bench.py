@@ -32,8 +32,8 @@ from harness.subjects import streams
 from harness.subjects.audit.findings import same
 from harness.subjects.audit.fresh_data import Draw, FreshCopies, FreshData, Written
 from harness.subjects.audit.verify import explain
-from harness.subjects.audit.violations import Finding, Violation, ViolationError
 from harness.subjects.device import SubjectDevice
+from harness.subjects.violations import Finding, Violation, ViolationError
 from harness.suite.launch_plan import plan
 from harness.suite.physics import Needs, arrays_moved, operations, without_slack
 from harness.verdict import Result, Verdict

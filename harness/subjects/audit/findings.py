@@ -13,8 +13,8 @@ from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.device.device import Outcome
 from harness.oracles import layout
-from harness.subjects.audit.violations import Finding, Violation
 from harness.subjects.program import GRACE, SubjectProgram
+from harness.subjects.violations import Finding, Violation
 from harness.verify.diagnosis.difference import first_input
 from harness.verify.expected import fields_of
 

@@ -14,10 +14,10 @@ from harness.errors import LaunchError
 from harness.oracles import layout
 from harness.subjects.audit import conventions
 from harness.subjects.audit.findings import Observation, changed, find, observe, same
-from harness.subjects.audit.violations import Finding, Violation, ViolationError
 from harness.subjects.convention import Convention
 from harness.subjects.device import SubjectDevice
 from harness.subjects.program import SubjectProgram
+from harness.subjects.violations import Finding, Violation, ViolationError
 from harness.suite.suite import suite_of
 from harness.verdict import Result, Verdict
 from harness.verify.diagnosis.mismatch import story_of

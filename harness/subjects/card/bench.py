@@ -36,8 +36,8 @@ class TimedCard(TimedKernels):
 
     def __init__(self, device: CardDevice, case: Case, ours: Expected, clock: Clock):
         self._card_device, self._case, self._ours = device, case, ours
-        self._keeping = device.card.keeping(case)
-        kept = self._keeping.expected(ours)
+        self._forms = device.card.forms(case)
+        kept = self._forms.expected(ours)
         super().__init__(device.inner, case, replace(kept, inputs=with_masked_m(case, kept.inputs)), clock)
         steps = plan(case)
         self.launches = len(device.card.file.launches)
@@ -52,7 +52,7 @@ class TimedCard(TimedKernels):
     def check(self) -> None:
         """Raise WrongBytesError for a wrong byte that the card promises and that no convention explains."""
         expected = self._expected
-        promised = Promised(None, self._keeping.outputs(self._ours.fields), expected.values)
+        promised = Promised(None, self._forms.outputs(self._ours.fields), expected.values)
         outcomes = [(which, promised.filled(found)) for which, found in self._rotation.outcomes(POISON, self._order)]
         require_right(self._card_device, [each for each in outcomes if not self._explained(each[1])], expected)
         self._expected = None
@@ -63,4 +63,4 @@ class TimedCard(TimedKernels):
             return False
         written = on_host(self._card_device, [outcome], self._expected)[0]
         device, ours = self._card_device, self._ours
-        return bool(explained(self._case, device, ours, self._keeping.written(ours, written)))
+        return bool(explained(self._case, device, ours, self._forms.written(ours, written)))

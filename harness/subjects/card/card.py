@@ -17,8 +17,8 @@ from harness.files import resolved_path
 from harness.ground.yaml_lines import Document, read
 from harness.subjects.card.arguments import arrays_of, expressions_of, extents_of, misfit, tensors_of
 from harness.subjects.card.code import Code, NoSuchKernel, read_code
-from harness.subjects.card.kept import Keeping, Starts, tensor_starts
-from harness.subjects.card.schema import Argument, CardFile, Kept, Launch, Map
+from harness.subjects.card.forms import CardForms, Starts, tensor_starts
+from harness.subjects.card.schema import Argument, ArrayForm, CardFile, Launch, Map
 from harness.subjects.convention import Convention
 from harness.suite.launch_plan import numbers
 from harness.suite.schema import route_of, sentence_of
@@ -105,13 +105,13 @@ class Card:
             return f"the card is for at most {self.file.most_elements} elements"
         return ""
 
-    def keeping(self, case: Case) -> Keeping:
+    def forms(self, case: Case) -> CardForms:
         """The form of the card's arrays, where it differs from the contract's."""
-        return Keeping(case, self.file.arrays, frozenset(self.file.given), self.masked)
+        return CardForms(case, self.file.arrays, frozenset(self.file.given), self.masked)
 
     def tensor_starts(self, case: Case) -> Starts:
         """The byte offsets at which each tensor of a group begins in each array; none if the case is no group."""
-        return tensor_starts(self.keeping(case), make_inputs(case))
+        return tensor_starts(self.forms(case), make_inputs(case))
 
     def numbers(self, case: Case) -> dict[str, int]:
         """The numbers of a case that expressions may name."""
@@ -197,14 +197,14 @@ class Card:
 
     def _check_names(self, case: Case) -> None:
         """Check the names of arrays and expressions, as far as a case has them."""
-        keeping, fields = self.keeping(case), fields_of(case)
+        forms, fields = self.forms(case), fields_of(case)
         for name in self.file.given:
             if name not in fields:
                 raise SuiteError(
                     self.document.where("given"), f"{case.recipe} has no output '{name}'{nearest(name, fields)}"
                 )
         for name in self.file.arrays:
-            why = keeping.refuses(name, make_inputs(case))
+            why = forms.refuses(name, make_inputs(case))
             if why:
                 raise SuiteError(self.document.where("arrays", name), why)
         if set(fields) <= set(self.file.given):
@@ -301,6 +301,6 @@ def _sentence(document: Document, error: ErrorDetails) -> str:
 def _part(route: Sequence[str | int]) -> type[BaseModel]:
     """The model that contains an unknown key."""
     models: dict[str, type[BaseModel]] = {
-        "launches": Launch, "arguments": Argument, "struct": Argument, "map": Map, "arrays": Kept,
+        "launches": Launch, "arguments": Argument, "struct": Argument, "map": Map, "arrays": ArrayForm,
     }  # fmt: skip
     return next((models[part] for part in reversed(route[:-1]) if part in models), CardFile)

@@ -18,7 +18,7 @@ from harness.contract.field import Field
 from harness.contract.interval import Demand, Interval
 from harness.device.device import Outcome
 from harness.oracles import layout, nvfp4
-from harness.subjects.card.schema import Kept
+from harness.subjects.card.schema import ArrayForm
 
 TENSOR, PADDING, MASKED = 0, 1, 2  # the region that a byte belongs to
 REGIONS = {TENSOR: "the tensor", PADDING: "padding", MASKED: "masked rows"}
@@ -46,7 +46,7 @@ class Form:
 
     name: str
     field: Field
-    said: Kept
+    said: ArrayForm
     masked: int = 0
     e4m3_max: int = nvfp4.E4M3_MAX
 
@@ -58,10 +58,10 @@ class Form:
         return contract if said is None else said == "swizzled"
 
     @cached_property
-    def kept(self) -> Field:
+    def stored(self) -> Field:
         """The field in the card's form."""
         if self.field.parts:
-            parts = [form.kept for form in self._parts()]
+            parts = [form.stored for form in self._parts()]
             same = sum(part.size for part in parts) == self.field.size
             return Field.joined(parts, self.field.shape if same else None, self.field.slack)
         if not is_scales(self.field):
@@ -81,11 +81,11 @@ class Form:
             return np.concatenate([np.empty(0, np.uint8), *(form.regions for form in self._parts())])
         if is_scales(self.field):
             rows, cols = self.field.valid
-            grid = np.full(self.kept.shape, PADDING, np.uint8)
+            grid = np.full(self.stored.shape, PADDING, np.uint8)
             grid[: rows + self.masked, :cols] = MASKED
             grid[:rows, :cols] = TENSOR
-            return (layout.swizzle(grid) if self.kept.swizzled else grid).reshape(-1)
-        entries = np.full(self.kept.size, TENSOR, np.uint8)
+            return (layout.swizzle(grid) if self.stored.swizzled else grid).reshape(-1)
+        entries = np.full(self.stored.size, TENSOR, np.uint8)
         entries[self.field.size :] = MASKED
         return np.repeat(entries, np.dtype(self.field.dtype).itemsize)
 
@@ -108,7 +108,7 @@ class Form:
     def take(self, kept: np.ndarray, value: np.ndarray) -> np.ndarray:
         """Convert a kernel's output to the contract's form. value: the contract's, for parts that the array lacks"""
         if self.field.parts:
-            parts = [form.take(self.kept.part(kept, g), self.field.part(value, g)) for g, form in self._numbered()]
+            parts = [form.take(self.stored.part(kept, g), self.field.part(value, g)) for g, form in self._numbered()]
             return np.concatenate([np.empty(0, value.dtype), *(part.reshape(-1) for part in parts)]).reshape(
                 value.shape
             )
@@ -120,16 +120,16 @@ class Form:
 
     def place(self, byte: int) -> tuple[str, list[int]]:
         """The region and the entry that a byte of the array belongs to; for scale bytes the entry in compact order."""
-        entry = byte // np.dtype(self.kept.dtype).itemsize
+        entry = byte // np.dtype(self.stored.dtype).itemsize
         if self.field.parts:
-            sizes = [part.size for part in self.kept.parts]
+            sizes = [part.size for part in self.stored.parts]
             ends = list(accumulate(sizes))
             number = next(g for g, end in enumerate(ends) if entry < end)
             form = next(form for g, form in self._numbered() if g == number)
             what, at = form.place(entry - (ends[number] - sizes[number]))
             return f"{what} of tensor {number}", at
-        number = np.arange(self.kept.size).reshape(self.kept.shape)
-        where = (layout.unswizzle(number) if self.kept.swizzled else number) == entry
+        number = np.arange(self.stored.size).reshape(self.stored.shape)
+        where = (layout.unswizzle(number) if self.stored.swizzled else number) == entry
         return REGIONS[int(self.regions[byte])], [int(i) for i in np.argwhere(where)[0]]
 
     @property
@@ -146,12 +146,12 @@ class Form:
     def _put(self, value: np.ndarray) -> np.ndarray:
         if self.field.parts:
             parts = [form._put(self.field.part(value, g)).reshape(-1) for g, form in self._numbered()]
-            return np.concatenate([np.empty(0, value.dtype), *parts]).reshape(self.kept.shape)
+            return np.concatenate([np.empty(0, value.dtype), *parts]).reshape(self.stored.shape)
         if is_scales(self.field):
             rows, cols = self.field.valid
-            grid = np.zeros(self.kept.shape, np.uint8)
+            grid = np.zeros(self.stored.shape, np.uint8)
             grid[:rows, :cols] = (layout.unswizzle(value) if self.field.swizzled else value)[:rows, :cols]
-            return layout.swizzle(grid) if self.kept.swizzled else grid
+            return layout.swizzle(grid) if self.stored.swizzled else grid
         if self.said.form != "amax":
             encode = nvfp4.global_encode_scale(value, self.e4m3_max)
             value = encode if self.said.form == "encode" else nvfp4.global_decode_scale(encode)
@@ -164,7 +164,7 @@ class Form:
 
     def _scales(self, kept: np.ndarray, value: np.ndarray) -> np.ndarray:
         rows, cols = self.field.valid
-        compact = layout.unswizzle(kept) if self.kept.swizzled else kept
+        compact = layout.unswizzle(kept) if self.stored.swizzled else kept
         found = (layout.unswizzle(value) if self.field.swizzled else value).copy()
         if self.said.padding == "written" and not self.masked:
             found[...] = compact

@@ -12,7 +12,7 @@ from harness.errors import LaunchError, SuiteError, UsageError
 from harness.subjects.card.arguments import bytes_of, extents_of
 from harness.subjects.card.card import Card
 from harness.subjects.card.code import Code
-from harness.subjects.card.kept import Starts
+from harness.subjects.card.forms import Starts
 from harness.subjects.card.schema import Launch
 from harness.suite.sizes import size_of
 

@@ -164,7 +164,7 @@ class Launch(Part):
         return self
 
 
-class Kept(Part):
+class ArrayForm(Part):
     """How the kernel keeps an array of the recipe, where that is not the contract's way.
 
     Of an output it is what the kernel promises, of an input what it demands.
@@ -185,7 +185,7 @@ class Kept(Part):
     """Whether a negative that rounds to zero stays -0 in codes, is +0, or may be either. An output is `signed` unless
     it says otherwise, and an input takes `any`."""
     reads: Literal["any", "promised"] = "any"
-    """With `promised`, loading a byte of an input that nobody promised is an error, even if no output depends on it."""
+    """With `promised`, loading a byte of an input that is not promised is an error, even if no output depends on it."""
 
 
 class CardFile(Part):
@@ -210,7 +210,7 @@ class CardFile(Part):
     """Outputs of the recipe that the kernels read; the oracle's are put there, and a PASS becomes a CONVENTION."""
     conventions: list[Convention] = []
     """How its bytes may differ from the contract's."""
-    arrays: dict[str, Kept] = {}
+    arrays: dict[str, ArrayForm] = {}
     """Arrays that the kernels keep otherwise than the contract."""
     scratch: dict[str, Whole] = {}
     """Memory of its own: name → bytes. All zero before the first launch and after the last."""

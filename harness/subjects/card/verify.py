@@ -17,7 +17,7 @@ from harness.subjects.audit import conventions
 from harness.subjects.card.card import MASKED_M, with_masked_m
 from harness.subjects.card.device import CardDevice
 from harness.subjects.card.form import Form, Promised
-from harness.subjects.card.kept import input_fields, tensor_starts
+from harness.subjects.card.forms import input_fields, tensor_starts
 from harness.subjects.card.launches import card_launches
 from harness.verdict import Result, Verdict
 from harness.verify.corner import inputs_around, wrong_corner
@@ -42,27 +42,27 @@ def _verify(case: Case, device: CardDevice, empty: Result, numpy_largest: int) -
     other_ours = other_expected(case, ours, where)
     if other_ours and other_ours.disagreement:
         return disagreeing(empty, case, other_ours, f"on {WORDS}: ")
-    keeping = device.card.keeping(case)
-    expected, other = keeping.expected(ours), other_ours and keeping.expected(other_ours)
-    lines, why = keeping.lines(ours), {}
+    forms = device.card.forms(case)
+    expected, other = forms.expected(ours), other_ours and forms.expected(other_ours)
+    lines, why = forms.lines(ours), {}
 
     def excuses(demanded: Expected, outcome: Outcome) -> bool:
         contract = other_ours if demanded is other else ours
         written = on_host(device, [outcome], demanded)[0]
-        found = explained(case, device, contract, keeping.written(contract, written))
+        found = explained(case, device, contract, forms.written(contract, written))
         why.update(dict.fromkeys(found))
         return bool(found)
 
     for target in device.targets:
         launches = device.prepare(case, target, expected.inputs, expected.fields)
         note_unset(case, launches)
-        program = _OnBoth(launches, keeping.outputs(ours.fields), [expected, other] if other else [expected])
+        program = _OnBoth(launches, forms.outputs(ours.fields), [expected, other] if other else [expected])
         outcomes, found = judge(case, device, target, program, expected, other, excuses)
         found = found or _wrong_corner(case, device, ours, expected, outcomes[0].outputs)
         if found:
             return replace(failed(empty, *found), oracles=ours.oracles)
     lines = [*lines, *why]
-    promised = sum(int(np.count_nonzero(form.promised)) for form in keeping.outputs(ours.fields).values())
+    promised = sum(int(np.count_nonzero(form.promised)) for form in forms.outputs(ours.fields).values())
     compared = len(POISONS) * len(device.targets) * promised
     verdict = Verdict.CONVENTION if lines else Verdict.PASS
     return replace(empty, verdict=verdict, reason="; ".join(lines), bytes_compared=compared, oracles=ours.oracles)
@@ -80,19 +80,19 @@ def _wrong_corner(
         why = card.refuses(larger) or ("there are masked rows behind it" if card.masked else "")
         if why:
             raise LaunchError(why)
-        keeping = card.keeping(larger)
+        forms = card.forms(larger)
         made, around = inputs_around(case, larger, ours.inputs)
         # Arrays that have a shape and no memory.
         stand_ins = {name: np.broadcast_to(np.zeros((), each.dtype), each.shape) for name, each in around.items()}
         whole = input_fields(larger, stand_ins) | fields_of(larger)
-        whole = {name: keeping.form(name, field).kept for name, field in whole.items()}
+        whole = {name: forms.form(name, field).stored for name, field in whole.items()}
         inputs = expected.inputs | {name: array for name, array in made.items() if array.dtype == np.int64}
         if larger.rows <= np.iinfo(np.int32).max:
             inputs, whole[MASKED_M] = with_masked_m(larger, inputs), Field((1,), "int32")
-        launches = card_launches(card, larger, card.code, lambda: tensor_starts(keeping, stand_ins))
+        launches = card_launches(card, larger, card.code, lambda: tensor_starts(forms, stand_ins))
         small = [(each.grids[0],) for each in card_launches(card, case, card.code).of_kernels]
         program = CornerProgram(launches, small, larger, inputs, expected.fields, whole)
-        return Promised(program, card.keeping(case).outputs(ours.fields), expected.values)
+        return Promised(program, card.forms(case).outputs(ours.fields), expected.values)
 
     return wrong_corner(case, device, device.targets[0], expected, prepare, written)
 

@@ -3,5 +3,5 @@ or one of our recipes.
 
 `schema` is the form of a pair's file, `pair` reads it and makes its cases, `declared` compares what both sides say of
 each array, `between` is the memory that is handed over, `side` runs one of them, `poison` finds out whether it reads
-what nobody promises, and `verify` says which of them is to blame.
+what the producer does not define, and `verify` says which of them is to blame.
 """

@@ -10,8 +10,8 @@ import numpy as np
 from harness.contract.case import Case
 from harness.contract.interval import Interval
 from harness.subjects.card.form import Form, is_scales
-from harness.subjects.card.kept import input_fields
-from harness.subjects.card.schema import Kept
+from harness.subjects.card.forms import input_fields
+from harness.subjects.card.schema import ArrayForm
 from harness.subjects.handshake.declared import require_agreement
 from harness.subjects.handshake.pair import Pair
 from harness.subjects.handshake.side import Given
@@ -37,15 +37,15 @@ class Array:
             return np.ascontiguousarray(written[: expected.shape[0]])
         value, wanted = self.ours.take(written, expected), self.theirs.field
         if is_scales(self.ours.field):
-            plain = replace(self.theirs, said=Kept()).swizzled
-            value = Form("", self.ours.field, Kept(layout="swizzled" if plain else "compact")).put(value)
+            plain = replace(self.theirs, said=ArrayForm()).swizzled
+            value = Form("", self.ours.field, ArrayForm(layout="swizzled" if plain else "compact")).put(value)
         return value.reshape(wanted.shape)
 
 
 def arrays_between(pair: Pair, producer: Case, consumer: Case) -> dict[str, Array]:
     """The interface, by the consumer's names. Raises SuiteError unless both sides agree on it."""
     written, read = fields_of(producer), input_fields(consumer, make_inputs(consumer))
-    ours, theirs = pair.producer.keeping(producer), pair.consumer.keeping(consumer)
+    ours, theirs = pair.producer.forms(producer), pair.consumer.forms(consumer)
     found = {
         name: Array(source, ours.form(source, written[source]), theirs.form(name, read[name]))
         for name, source in pair.reads(producer, consumer).items()

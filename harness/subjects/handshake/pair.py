@@ -14,8 +14,8 @@ from harness.errors import SuiteError, UsageError
 from harness.ground.yaml_lines import Document, read
 from harness.oracles.layout import COLUMNWISE
 from harness.subjects.card.card import Card, read_card
-from harness.subjects.card.kept import Keeping, read_side
-from harness.subjects.card.schema import Kept
+from harness.subjects.card.forms import CardForms, read_side
+from harness.subjects.card.schema import ArrayForm
 from harness.subjects.handshake.schema import PairFile, SideFile
 from harness.suite.gemm_operands import input_extents
 from harness.suite.schema import route_of, sentence_of
@@ -43,7 +43,7 @@ class Side:
         return self.card.file.recipe if self.card else str(self.file.recipe)
 
     @property
-    def kept(self) -> Mapping[str, Kept]:
+    def array_forms(self) -> Mapping[str, ArrayForm]:
         return self.card.file.arrays if self.card else self.file.arrays
 
     @property
@@ -51,8 +51,8 @@ class Side:
         of_card = {flag: values[0] for flag, values in self.card.file.flags.items()} if self.card else {}
         return of_card | self.file.flags
 
-    def keeping(self, case: Case) -> Keeping:
-        return self.card.keeping(case) if self.card else Keeping(case, self.kept, frozenset(), self.masked)
+    def forms(self, case: Case) -> CardForms:
+        return self.card.forms(case) if self.card else CardForms(case, self.array_forms, frozenset(), self.masked)
 
     def case(self, shape: str, input_name: str) -> Case:
         """The side's case. Raises SuiteError for flags and shapes that its recipe lacks."""
@@ -204,14 +204,14 @@ def _check(pair: Pair) -> None:
                     raise SuiteError(side.where("card"), f"{side.name} is not for {case.data_id}: {reason}")
             side.card.check(cases)
         for name, said in side.file.arrays.items():
-            why = side.keeping(cases[0]).refuses(name, make_inputs(cases[0])) or _not_weaker(said)
+            why = side.forms(cases[0]).refuses(name, make_inputs(cases[0])) or _not_weaker(said)
             if why:
                 raise SuiteError(side.where("arrays", name), why)
         if pair.file.masked_rows:
             _require_rows(pair, side, cases[0])
 
 
-def _not_weaker(said: Kept) -> str:
+def _not_weaker(said: ArrayForm) -> str:
     if said.layout or said.padding == "absent" or said.form != "amax" or said.nibbles != "low" or said.zeros:
         return "a recipe keeps its arrays as the contract says; what may be declared is `padding: anything` and `reads`"
     return ""
@@ -233,6 +233,6 @@ def _require_rows(pair: Pair, side: Side, case: Case) -> None:
 def _sentence(document: Document, error: ErrorDetails) -> str:
     route = route_of(document, error)
     if error["type"] == "extra_forbidden":
-        part = Kept if "arrays" in route[:-1] else SideFile if len(route) > 1 else PairFile
+        part = ArrayForm if "arrays" in route[:-1] else SideFile if len(route) > 1 else PairFile
         return f"unknown key '{route[-1]}'{nearest(route[-1], part.model_fields)}"
     return sentence_of(document, error, "the pair")

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from harness.subjects.card.schema import Kept, Part
+from harness.subjects.card.schema import ArrayForm, Part
 from harness.suite.schema import Value
 
 
@@ -27,7 +27,7 @@ class SideFile(Part):
     """In place of a card, one of our recipes, whose kernels run."""
     flags: dict[str, Value] = {}
     """Flags of its recipe. One that is absent has the first value that the card names, or the recipe's default."""
-    arrays: dict[str, Kept] = {}
+    arrays: dict[str, ArrayForm] = {}
     """What a recipe promises or demands less than the contract, by array."""
 
     @model_validator(mode="after")

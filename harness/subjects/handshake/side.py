@@ -64,9 +64,9 @@ class Worker:
 class _Run:
     def __init__(self, worker: Worker, case: Case, ours: Expected, given: Mapping[str, Given]):
         self.side, self.device, self.case, self.ours = worker.side, worker.device, case, ours
-        self.keeping = worker.side.keeping(case)
-        self.expected = self.keeping.expected(ours)
-        self.forms = self.keeping.outputs(ours.fields)
+        self.card_forms = worker.side.forms(case)
+        self.expected = self.card_forms.expected(ours)
+        self.forms = self.card_forms.outputs(ours.fields)
         self.unpromised = self._unpromised(given)
         inputs = self.expected.inputs | {name: each.content for name, each in given.items()}
         self.inputs: Inputs = inputs | {
@@ -75,7 +75,7 @@ class _Run:
 
     def _unpromised(self, given: Mapping[str, Given]) -> dict[str, np.ndarray]:
         """Masks of the unpromised bytes: of the arrays handed over, and of masked rows in all others."""
-        read: Mapping[str, Form] = self.keeping.inputs(self.ours.inputs)
+        read: Mapping[str, Form] = self.card_forms.inputs(self.ours.inputs)
         found = {name: form.regions == MASKED for name, form in read.items() if form.masked and name not in given}
         found |= {name: ~each.promised for name, each in given.items()}
         return {name: mask for name, mask in found.items() if mask.any()}
@@ -118,7 +118,7 @@ class _Run:
         leak = poisoning.leak()
         if leak is None:
             return None
-        reason = f"what it writes depends on bytes of {leak.array} that nobody promises"
+        reason = f"what it writes depends on bytes of {leak.array} that the producer does not define"
         return Done(failed(empty, Verdict.UNWRITTEN, reason), {}, leak, counts)
 
     def _right(self, empty: Result, written: Mapping[str, np.ndarray], lines: tuple[str, ...]) -> Done:
@@ -133,7 +133,7 @@ class _Run:
         return {name: int(np.count_nonzero(mask)) for name, mask in self.unpromised.items()}
 
     def _must_not_read(self, name: str) -> bool:
-        said = self.side.kept.get(name)
+        said = self.side.array_forms.get(name)
         return said is not None and said.reads == "promised"
 
     def _prepared(self, target: str, inputs: Inputs, marks: Mapping[str, np.ndarray]) -> Promised:
@@ -146,14 +146,14 @@ class _Run:
         self, target: str, wrong: list[str], runs: list[dict[str, np.ndarray]], approximation: Approximation
     ) -> Wrong:
         """Explain wrong fields in the contract's form, which has no masked rows."""
-        if not self.keeping.masked:
+        if not self.card_forms.masked:
             return explained(self.case, target, self.expected, wrong, runs, approximation)
         for name in wrong:
             rest = np.ascontiguousarray(runs[0][name]).reshape(-1).view(np.uint8)[self.forms[name].regions == MASKED]
             if rest.any():  # unpromised bytes were replaced by zero, so these are promised
                 count = f"{np.count_nonzero(rest)} of {rest.size} bytes of the masked rows of {name}"
                 return Wrong(Verdict.UNWRITTEN, f"{target}: {count} are not zero, as is promised")
-        taken = [self.keeping.written(self.ours, run) for run in runs]
+        taken = [self.card_forms.written(self.ours, run) for run in runs]
         if any(run is None for run in taken):
             return Wrong(Verdict.MISMATCH, f"{target}: bytes differ in {', '.join(wrong)}")
         return explained(self.case, target, self.ours, wrong, [run for run in taken if run is not None], approximation)
@@ -162,7 +162,7 @@ class _Run:
         """Sentences on the card's conventions if they explain every byte that differs from ours, else none."""
         if not self.side.card:
             return ()
-        written = self.keeping.written(self.ours, run)
+        written = self.card_forms.written(self.ours, run)
         declared = self.side.card.conventions
         if not declared or written is None:
             return ()

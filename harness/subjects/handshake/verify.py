@@ -86,7 +86,7 @@ def _leak(side: Side, done: Done, arrays: Mapping[str, Array]) -> str:
     leak, result = done.leak, done.result
     if leak is None:
         return ""
-    lines = [f"{result.verdict}  {result.case_id}  reads bytes that nobody promises"]
+    lines = [f"{result.verdict}  {result.case_id}  reads bytes that the producer does not define"]
     array = arrays.get(leak.array)
     form: Form | None = array.theirs if array else None
     if form is None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from harness.contract.case import Case
 from harness.oracles import layout
-from harness.verify.diagnosis.casts import BLOCK, E2M1_VALUES, E4M3_VALUES, unpacked
+from harness.verify.casts import BLOCK, E2M1_VALUES, E4M3_VALUES, unpacked
 from harness.verify.diagnosis.decode_steps import DecodeSteps, operand
 from harness.verify.diagnosis.evidence import FEW, OTHER_GRANULE, OTHER_TENSOR, SAMPLE, Evidence, Hypothesis
 from harness.verify.diagnosis.steps import WINDOW, Steps

@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.contract.interval import Interval
-from harness.verify.diagnosis import casts
-from harness.verify.diagnosis.casts import BLOCK, E2M1_MIDPOINTS, SIGNS, unpacked
+from harness.verify import casts
+from harness.verify.casts import BLOCK, E2M1_MIDPOINTS, SIGNS, unpacked
 from harness.verify.diagnosis.difference import compacted
 from harness.verify.diagnosis.evidence import FEW, Evidence, Hypothesis
 from harness.verify.diagnosis.oracle_blocks import UNMOVED, WAYS, Blocks, Ways, cast_of

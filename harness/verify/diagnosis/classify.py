@@ -12,8 +12,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from harness.verify.casts import E2M1_MIDPOINTS
 from harness.verify.diagnosis import causes, changed_blocks, changed_inputs, changed_steps, places
-from harness.verify.diagnosis.casts import E2M1_MIDPOINTS
 from harness.verify.diagnosis.difference import compacted
 from harness.verify.diagnosis.evidence import FEW, Cause, Evidence, Hypothesis
 from harness.verify.diagnosis.other_products import ROUNDINGS

@@ -11,8 +11,8 @@ from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.contract.interval import Interval
 from harness.suite.stages import Stage
+from harness.verify.casts import BLOCK, E2M1_VALUES, decoded, unpacked
 from harness.verify.diagnosis import parts
-from harness.verify.diagnosis.casts import BLOCK, E2M1_VALUES, decoded, unpacked
 from harness.verify.diagnosis.changed_inputs import LARGEST
 from harness.verify.diagnosis.classify import cause_of
 from harness.verify.diagnosis.decode_steps import DecodeSteps

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import ml_dtypes
 import numpy as np
 
-from harness.verify.diagnosis.casts import BLOCK, Way
+from harness.verify.casts import BLOCK, Way
 
 _FLT_MAX = np.finfo(np.float32).max
 _ONE, _SIX = np.float32(1), np.float32(6)

@@ -15,8 +15,8 @@ import numpy as np
 
 from harness.contract.case import Case
 from harness.oracles import nvfp4
-from harness.verify.diagnosis import casts
-from harness.verify.diagnosis.casts import BLOCK, E4M3_VALUES
+from harness.verify import casts
+from harness.verify.casts import BLOCK, E4M3_VALUES
 from harness.verify.expected import oracle_of
 
 WINDOW = 64

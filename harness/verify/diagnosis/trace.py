@@ -12,8 +12,8 @@ from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.contract.interval import Demand, Interval, order
 from harness.errors import DeviceUnavailable, UsageError
+from harness.verify.casts import BLOCK, E2M1_VALUES, E4M3_VALUES, unpacked
 from harness.verify.diagnosis import parts
-from harness.verify.diagnosis.casts import BLOCK, E2M1_VALUES, E4M3_VALUES, unpacked
 from harness.verify.diagnosis.decode_steps import DecodeSteps, steps_of, terms
 from harness.verify.diagnosis.difference import compacted
 from harness.verify.diagnosis.step_table import Section, StepRow, rendered

@@ -12,7 +12,7 @@ from harness.contract.problem import Dense
 from harness.errors import ContractError
 from harness.oracles import dequantize, per_tensor, swizzle
 from harness.suite.suite import suite_of
-from harness.verify.diagnosis.casts import E2M1_VALUES
+from harness.verify.casts import E2M1_VALUES
 from harness.verify.diagnosis.difference import compact_index, compare, first_input, swizzled, unswizzled
 from harness.verify.diagnosis.mismatch import decoded, story_of
 from harness.verify.expected import Expected

@@ -13,28 +13,28 @@ from harness.contract.field import Field
 from harness.contract.interval import Demand, Interval
 from harness.oracles import gemm_flags, gemm_grouped, grouped, layout, nvfp4
 from harness.subjects.card.form import PADDING, Form, is_codes, is_scales
-from harness.subjects.card.schema import Kept
+from harness.subjects.card.schema import ArrayForm
 from harness.text import nearest
 from harness.verify.expected import Expected, fields_of
 
-AS_IT_IS = Kept()
+AS_IT_IS = ArrayForm()
 
 
 @dataclass(frozen=True)
-class Keeping:
+class CardForms:
     """The forms of a card's arrays.
 
-    kept: by array; given: outputs of the recipe that the kernels read; masked: rows of the allocation behind a tensor
+    declared: by array; given: outputs of the recipe that are read; masked: rows of an allocation behind a tensor
     """
 
     case: Case
-    kept: Mapping[str, Kept]
+    declared: Mapping[str, ArrayForm]
     given: frozenset[str]
     masked: int = 0
 
     def refuses(self, name: str, inputs: Mapping[str, np.ndarray]) -> str:
         """Why an array cannot have the form that the card declares, or empty."""
-        fields, said = {**input_fields(self.case, inputs), **fields_of(self.case)}, self.kept[name]
+        fields, said = {**input_fields(self.case, inputs), **fields_of(self.case)}, self.declared[name]
         if name not in fields:
             return f"{self.case.recipe} has no array '{name}'{nearest(name, fields)}"
         if said.form != "amax" and not name.endswith("amax"):
@@ -54,7 +54,7 @@ class Keeping:
     def form(self, name: str, field: Field) -> Form:
         """The form of an array. field: the contract's"""
         largest = int(self.case.flags.get("e4m3_max", nvfp4.E4M3_MAX))
-        return Form(name, field, self.kept.get(name, AS_IT_IS), self.masked if self._has_rows(name) else 0, largest)
+        return Form(name, field, self.declared.get(name, AS_IT_IS), self.masked if self._has_rows(name) else 0, largest)
 
     def inputs(self, arrays: Mapping[str, np.ndarray]) -> dict[str, Form]:
         """The forms of the arrays that the case reads."""
@@ -72,7 +72,7 @@ class Keeping:
             if name in expected.values:
                 inputs[name] = self.form(name, expected.fields[name]).put(expected.values[name])
         written = self.outputs(expected.fields)
-        fields = {name: form.kept for name, form in written.items()}
+        fields = {name: form.stored for name, form in written.items()}
         values: dict[str, Demand] = {
             name: form.put(expected.values[name]) for name, form in written.items() if name in expected.values
         }
@@ -88,7 +88,7 @@ class Keeping:
             value = expected.values[name]
             if name in self.given:
                 found[name] = value
-            elif self.kept.get(name, AS_IT_IS).form != "amax" or isinstance(value, Interval):
+            elif self.declared.get(name, AS_IT_IS).form != "amax" or isinstance(value, Interval):
                 return None
             else:
                 found[name] = self.form(name, field).take(written[name], value)
@@ -98,7 +98,7 @@ class Keeping:
         """Sentences on the contract's bytes that are not judged: given outputs, and padding that is not promised."""
         lines = [f"given: {name} is the oracle's" for name in expected.fields if name in self.given]
         for name, field in expected.fields.items():
-            said = self.kept.get(name, AS_IT_IS).padding
+            said = self.declared.get(name, AS_IT_IS).padding
             if name not in self.given and said != "written" and is_scales(field):
                 form = replace(self.form(name, field), said=AS_IT_IS)
                 count = int(np.count_nonzero(form.regions == PADDING))
@@ -169,12 +169,12 @@ def _of_operand(case: Case, name: str) -> Field:
 Starts = Mapping[str, tuple[int, ...]]
 
 
-def tensor_starts(keeping: Keeping, inputs: Mapping[str, np.ndarray]) -> Starts:
+def tensor_starts(card_forms: CardForms, inputs: Mapping[str, np.ndarray]) -> Starts:
     """By array, the byte at which each tensor's part begins; none if the case is no group.
 
     inputs: in the contract's form. Extents and offsets have no parts: the device has one array of each.
     """
-    case = keeping.case
+    case = card_forms.case
     if not case.is_group:
         return {}
     fields = fields_of(case)
@@ -182,8 +182,8 @@ def tensor_starts(keeping: Keeping, inputs: Mapping[str, np.ndarray]) -> Starts:
         **{name: _of_fields(parts) for name, parts in _quantizer_inputs(case).items() if name in inputs},
         **(_of_products(case, inputs) if case.is_gemm else {}),
     }
-    forms = {**keeping.inputs(inputs), **{name: keeping.form(name, field) for name, field in fields.items()}}
-    return known | {name: _of_fields(form.kept.parts) for name, form in forms.items() if form.kept.parts}
+    forms = {**card_forms.inputs(inputs), **{name: card_forms.form(name, field) for name, field in fields.items()}}
+    return known | {name: _of_fields(form.stored.parts) for name, form in forms.items() if form.stored.parts}
 
 
 def _of_fields(parts: Iterable[Field]) -> tuple[int, ...]:
