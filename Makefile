@@ -82,12 +82,11 @@ test: $(ENV) ## Test the harness itself; no GPU.
 	$(PY) -m pytest tests -n $(JOBS) --dist worksteal $(ARGS)
 
 .PHONY: check
-check: $(ENV) ## Check format, lint and that the files of each recipe agree, and show the sizes of files.
+check: $(ENV) ## Check format, lint and that the files of each recipe agree.
 	$(PY) -m ruff format --check --quiet .
 	$(PY) -m ruff check --quiet .
 	$(if $(CUDA),$(CLANG) --style='$(STYLE)' --dry-run --Werror $(CUDA))
 	$(PY) -m harness check
-	$(PY) -m evidence size
 
 .PHONY: format
 format: $(ENV) ## Rewrite all sources in the house format.
@@ -109,10 +108,6 @@ schema: $(ENV) ## Write suites/schema.json, by which editors complete and check 
 .PHONY: compared
 compared: $(ENV) ## Write suites/compared.csv, how many cases each device compares, and docs/capabilities.md.
 	$(PY) -m harness check --write
-
-.PHONY: size
-size: $(ENV) ## Show the sizes of files beside their budgets.
-	$(PY) -m evidence size
 
 .PHONY: env
 env: $(ENV) ## Make the environment, once.

@@ -208,3 +208,14 @@ def test_every_make_target_that_is_named_exists(name: str):
     called = re.findall(r"(?:`|^\s*(?:- |\$ |script: )?)make ([a-z][a-z -]*)", text, re.MULTILINE)
     assert called, f"{name} names no target"
     assert {target for words in called for target in words.split()} <= targets()
+
+
+MOST_LINES = {".py": 400, ".cu": 650, ".cuh": 450}
+STANDS_ALONE = "harness/vectors/check.py"  # a checker for users without this package is one file
+
+
+def test_no_file_is_longer_than_one_reads_at_once():
+    files = [path for house in ("harness", "ptx_emulator", "evidence") for path in (ROOT / house).rglob("*.*")]
+    counted = {path: MOST_LINES[path.suffix] for path in files if path.suffix in MOST_LINES}
+    long = [path for path, most in counted.items() if path.read_text().count("\n") > most]
+    assert [str(path.relative_to(ROOT)) for path in long] == [STANDS_ALONE]

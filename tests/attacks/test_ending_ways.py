@@ -60,7 +60,7 @@ def test_a_parent_that_ignores_its_children(tmp_path: Path):
     must_be_red(done, "'nonsense' is not a recipe of this run", code=64)
 
 
-@pytest.mark.parametrize("command", ["harness list", "evidence size"])
+@pytest.mark.parametrize("command", ["harness list", "evidence coverage"])
 def test_a_folder_that_is_gone(tmp_path: Path, command: str):
     words = f"cd {tmp_path} && rmdir {tmp_path} && exec {sys.executable} -m {command}"
     environment = {**os.environ, "PYTHONPATH": str(seal.ROOT)}
