@@ -8,8 +8,8 @@ import click
 from rich.progress import Progress
 
 from harness.commands import _shared
+from harness.contract.dtypes import DTYPES
 from harness.errors import UsageError
-from harness.inputs.dtypes import DTYPES
 from harness.quality import measure, tables, tensors, variants
 from harness.quality.compare import SCOPES, Comparison
 from harness.quality.tables import Results

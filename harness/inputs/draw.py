@@ -11,10 +11,10 @@ from inspect import isfunction
 
 import numpy as np
 
+from harness.contract.dtypes import DTYPES, rounded
 from harness.errors import InputError
 from harness.inputs import tensor_file
 from harness.inputs.distributions import edges, ordinary, specials
-from harness.inputs.dtypes import DTYPES, rounded
 
 SLAB = 1 << 22  # elements drawn at once
 MOST_THREADS = 16

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
+from harness.contract.dtypes import DTYPES
 from harness.inputs.draw import make
-from harness.inputs.dtypes import DTYPES
 
 LARGEST_OWN = 1 << 20  # elements; a tensor of at most this size is cheaper to draw than to share
 LAST = 4  # tensors that stay mapped, so that the same array comes back while its shape lasts

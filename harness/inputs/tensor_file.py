@@ -16,9 +16,9 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as serialized
 
+from harness.contract.dtypes import DTYPES
 from harness.errors import InputError
 from harness.files import ROOT, is_file, resolved_path, write_bytes
-from harness.inputs.dtypes import DTYPES
 
 PREFIX = "file:"
 BETWEEN = ";"

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
+from harness.contract.dtypes import rounded
 from harness.errors import InputError
 from harness.files import SUITES, files_beside, is_file
 from harness.inputs import draw
-from harness.inputs.dtypes import rounded
 from harness.inputs.tensor_file import open_npy, shortened
 from harness.text import nearest
 

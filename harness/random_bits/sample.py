@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from harness.contract.case import Case, spell
+from harness.contract.dtypes import DTYPES
 from harness.contract.interval import Interval
 from harness.device.capability import incapable
 from harness.device.device import Device
 from harness.errors import DeviceUnavailable, LaunchError, UsageError
 from harness.ground.command_lines import is_card
-from harness.inputs.dtypes import DTYPES
 from harness.oracles import layout, nvfp4
 from harness.random_bits.design import ONE
 from harness.subjects.card.card import read_card

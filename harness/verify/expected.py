@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from harness.contract.case import Case
+from harness.contract.dtypes import DTYPES
 from harness.contract.field import Field
 from harness.contract.group_shape import MOST_TENSORS
 from harness.contract.interval import Demand, Interval
@@ -19,7 +20,6 @@ from harness.files import recipe_dir
 from harness.ground.seconds import INPUTS, ORACLES, SECONDS
 from harness.inputs.draw import make
 from harness.inputs.drawn_once import DRAWN, tensor
-from harness.inputs.dtypes import DTYPES
 from harness.oracles import by_recipe
 from harness.suite import gemm_operands
 from harness.suite.stages import is_pipeline, stages

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from harness.contract.case import Case
+from harness.contract.dtypes import DTYPES
 from harness.files import recipe_dir
-from harness.inputs.dtypes import DTYPES
 from harness.oracles import gemm_grouped, gemm_operands, grouped, layout, swizzle
 from harness.suite.stage_checks import stage_fields
 from harness.suite.stages import Stage, is_pipeline, stages

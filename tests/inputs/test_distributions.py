@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from harness.contract.dtypes import DTYPES, MANTISSA_BITS
 from harness.inputs.draw import make
-from harness.inputs.dtypes import DTYPES, MANTISSA_BITS
 from harness.oracles import nvfp4
 
 F32 = np.float32

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from harness.contract.dtypes import DTYPES
 from harness.errors import InputError
 from harness.files import ROOT
 from harness.inputs import draw, tensor_file
-from harness.inputs.dtypes import DTYPES
 from harness.inputs.promises import registry
 from harness.oracles import nvfp4
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from harness.contract.dtypes import DTYPES
 from harness.inputs.draw import DISTRIBUTIONS, make
-from harness.inputs.dtypes import DTYPES
 from harness.inputs.promises.registry import PROMISES, SAME_FOR_EVERY_SEED, broken
 
 REAL = "file:suites/data/minilm_sample.safetensors#ffn_up.input"

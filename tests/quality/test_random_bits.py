@@ -122,7 +122,7 @@ def test_the_tensors_have_a_scale_of_one_in_both_directions():
         amax = nvfp4.block_amax(np.ascontiguousarray(lines))
         assert (amax[16:, 1:] == 6).all() and lines.max() == 2688 and (lines.max(axis=1) == 2688).all()
     for dtype in design.FINEST:
-        from harness.inputs.dtypes import DTYPES
+        from harness.contract.dtypes import DTYPES
 
         values = np.array([cell.value for cell in design.cells(dtype, 8)])
         assert (values.astype(DTYPES[dtype]).astype(float) == values).all()

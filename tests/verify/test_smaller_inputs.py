@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from harness.contract.case import Case
+from harness.contract.dtypes import DTYPES
 from harness.contract.interval import Demand, Interval
 from harness.device.emulator import EmulatorDevice
 from harness.inputs.draw import make
-from harness.inputs.dtypes import DTYPES
 from harness.oracles import nvfp4, powers_of_two
 from harness.suite.suite import find_case, suite_of
 from harness.verify.expected import Expected, expect, fields_of, make_inputs, oracle_of

@@ -8,8 +8,8 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
+from harness.contract.dtypes import moved, rounded
 from harness.inputs.distributions.tiles import BLOCK, diagonals, joined, random_diagonals, tile_grid
-from harness.inputs.dtypes import moved, rounded
 
 F32 = np.float32
 E4M3 = np.arange(0x7F, dtype=np.uint8).view(ml_dtypes.float8_e4m3fn).astype(F32)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from harness.contract.dtypes import LARGEST
 from harness.inputs.distributions.tiles import one_in_499
-from harness.inputs.dtypes import LARGEST
 
 F32 = np.float32
 

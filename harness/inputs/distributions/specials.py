@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from harness.contract.dtypes import DTYPES, LARGEST, MANTISSA_BITS, rounded, unsigned
 from harness.contract.field import round_up
 from harness.inputs.distributions.edges import E4M3
 from harness.inputs.distributions.ordinary import normal
 from harness.inputs.distributions.tiles import BLOCK, joined, one_in_499, random_diagonals, tile_grid
-from harness.inputs.dtypes import DTYPES, LARGEST, MANTISSA_BITS, rounded, unsigned
 
 F32 = np.float32
 

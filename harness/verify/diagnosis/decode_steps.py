@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.contract.case import Case
-from harness.inputs.dtypes import DTYPES
+from harness.contract.dtypes import DTYPES
 from harness.verify.casts import BLOCK, E2M1_VALUES, E4M3_VALUES, unpacked
 from harness.verify.diagnosis.difference import unswizzled
 from harness.verify.diagnosis.steps import WINDOW, Steps
