@@ -114,7 +114,7 @@ class Launches:
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """Of a recipe, calls of libraries among them; none of a card."""
+        """The steps of a recipe, library calls among them; none of a card."""
         return tuple(each.step for each in self.bound if not isinstance(each, Zeroed) and each.step)
 
     @property
@@ -124,7 +124,7 @@ class Launches:
 
     @property
     def grids(self) -> tuple[Grid, ...]:
-        """Of each of `kernels`, on this device."""
+        """The grid of each of `kernels` on this device."""
         return tuple(each.grids[0] for each in self.of_kernels if each.step)
 
     @property

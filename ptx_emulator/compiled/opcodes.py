@@ -52,7 +52,7 @@ def _forms() -> dict[str, Form]:
 
 
 _FORMS = _forms()
-# Those of 32 bits alone come first.
+# The forms of 32 bits come first.
 FORMS = sorted(dict.fromkeys(_FORMS.values()), key=lambda form: any(form.wide))
 FIRST_WIDE = next(number for number, form in enumerate(FORMS) if any(form.wide))
 _NUMBERS = {form: number for number, form in enumerate(FORMS)}
