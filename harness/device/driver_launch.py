@@ -113,13 +113,13 @@ def _text(of: Callable[[int, Any], int], status: int) -> str:
 
 @cache
 def driver() -> Any:
-    """Load the CUDA driver. Raises LaunchError if it is missing or lacks early launches."""
+    """Load the CUDA driver. Raises LaunchError if it is missing or older than `cuLaunchKernelEx`."""
     try:
         library = ctypes.CDLL("libcuda.so.1")
     except OSError as error:
-        raise LaunchError(f"the CUDA driver cannot be loaded, for a launch that is early: {error}") from None
+        raise LaunchError(f"the CUDA driver cannot be loaded: {error}") from None
     if not hasattr(library, "cuLaunchKernelEx"):
-        raise LaunchError("the CUDA driver has no cuLaunchKernelEx; a launch that is early needs CUDA 12 or later")
+        raise LaunchError("the CUDA driver has no cuLaunchKernelEx, which CUDA has since 12.0")
     library.cuLaunchKernelEx.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
     library.cuFuncSetAttribute.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_int)
     library.cuGetErrorString.argtypes = library.cuGetErrorName.argtypes = (ctypes.c_int, ctypes.c_void_p)
