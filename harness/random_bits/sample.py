@@ -93,12 +93,12 @@ class Codes:
 
 
 class Sampler:
-    """Rounds tensors. device: with our kernels, a card or a subject; keeping: the card's"""
+    """Rounds tensors. device: with our kernels, a card or a subject; card_forms: of its arrays"""
 
     def __init__(self, device: Any, case: Case):
         self.device, self.case = device, case
         card = getattr(device, "card", None)
-        self.keeping = card.keeping(case) if card else CardForms(case, {}, frozenset())
+        self.card_forms = card.forms(case) if card else CardForms(case, {}, frozenset())
         self._given: dict[str, np.ndarray] = {}
 
     @property
@@ -110,14 +110,16 @@ class Sampler:
         """The codes of each direction. Raises LaunchError or AccessError if the kernel fails."""
         case = replace(self.case, philox_seed=seed % (1 << 64), philox_offset=offset % (1 << 32))
         tensors = oracle_of(case.recipe).inputs(case, x=x.astype(DTYPES[str(case.flags.dtype)]))
-        expected = self.keeping.expected(Expected(tensors, fields_of(case), self._values(case, tensors), ()))
+        expected = self.card_forms.expected(Expected(tensors, fields_of(case), self._values(case, tensors), ()))
         program = self.device.prepare(case, self.device.targets[0], expected.inputs, expected.fields)
         outcome = program.run(POISONS[0], 0)
         if outcome.trespass:
             raise LaunchError(outcome.trespass)
-        forms = self.keeping.outputs(fields_of(case))
+        forms = self.card_forms.outputs(fields_of(case))
         written = {
-            name: form.take(self.device.to_host(outcome.outputs[name], form.kept), np.zeros(form.field.shape, np.uint8))
+            name: form.take(
+                self.device.to_host(outcome.outputs[name], form.stored), np.zeros(form.field.shape, np.uint8)
+            )
             for name, form in forms.items()
             if name.endswith(("_data", "_scale_inv"))
         }
@@ -125,11 +127,11 @@ class Sampler:
 
     def _values(self, case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The outputs that the card is given as inputs; no random bit changes them."""
-        if self.keeping.given and not self._given:
+        if self.card_forms.given and not self._given:
             values = expect_on(case, tensors).values
             self._given = {
                 name: value for name, value in values.items()
-                if name in self.keeping.given and not isinstance(value, Interval)
+                if name in self.card_forms.given and not isinstance(value, Interval)
             }  # fmt: skip
         return self._given
 

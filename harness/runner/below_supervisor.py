@@ -40,8 +40,9 @@ class _PlainImports:
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
         ours = name.partition(".")[0] in ("harness", "ptx_emulator", "evidence")
-        # pytest warns of a plugin that it finds loaded and not rewritten.
-        return PathFinder.find_spec(name, path) if ours and name != "harness.runner.hooks" else None
+        # pytest warns of a plugin, and of a package of its distribution, that it finds loaded and not rewritten.
+        left_to_pytest = name == "harness.runner.hooks" or "." not in name
+        return None if left_to_pytest or not ours else PathFinder.find_spec(name, path)
 
 
 if "_pytest.assertion.rewrite" in sys.modules:  # `harness.plugin` imports this module before the large ones

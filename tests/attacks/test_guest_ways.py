@@ -34,8 +34,11 @@ CASES = selection_digest([CASE])
 GUEST = {"guest": True} if "guest" in inspect.signature(Journal).parameters else {}
 HEAD = """
 import multiprocessing, os, signal, subprocess, sys, threading, time
-from evidence.cheating.tools import work
 started = False
+def work(source, target):
+    rows, cols = source.shape
+    tiles = source.reshape(rows // 128, 4, 32, cols // 4, 4).transpose(0, 3, 2, 1, 4)
+    target.reshape(tiles.shape)[...] = tiles
 def quantize(case, inputs, outputs):
     global started
     work(inputs["scale_inv"], outputs["swizzled_scale_inv"])

@@ -39,7 +39,7 @@ def test_a_claim_the_wrong_way_round_does_not_hold():
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
-        ("below: 1\n", "", "one of the keys bound and below"),
+        (", below: 1}", "}", "one of the keys bound and below"),
         ("error: rms", "error: mse", "there is no error 'mse'; choose rms, mean"),
         ("seeds: 3", "seeds: 0", "seeds: input should be greater than or equal to 1"),
     ],
