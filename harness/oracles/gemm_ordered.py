@@ -14,7 +14,7 @@ A NaN scale byte (0x7F, 0xFF) makes its row or column of the output NaN, also wh
 The epilogues of every GEMM, 10.3:
   per_tensor       1. alpha' = RN(RN(RN(alpha * a) * b) * C_AB)   2. out = RN(alpha' * acc)
                    3. beta ≠ 0: out = fma(beta, C, out); beta = 0 reads no C   4. bias: out = RN(out + bias_j)
-                   5. D = cast(out)
+                   then 5. D = cast(out)
   row_scaled       1. out = RN(C_AB * acc)   2. out = RN(RN(out * a_i) * b_j); one amax of B: RN(out * RN(a_i * b))
                    3. bias: out = RN(out + bias_j)   4. D = cast(out)   5. accumulate: D = cast(RN(D + C))
   windows          1. D = cast(RN(C_AB * acc)); the amaxes are in acc

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -190,7 +191,7 @@ def test_what_was_cut_off_goes_on_and_what_cannot_begins_anew(made, tmp_path: Pa
     tables, tree, ran = made
     tree["ends"] = {"mutants": None, "peers": None}
     assert tables()[0] == Exit.INTERRUPTED
-    assert "peers was cut off after 540 s and begins anew" in capsys.readouterr().out
+    assert re.search("peers was cut off after 5[34][0-9] s and begins anew", capsys.readouterr().out)
     assert tables()[0] == Exit.INTERRUPTED
     said = capsys.readouterr().out
     assert "mutants was cut off" not in said and "the same command goes on" in said
