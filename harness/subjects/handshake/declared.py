@@ -45,7 +45,7 @@ def require_agreement(pair: Pair, cases: tuple[Case, Case], forms: Mapping[str, 
 
 
 def _require_shape(pair: Pair, cases: tuple[Case, Case], name: str, ours: Form, theirs: Form) -> None:
-    one, other = ours.array_forms, theirs.array_forms
+    one, other = ours.stored, theirs.stored
     flat = len(one.shape) == 1 or len(other.shape) == 1  # arrays of groups are flat, with tensors back to back
     if one.dtype != other.dtype or one.size != other.size or not (flat or one.shape == other.shape):
         raise SuiteError(
