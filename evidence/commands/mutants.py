@@ -17,7 +17,7 @@ from evidence.mutants.journal import Journal
 from harness.commands import _shared
 from harness.errors import Exit, UsageError
 from harness.files import RESULTS, in_workdir, write_text
-from harness.ground.processes import each_alone
+from harness.ground.side_by_side import each_alone
 from harness.records.run_folder import RUNS
 from harness.report.tables import csv, write_table
 from harness.suite.suite import suite_of

@@ -15,7 +15,7 @@ from harness.check.kernel_parameters import binding_errors, kernel_errors
 from harness.contract.dtypes import DTYPES
 from harness.errors import HarnessError, SuiteError, UsageError
 from harness.files import KERNELS, PACKAGE, RECIPE_DIRS, SUITES, recipe_dir
-from harness.ground.processes import each_alone
+from harness.ground.side_by_side import each_alone
 from harness.oracles.by_recipe import not_python
 from harness.suite.shapes import is_grouped
 from harness.suite.suite import Suite, suite_of

@@ -1,13 +1,10 @@
-"""How processes end: a signal acts like Ctrl-C, a process ends with its parent, and what a guest started is ended.
+"""How processes end: a signal acts like Ctrl-C, and a process ends with its parent.
 
 Ctrl-C, SIGTERM and SIGHUP just end a process that still loads modules (`harness/__main__.py`,
 `runner/pytest_child.py`). From then on `interrupt_by_signals` has them raise KeyboardInterrupt, for which `cli.main`
 exits with 130. A suite run is two processes: `runner/supervisor.py` hands on what has not reached pytest's process
 anyway, and ends with 130 unless that one ended in its own way; there pytest stops its loop over cases, and
 `runner/run.py` prints how to go on.
-
-A process that is forked twice loses its parent. It then belongs to the nearest process above that adopts orphans, and
-is still found below that one.
 """
 
 from __future__ import annotations
@@ -20,10 +17,6 @@ import signal
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
 from types import FrameType
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -31,10 +24,6 @@ _AT_ONCE = 1.0  # seconds; within them a repeated signal is the same one, sent t
 _LATER = 0.02  # seconds until a finalizer has probably ended
 _WEAK = (weakref.__file__, _weakrefset.__file__)
 _PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
-_PATIENCE = 5.0  # seconds to end all of them; one that forks faster than it is killed is left
-_ENDED = "ZX"  # states of processes that only their parent still knows
-STOPPED = "T"  # the state after SIGSTOP; a debugger's is another
 _LIBC = ctypes.CDLL(None)
 
 
@@ -105,64 +94,3 @@ def serve_parent() -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     end_with_parent(multiprocessing.parent_process().pid)
-
-
-@dataclass(frozen=True)
-class Seen:
-    """A process as /proc shows it."""
-
-    parent: int
-    session: int
-    state: str
-
-
-def adopt_orphans() -> None:
-    """Make this process the parent of every process below it that loses its own."""
-    _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
-def processes() -> dict[int, Seen]:
-    """All processes that have not ended."""
-    found = {}
-    for path in Path("/proc").iterdir():
-        if path.name.isdigit() and (seen := process(int(path.name))) and seen.state not in _ENDED:
-            found[int(path.name)] = seen
-    return found
-
-
-def process(pid: int) -> Seen | None:
-    """One process, or None if there is none of this number."""
-    try:
-        state, parent, _, session = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:4]
-    except (OSError, ValueError):
-        return None
-    return Seen(int(parent), int(session), state)
-
-
-def below(root: int, among: Mapping[int, Seen]) -> set[int]:
-    """The children of a process, theirs, and so on."""
-    found, waiting = set(), [root]
-    while waiting:
-        above = waiting.pop()
-        new = {pid for pid, seen in among.items() if seen.parent == above} - found
-        found |= new
-        waiting += new
-    return found
-
-
-def has_variable(pid: int, name: str, value: str) -> bool:
-    """Whether a process was started with this environment variable."""
-    try:
-        return f"{name}={value}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return False
-
-
-def end_all(which: Callable[[Mapping[int, Seen]], set[int]]) -> None:
-    """Kill the processes that `which` chooses of all, again and again until it finds none."""
-    until = time.monotonic() + _PATIENCE
-    while (found := which(processes()) - {os.getpid()}) and time.monotonic() < until:
-        for pid in found:
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-        time.sleep(0.002)

@@ -1,48 +1,83 @@
-"""Call a function on many items, each in a process of its own."""
+"""Processes that a guest of a run leaves behind: which they are, by /proc, and how all of them are ended.
+
+A process that is forked twice loses its parent. It then belongs to the nearest process above that adopts orphans, and
+is still found below that one.
+"""
 
 from __future__ import annotations
 
-import multiprocessing
+import ctypes
+import os
+import signal
 import time
-from collections.abc import Callable, Iterable, Iterator
-from multiprocessing.connection import Connection, wait
-from typing import TypeVar
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 
-Item = TypeVar("Item")
-Found = TypeVar("Found")
-
-
-def each_alone(
-    function: Callable[[Item], Found], items: Iterable[Item], jobs: int, longest: float
-) -> Iterator[tuple[Item, Found | None]]:
-    """Each item and its result, as they come; None for one whose process died.
-
-    jobs: processes at a time; longest: seconds, after which a process is killed, as one that waits for a GPU must be
-    """
-    context = multiprocessing.get_context("fork")
-    waiting = list(items)[::-1]
-    running: dict[Connection, tuple[Item, multiprocessing.process.BaseProcess, float]] = {}
-    while waiting or running:
-        while waiting and len(running) < jobs:
-            item = waiting.pop()
-            receiver, sender = context.Pipe(duplex=False)
-            process = context.Process(target=_send, args=(sender, function, item), daemon=True)
-            process.start()
-            sender.close()  # so that the end of the process ends the pipe
-            running[receiver] = item, process, time.monotonic() + longest
-        first = min(deadline for _, _, deadline in running.values())
-        for receiver in wait(list(running), max(0.0, first - time.monotonic())):
-            item, process, _ = running.pop(receiver)
-            try:
-                found = receiver.recv()
-            except EOFError:
-                found = None
-            process.join()
-            yield item, found
-        for _, process, deadline in running.values():
-            if deadline < time.monotonic():
-                process.kill()
+_PR_SET_CHILD_SUBREAPER = 36
+_PATIENCE = 5.0  # seconds to end all of them; one that forks faster than it is killed is left
+_ENDED = "ZX"  # states of processes that only their parent still knows
+STOPPED = "T"  # the state after SIGSTOP; a debugger's is another
+_LIBC = ctypes.CDLL(None)
 
 
-def _send(sender: Connection, function: Callable[[Item], Found], item: Item) -> None:
-    sender.send(function(item))
+@dataclass(frozen=True)
+class Seen:
+    """A process as /proc shows it."""
+
+    parent: int
+    session: int
+    state: str
+
+
+def adopt_orphans() -> None:
+    """Make this process the parent of every process below it that loses its own."""
+    _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def processes() -> dict[int, Seen]:
+    """All processes that have not ended."""
+    found = {}
+    for path in Path("/proc").iterdir():
+        if path.name.isdigit() and (seen := process(int(path.name))) and seen.state not in _ENDED:
+            found[int(path.name)] = seen
+    return found
+
+
+def process(pid: int) -> Seen | None:
+    """One process, or None if there is none of this number."""
+    try:
+        state, parent, _, session = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:4]
+    except (OSError, ValueError):
+        return None
+    return Seen(int(parent), int(session), state)
+
+
+def below(root: int, among: Mapping[int, Seen]) -> set[int]:
+    """The children of a process, theirs, and so on."""
+    found, waiting = set(), [root]
+    while waiting:
+        above = waiting.pop()
+        new = {pid for pid, seen in among.items() if seen.parent == above} - found
+        found |= new
+        waiting += new
+    return found
+
+
+def has_variable(pid: int, name: str, value: str) -> bool:
+    """Whether a process was started with this environment variable."""
+    try:
+        return f"{name}={value}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+
+
+def end_all(which: Callable[[Mapping[int, Seen]], set[int]]) -> None:
+    """Kill the processes that `which` chooses of all, again and again until it finds none."""
+    until = time.monotonic() + _PATIENCE
+    while (found := which(processes()) - {os.getpid()}) and time.monotonic() < until:
+        for pid in found:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.002)

@@ -11,7 +11,7 @@ import signal
 import sys
 from contextlib import suppress
 
-from harness.ground.ending import STOPPED, adopt_orphans, below, end_all, has_variable, process, processes
+from harness.ground.processes import STOPPED, adopt_orphans, below, end_all, has_variable, process, processes
 from harness.runner.below_supervisor import SUPERVISOR
 
 LOOK = 2.0  # seconds between two looks; a process that is stopped in both is continued

@@ -21,7 +21,8 @@ from typing import Any
 
 import harness
 from harness.errors import AccessError, CompileError, LaunchError, NotEmulated, UsageError
-from harness.ground.ending import adopt_orphans, end_with_parent
+from harness.ground.ending import end_with_parent
+from harness.ground.processes import adopt_orphans
 from harness.ground.strictness import use_strict
 from harness.subjects import messages, subject
 from harness.subjects.caller import Caller, CudaCaller, SubjectRaised

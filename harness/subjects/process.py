@@ -16,7 +16,7 @@ from typing import Any
 
 from harness.contract.case import Case
 from harness.errors import AccessError, CaseError, CompileError, LaunchError, NotEmulated, UsageError
-from harness.ground.ending import Seen, below, end_all, has_variable
+from harness.ground.processes import Seen, below, end_all, has_variable
 from harness.ground.strictness import strict
 from harness.subjects import messages
 from harness.subjects.violations import Violation, ViolationError

@@ -23,7 +23,7 @@ from evidence.mutants.generated.python_changes import changes_of_python
 from evidence.mutants.hunt import REFUSED, SAME_CODE, Catch
 from harness.errors import Exit, SuiteError, UsageError
 from harness.files import PACKAGE
-from harness.ground.processes import each_alone
+from harness.ground.side_by_side import each_alone
 
 CUDA = """
 // 1 + 2 < 3 in a comment
