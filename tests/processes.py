@@ -1,4 +1,4 @@
-"""Which processes there are, told without the harness."""
+"""Looks up processes by /proc, without the harness."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from test_imports import graph, modules, named
 from harness.files import ROOT
 
 TESTS = ROOT / "tests" / "ptx_emulator"
-# What is run: some of each folder of the emulator, in about a minute. PTX is read (test_ptx), decoded and computed
+# These files run some of each folder of the emulator in about a minute. PTX is read (test_ptx), decoded and computed
 # (test_control, test_kernels), memory is checked (test_access_faults, test_races, test_tensor_maps), launches are
 # scheduled (test_stream), and a host is asked (test_calls, test_source_lines). The others run with the harness beside,
 # and are looked through for imports of it.

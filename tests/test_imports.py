@@ -22,7 +22,7 @@ ORDER = (
     "verify", "api", "check", "records", "bench", "report", "gate", "subjects", "vectors", "shrink", "quality",
     "random_bits", "runner", "plugin", "commands", "cli", "__main__",
 )  # fmt: skip
-# The same of the emulator: the ground, PTX, what instructions compute and record, the machine, and its users.
+# The emulator's folders: the ground, PTX, what instructions compute and record, the machine, and its users.
 ORDER_OF_THE_EMULATOR = (
     "errors", "registers", "schedule", "process_order", "private_files", "stored", "tensor_map", "counters", "ptx",
     "memory", "unset", "arithmetic", "approximate", "compiled", "races", "machine", "instructions", "catalogue",

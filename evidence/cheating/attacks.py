@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
 
 from evidence.cheating import cheats
 from evidence.cheating.cheats import CHEATS, Cheat
-from harness.bench.gpu_timer import Clock
+from harness.bench.gpu_timer import Clock, pedantic
 from harness.device.device import Device
 from harness.errors import Exit
 from harness.files import write_text
@@ -79,7 +80,7 @@ def run(device: SubjectDevice, cheat: type[Cheat], clock: Clock | None) -> Resul
     if clock is None or not result.verdict.right:
         return result
     # A rate beyond any memory, so that no cheat is rejected for an impossible time before it is named.
-    return SubjectBench(device, clock, roofline_gbps=1e5).time(case, result, lambda *given: _record(clock, *given))
+    return SubjectBench(device, clock, roofline_gbps=1e5).time(case, result, partial(pedantic, clock))
 
 
 def outcome(found: Sequence[Attack]) -> Exit:
@@ -127,14 +128,3 @@ it likes, but nothing holds it from doing to other processes and files of the us
 or a container of its own run what nobody has read. It may contain a copy of an oracle, which is compared with itself
 then. Where rows may not change places, timed rounds go round a few sets of data, which it could know by their contents,
 and each field that depends on places, such as one of random bits, is compared in a sample of the rounds only."""
-
-
-def _record(clock: Clock, target, setup, rounds: int) -> list[float]:
-    seconds = []
-    for _ in range(rounds):
-        setup()
-        start = clock()
-        target()
-        stop = clock()
-        seconds.append(stop - start)
-    return seconds

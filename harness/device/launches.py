@@ -95,7 +95,7 @@ class Zeroed:
 
 @dataclass(frozen=True, eq=False)
 class Launches:
-    """What is launched for a case, in order.
+    """The launches of a case, in order.
 
     scratch, workspace: name to bytes; scratch is zero before the first launch and must be after the last, a workspace
     has any contents; left: what is said of scratch that is not zero

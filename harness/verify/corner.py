@@ -143,7 +143,7 @@ def _grown(tensor: tuple[int, int], axis: int, extent: int) -> tuple[int, int]:
 
 
 def story(case: Case, reason: str) -> Story:
-    """What is told of a case whose bytes are wrong at the end of a larger tensor."""
+    """The story of a case whose bytes are wrong at the end of a larger tensor."""
     cause = f"{CAUSE}: the same bytes are right where the tensor has the case's extents"
     return Story(f"{Verdict.MISMATCH}  {case.id}\n  {reason}", (("cause", cause),))
 

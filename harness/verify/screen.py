@@ -22,7 +22,7 @@ _LABEL = 10  # columns
 
 @dataclass(frozen=True)
 class Story:
-    """What is known of wrong bytes.
+    """The findings on wrong bytes.
 
     head: the first line; without one, verdict and reason are told alone. rows: label and text of each line below
     trace: options of `harness trace` that lead to the first wrong byte; none if that would show other bytes

@@ -17,7 +17,7 @@ from harness.errors import LaunchError, NoDevice, SuiteError
 
 STREAM, FUNCTION, ADDRESS = 0x5000, 0x7000, 0x7F0000001000
 EARLY = BoundLaunch(None, "_Z3toy", "toy<bf16>", ((5, 6, 7),), (256, 1, 1), None, early=True)
-# Of a card: in clusters, with shared memory, and with bytes for arguments.
+# Launches of a card have clusters, shared memory, and bytes for arguments.
 FOREIGN = replace(EARLY, block=(32, 3, 1), early=False, cluster=(2, 1, 1), shared=128, where="card.yaml:4")
 
 

@@ -123,7 +123,7 @@ def test_shards_that_compared_nothing_are_not_green(tmp_path: Path):
 
 
 SET = [case.id for case in suite_of("swizzle").cases("smoke")][1:]
-# What is wrong with the runs, the runs in a folder, and what is said.
+# A name for the mistake, the runs in a folder, and the sentence about them.
 REFUSED = {
     "killed": (lambda at: [write_run(at / "a", about(IDS, IDS), *map(passed, IDS[:3]))],
                "holds 3 of its 4 cases; finish it with --resume"),

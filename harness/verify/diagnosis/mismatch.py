@@ -32,7 +32,7 @@ def story_of(
     case: Case, target: str, expected: Expected, runs: Sequence[Mapping[str, np.ndarray]], poisons: Sequence[int] = (),
     verdict: str = "MISMATCH", cause: str = "", approximated: Sequence[str] = (), nearest: str = "",
 ) -> Story:  # fmt: skip
-    """What is known of a wrong output, at most 40 lines of 110 columns, with what traces its first wrong byte.
+    """The story of a wrong output, at most 40 lines of 110 columns, with options that trace its first wrong byte.
 
     target: what the kernel was compiled for
     runs: what it wrote, one mapping by field for each run, each on outputs filled with the byte in `poisons` before

@@ -142,7 +142,7 @@ def _of(
 
 
 def _of_nans(holds: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Callable[[Evidence], bool]:
-    """The same of outputs. holds: where the right values and the actual ones are NaN"""
+    """`_of` for outputs, by where they are NaN. holds: given where the right values are, and the actual ones"""
     return lambda e: e.kind == "output" and bool(holds(np.isnan(e.right), np.isnan(e.actual))[e.wrong].all())
 
 
