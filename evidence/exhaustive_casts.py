@@ -16,9 +16,9 @@ import numpy as np
 
 from harness.contract.case import Case
 from harness.contract.problem import Dense
+from harness.expected.expected import oracle_of
 from harness.ground.side_by_side import process_pool
 from harness.suite.suite import suite_of
-from harness.verify.expected import oracle_of
 
 PATTERNS = 1 << 32
 CHUNK = 1 << 28  # patterns on the GPU at a time

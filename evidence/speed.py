@@ -20,10 +20,10 @@ import pandas as pd
 from harness.device.emulator import EmulatorDevice
 from harness.device.select import select
 from harness.errors import DeviceUnavailable, HarnessError, UsageError
+from harness.expected.expected import fields_of, make_inputs
 from harness.files import ROOT
 from harness.report.tables import markdown
 from harness.suite.suite import find_case, load_suites
-from harness.verify.expected import fields_of, make_inputs
 
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # as set in the Makefile
 EMULATED = 1.0  # seconds of repeated runs on the emulator, of which the fastest counts; commands run once

@@ -11,6 +11,7 @@ from enum import StrEnum
 from harness.errors import Exit
 from harness.text import one_line, printable
 
+_LABEL = 10  # columns
 _SELDOM = ("trace", "while_timed", "notes", "second_opinion")  # a record has them only where they say something
 
 
@@ -73,6 +74,29 @@ NO_KERNEL_JUDGED = {
 def fault_of(verdict: Verdict) -> list[str]:
     """The line of a screen that says that no kernel was judged, and whose fault that is; none if one was."""
     return [f"  {NO_KERNEL_JUDGED[verdict]}"] if verdict in NO_KERNEL_JUDGED else []
+
+
+@dataclass(frozen=True)
+class Story:
+    """The findings on wrong bytes.
+
+    head: the first line; without one, verdict and reason are told alone. rows: label and text of each line below
+    trace: options of `harness trace` that lead to the first wrong byte; none if that would show other bytes
+    """
+
+    head: str = ""
+    rows: tuple[tuple[str, str], ...] = ()
+    trace: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return "\n".join([self.head, *(labelled(*row) for row in self.rows)])
+
+
+NO_STORY = Story()
+
+
+def labelled(label: str, text: str) -> str:
+    return f"{label:<{_LABEL}}{text}"
 
 
 class Performance(StrEnum):

@@ -8,7 +8,7 @@ import numpy as np
 
 from harness.contract.case import Case
 from harness.device.emulator import EmulatorDevice
-from harness.verify.expected import oracle_of
+from harness.expected.expected import oracle_of
 
 
 def output_of(case: Case, target: str, tensors: Mapping[str, np.ndarray]) -> np.ndarray:

@@ -21,9 +21,9 @@ from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.contract.problem import Dense
 from harness.errors import ContractError
+from harness.expected.expected import oracle_of
 from harness.files import KERNELS
 from harness.suite.suite import Suite, load_suite
-from harness.verify.expected import oracle_of
 
 SUITE = """\
 recipe: toy_group

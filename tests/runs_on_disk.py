@@ -11,11 +11,11 @@ from typing import Any
 
 from timed_runs import HEADER, of_case, times_of
 
+from harness.expected.expected import fields_of
 from harness.jit.compile import instantiation
 from harness.suite.launch_plan import plan
 from harness.suite.suite import find_case
 from harness.verdict import Result, Verdict
-from harness.verify.expected import fields_of
 from harness.verify.judge import POISONS
 
 IDS = tuple(f"swizzle/default/{shape}/normal/eager" for shape in ("16x16", "16x32", "32x16", "48x48"))

@@ -19,11 +19,11 @@ from fake_clock import FakeClock
 from in_process import in_process
 
 from evidence.cheating import tools
+from harness.expected import torch_calls
 from harness.subjects import caller, shared, streams
 from harness.subjects.audit import bench
 from harness.subjects.device import HostDevice, SubjectDevice, with_subject
 from harness.subjects.subject import Subject
-from harness.verify import torch_calls
 
 WORK_US = 10.0  # of an assignment
 

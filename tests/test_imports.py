@@ -18,9 +18,9 @@ MOST_AT_THE_ROOT = 8
 HOUSES = ("harness", "ptx_emulator", "evidence")
 # Each folder of the harness may import itself, what stands before it, and the emulator if it is named below.
 ORDER = (
-    "text", "errors", "files", "ground", "contract", "inputs", "oracles", "jit", "suite", "device", "verdict",
-    "verify", "api", "check", "records", "bench", "report", "gate", "subjects", "vectors", "shrink", "quality",
-    "random_bits", "runner", "plugin", "commands", "cli", "__main__",
+    "text", "errors", "files", "ground", "contract", "inputs", "oracles", "jit", "suite", "device", "expected",
+    "verdict", "verify", "api", "check", "records", "bench", "report", "gate", "subjects", "vectors", "shrink",
+    "quality", "random_bits", "runner", "plugin", "commands", "cli", "__main__",
 )  # fmt: skip
 # The emulator's folders: the ground, PTX, what instructions compute and record, the machine, and its users.
 ORDER_OF_THE_EMULATOR = (
@@ -112,29 +112,50 @@ def test_folders_import_downwards(house, order):
 
 
 def neighbours(edges: Mapping[str, set[str]], above: str) -> dict[str, set[str]]:
-    """The folders and files in the folder `above` → those of them that they import."""
+    """The folders in the folder `above`, and `above` itself for its own files → those of them that they import.
+
+    Of a house, each file of its own stands for itself.
+    """
     at = above.count(".") + 2
-    inside = {module: ".".join(module.split(".")[:at]) for module in edges if module.startswith(f"{above}.")}
+    folders = {".".join(module.split(".")[:at]) for module in edges if module.count(".") >= at}
+
+    def node(module: str) -> str:
+        child = ".".join(module.split(".")[:at])
+        return child if child in folders or above in HOUSES else above
+
+    inside = {module: node(module) for module in edges if module.startswith(f"{above}.")}
     found: dict[str, set[str]] = {name: set() for name in inside.values()}
     for module, name in inside.items():
         found[name] |= {inside[other] for other in edges[module] if other in inside} - {name}
     return found
 
 
-def test_no_folders_beside_each_other_form_a_circle():
-    """Files without a circle could still make one of folders. Outside of `harness`, files beside folders count, too."""
-    edges = ours()
+def circles(edges: Mapping[str, set[str]]) -> dict[str, list[str]]:
+    """Folder → a circle of the folders in it and its own files, where there is one. Files without one could make it."""
     folders = {".".join(name.split(".")[:end]) for name in edges for end in range(1, name.count(".") + 1)}
-    for above in sorted(folders):
-        found = neighbours(edges, above)
-        if above.startswith("harness"):
-            found = {name: others & folders for name, others in found.items() if name in folders}
-        assert cycle(found) == [], f"a circle in {above}"
+    found = {above: cycle(neighbours(edges, above)) for above in sorted(folders)}
+    return {above: each for above, each in found.items() if each}
 
 
-def test_a_circle_of_folders_is_found():
-    edges = {"house.a.one": {"house.b.two"}, "house.b.two": set(), "house.b.three": {"house.a.four"}}
-    assert cycle(edges) == [] and cycle(neighbours(edges | {"house.a.four": set()}, "house"))
+def test_no_folders_form_a_circle():
+    assert circles(ours()) == {}
+
+
+@pytest.mark.parametrize(
+    ("arrows", "above"),
+    [
+        ("harness.a.one harness.b.two harness.b.three harness.a.four", "harness"),
+        ("harness.a.one harness.a.b.two harness.a.b.three harness.a.four", "harness.a"),
+        ("evidence.a.b.one evidence.a.c.d.two evidence.a.c.three evidence.a.b.four", "evidence.a"),
+        ("ptx_emulator.one ptx_emulator.b.two ptx_emulator.b.three ptx_emulator.one", "ptx_emulator"),
+    ],
+)
+def test_a_circle_of_folders_is_found(arrows, above):
+    one, two, three, four = arrows.split()
+    edges = {name: set() for name in arrows.split()} | {one: {two}}
+    assert circles(edges) == {}
+    edges[three].add(four)
+    assert cycle(edges) == [] and list(circles(edges)) == [above]
 
 
 MAY_IMPORT = {"ptx_emulator": {"ptx_emulator"}, "harness": {"harness", "ptx_emulator"}, "evidence": set(HOUSES)}

@@ -15,15 +15,15 @@ import numpy as np
 from harness.contract.case import Case
 from harness.contract.problem import Dense
 from harness.errors import CaseError, HarnessError, UsageError
+from harness.expected.expected import Expected, expect_on, make_inputs, oracle_of
+from harness.expected.formats import decoded
 from harness.oracles import layout
 from harness.subjects import cuda_fp4
 from harness.subjects.audit import conventions
 from harness.subjects.audit.differing import differing
 from harness.subjects.convention import Convention
 from harness.subjects.subject import Arrays, Subject
-from harness.verify.casts import decoded
 from harness.verify.diagnosis.difference import compare
-from harness.verify.expected import Expected, expect_on, make_inputs, oracle_of
 from ptx_emulator.launches import Module, launch
 from ptx_emulator.memory import Buffer
 from ptx_emulator.schedule import ASCENDING, DESCENDING

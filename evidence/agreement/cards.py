@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 from evidence.agreement.answers import Answer, Kind, named
 from harness.contract.case import Case
 from harness.device.emulator import EmulatorDevice
+from harness.expected.expected import expect
 from harness.subjects.card.card import Card
 from harness.subjects.card.device import with_card
 from harness.subjects.card.verify import verify_card
-from harness.verify.expected import expect
 
 
 def answers(card: Card, cases: Iterable[Case]) -> Iterator[Answer]:

@@ -217,7 +217,7 @@ class AsksOracle(Cheat):
     violation = Violation.READS_ORACLE
 
     def quantize(self, case: Case, source: Any, target: Any) -> None:
-        from harness.verify.expected import expect
+        from harness.expected.expected import expect
 
         tools.assign(target, tools.like(target, expect(case).values[FIELD]))
 

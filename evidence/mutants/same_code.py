@@ -15,6 +15,7 @@ from evidence.mutants.reach import recipes_of
 from harness.contract.case import Case
 from harness.device.emulator import EmulatorDevice
 from harness.errors import CompileError
+from harness.expected.expected import expect
 from harness.files import KERNELS as RIGHT
 from harness.files import PACKAGE
 from harness.jit.compile import Compiled, compile_kernel, ptx_of
@@ -23,7 +24,6 @@ from harness.jit.machine_code import ptx_digest
 from harness.jit.signature import read_signatures
 from harness.suite.instantiations import instantiations
 from harness.suite.launch_plan import Step, plan
-from harness.verify.expected import expect
 
 _TARGETS = EmulatorDevice.targets
 _DIGESTS: dict[str, str] = {}  # code digest by cache key

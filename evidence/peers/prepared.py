@@ -16,12 +16,12 @@ from harness.contract.field import Field
 from harness.contract.interval import Interval, inside
 from harness.device.cuda import CudaDevice
 from harness.device.memory import Memory
+from harness.expected.expected import oracle_of
+from harness.expected.torch_calls import from_torch, to_torch
 from harness.inputs.draw import make
 from harness.oracles import gemm_operands, nvfp4, quantizer
 from harness.subjects.handover import tensor
 from harness.suite.suite import find_case
-from harness.verify.expected import oracle_of
-from harness.verify.torch_calls import from_torch, to_torch
 
 
 @dataclass(frozen=True)

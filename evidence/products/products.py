@@ -21,10 +21,10 @@ from evidence.products.layers import Layer
 from evidence.products.product_bounds import PRODUCTION, Bounds
 from harness.contract.case import Case
 from harness.contract.interval import Demand, Interval
+from harness.expected.expected import oracle_of
+from harness.expected.torch_calls import ask_torch, fastest_device
 from harness.report.tables import markdown, write_table
 from harness.suite.stages import stages
-from harness.verify.expected import oracle_of
-from harness.verify.torch_calls import ask_torch, fastest_device
 
 DRAWS = 4  # draws of sr's random bits: between two draws, the SNR of heavy-tailed tensors differs by up to 1 dB
 

@@ -17,11 +17,11 @@ from harness.contract.case import Case
 from harness.device.capability import incapable
 from harness.device.emulator import EmulatorDevice
 from harness.errors import LaunchError, SuiteError, UsageError
+from harness.expected.expected import expect
 from harness.ground.ending import serve_parent
 from harness.ground.yaml_lines import read
 from harness.report.tables import frame
 from harness.suite.suite import Suite, find_case, suite_of
-from harness.verify.expected import expect
 
 REASONS = Path(__file__).parent / "one_sided.yaml"
 

@@ -15,7 +15,7 @@ from harness.contract.dtypes import DTYPES
 from harness.contract.field import Field
 from harness.device.capability import has_cupy
 from harness.errors import UsageError
-from harness.verify.torch_calls import from_torch, to_torch
+from harness.expected.torch_calls import from_torch, to_torch
 
 ALIGNMENT = 16  # bytes; every kernel assumes this alignment for every array
 

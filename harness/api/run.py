@@ -16,12 +16,13 @@ from harness.contract.interval import Interval
 from harness.device.capability import incapable
 from harness.device.select import select
 from harness.errors import DeviceUnavailable, LaunchError, UsageError
+from harness.expected import expected, torch_calls
 from harness.ground.command_lines import Asked, trace_command
 from harness.text import nearest
-from harness.verdict import Result
-from harness.verify import expected, torch_calls, verify
+from harness.verdict import Result, labelled
+from harness.verify import verify
 from harness.verify.diagnosis.mismatch import story_of
-from harness.verify.screen import labelled, screen
+from harness.verify.screen import screen
 
 ORACLES = ("numpy", "torch")
 _POISON = 0xA5

@@ -15,9 +15,9 @@ from harness.api.cases import make_case, require_text
 from harness.contract.case import Case, FlagValue
 from harness.contract.field import Field, granularity_of
 from harness.errors import UsageError
+from harness.expected.expected import oracle_of
 from harness.suite.suite import suite_of
 from harness.text import nearest
-from harness.verify.expected import oracle_of
 
 if TYPE_CHECKING:
     from harness.device.cuda import CudaDevice

@@ -25,14 +25,14 @@ from typing import Any
 from harness.bench.baseline import baseline_first, opponents
 from harness.contract.case import Case
 from harness.errors import HarnessError
+from harness.expected import torch_calls
+from harness.expected.expected import NUMPY_LARGEST_TIMED, prepare
+from harness.expected.prepared import SOURCE, Prepared
 from harness.ground.ending import end_with_parent
 from harness.inputs import draw
 from harness.inputs.drawn_once import DRAWN, Reference
 from harness.jit.compile import compile_kernel, instantiation
 from harness.suite.launch_plan import Step, plan
-from harness.verify import torch_calls
-from harness.verify.expected import NUMPY_LARGEST_TIMED, prepare
-from harness.verify.prepared import SOURCE, Prepared
 
 LEFT_FREE = 2  # cores, for the process that times and for everything else
 NICE = 10

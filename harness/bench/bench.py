@@ -29,11 +29,11 @@ from harness.bench.times import Timing, second_times, times
 from harness.contract.case import Case
 from harness.device.device import Device
 from harness.errors import CaseError, LaunchError, NoDevice
+from harness.expected.expected import NUMPY_LARGEST_TIMED, expect
 from harness.ground.seconds import ROUNDS, SECONDS, VERIFY, WARMING
 from harness.suite.launch_plan import plan
 from harness.suite.physics import bytes_moved, impossible, peak_tflops
 from harness.verdict import Result, Verdict
-from harness.verify.expected import NUMPY_LARGEST_TIMED, expect
 from harness.verify.verify import failed, verify
 
 

@@ -16,11 +16,11 @@ from harness.device.cuda import CudaDevice
 from harness.device.cuda_program import CudaProgram
 from harness.device.device import Device, Outcome
 from harness.device.memory import Memory
+from harness.expected.expected import Expected
 from harness.jit.compile import Compiled
 from harness.jit.geometry import Grid
 from harness.suite.physics import Needs, arrays_moved, bytes_moved, operations, without_slack
 from harness.verdict import Verdict
-from harness.verify.expected import Expected
 
 POISON = 0x5A  # fills the outputs before they are timed
 

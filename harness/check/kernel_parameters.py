@@ -11,6 +11,7 @@ import numpy as np
 
 from harness.contract.case import Case, FlagValue
 from harness.errors import CompileError, ContractError, OracleError, RecipeError
+from harness.expected.expected import expect, fields_of, make_inputs
 from harness.files import KERNELS, ROOT, recipe_dir
 from harness.jit.compile import include_closure, instantiation
 from harness.jit.signature import Signature, TemplateParameter, read_signatures
@@ -20,7 +21,6 @@ from harness.suite.schema import Launch
 from harness.suite.suite import Suite
 from harness.suite.suite_file import short
 from harness.text import nearest, spell
-from harness.verify.expected import expect, fields_of, make_inputs
 
 _ENUM = re.compile(r"enum class (\w+)[^{;]*\{([^}]*)\}")
 # The names that a kernel may use for the types of arrays.

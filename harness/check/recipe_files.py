@@ -14,6 +14,7 @@ from pathlib import Path
 from harness.check.kernel_parameters import binding_errors, kernel_errors
 from harness.contract.dtypes import DTYPES
 from harness.errors import HarnessError, SuiteError, UsageError
+from harness.expected import torch_calls
 from harness.files import KERNELS, PACKAGE, RECIPE_DIRS, SUITES, recipe_dir
 from harness.ground.side_by_side import each_alone
 from harness.oracles.by_recipe import not_python
@@ -21,7 +22,6 @@ from harness.suite.shapes import is_grouped
 from harness.suite.suite import Suite, suite_of
 from harness.suite.suite_file import short
 from harness.text import nearest
-from harness.verify import torch_calls
 
 ORACLES = PACKAGE / "oracles"
 LONGEST = 600.0  # seconds that the check of a recipe of the user's may take

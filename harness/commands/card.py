@@ -7,6 +7,7 @@ import click
 
 from harness.commands import _shared
 from harness.errors import UsageError
+from harness.expected.expected import fields_of, make_inputs
 from harness.files import write_text
 from harness.ground.command_lines import Asked, include_options, this_harness
 from harness.subjects.card.code import read_code
@@ -14,7 +15,6 @@ from harness.subjects.card.draft import draft
 from harness.subjects.card.schema import CardFile
 from harness.suite.launch_plan import numbers
 from harness.suite.suite import suite_of
-from harness.verify.expected import fields_of, make_inputs
 
 ARCH = CardFile.model_fields["arch"].default
 

@@ -14,7 +14,7 @@ from harness.records.run_folder import new_folder
 from harness.shrink.reproducer import write
 from harness.shrink.shrinker import Budget, describe, shrink
 from harness.suite.suite import find_case
-from harness.verify.screen import labelled
+from harness.verdict import labelled
 
 
 @click.command()

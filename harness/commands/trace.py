@@ -15,10 +15,10 @@ from harness.device.device import Device
 from harness.device.emulator import EmulatorDevice
 from harness.device.select import select
 from harness.errors import CaseError, DeviceUnavailable, Exit, UsageError
+from harness.expected.expected import make_inputs, oracle_of
 from harness.suite.suite import find_case
 from harness.text import nearest
 from harness.verify.diagnosis import trace
-from harness.verify.expected import make_inputs, oracle_of
 
 POISON = 0xA5
 

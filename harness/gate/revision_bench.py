@@ -21,12 +21,12 @@ from harness.device.cuda import CudaDevice
 from harness.device.cuda_program import launches_of
 from harness.device.memory import Memory, equal_bytes
 from harness.errors import CaseError, LaunchError, NoDevice, UsageError
+from harness.expected.expected import NUMPY_LARGEST_TIMED, Expected, expect
 from harness.gate.decision import CHANGED, EFFECT, decide
 from harness.gate.revision import same_arguments, same_sources
 from harness.records.claims import UNCHANGED
 from harness.suite.physics import Needs, arrays_moved, impossible, operations, peak_tflops, without_slack
 from harness.verdict import Judgement, Performance, Result, Verdict
-from harness.verify.expected import NUMPY_LARGEST_TIMED, Expected, expect
 from harness.verify.verify import verify
 
 # Rounds for a case that is SAME, for one that is SLOWER or FASTER, and for one that stays AMBIGUOUS.

@@ -17,9 +17,9 @@ import numpy as np
 from harness.contract.case import Case, Flags
 from harness.contract.field import granularity_of
 from harness.errors import UsageError
+from harness.expected.expected import oracle_of
+from harness.expected.torch_calls import fastest_device, to_torch
 from harness.quality.variants import label, side
-from harness.verify.expected import oracle_of
-from harness.verify.torch_calls import fastest_device, to_torch
 
 if TYPE_CHECKING:
     import torch

@@ -15,6 +15,7 @@ from harness.contract.interval import Interval
 from harness.device.capability import incapable
 from harness.device.device import Device
 from harness.errors import DeviceUnavailable, LaunchError, UsageError
+from harness.expected.expected import Expected, expect_on, fields_of, oracle_of
 from harness.ground.command_lines import is_card
 from harness.oracles import layout, nvfp4
 from harness.random_bits.design import ONE
@@ -25,7 +26,6 @@ from harness.subjects.device import with_subject
 from harness.subjects.process import Child
 from harness.subjects.subject import start
 from harness.suite.suite import find_case, suite_of
-from harness.verify.expected import Expected, expect_on, fields_of, oracle_of
 from harness.verify.judge import POISONS
 
 

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from harness.errors import HarnessError
+from harness.expected.expected import fields_of
 from harness.records.times import part_of, run_of
 from harness.suite.stages import terms
 from harness.suite.suite import find_case
 from harness.verdict import Performance, Verdict
-from harness.verify.expected import fields_of
 
 LARGEST_EFFECT = 0.5  # a gate with a larger one would call even 1.5 times the time SAME
 _LAST_DIGIT = 0.0011  # us; times have three decimals, and a quantile may lie between two of them

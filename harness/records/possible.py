@@ -13,6 +13,8 @@ from harness.contract.case import Case
 from harness.device.capability import CONTEXT, incapable, needed
 from harness.device.emulator import EmulatorDevice
 from harness.errors import HarnessError, UsageError
+from harness.expected.expected import NUMPY_LARGEST, NUMPY_LARGEST_TIMED, fields_of
+from harness.expected.read_arrays import read_arrays
 from harness.jit.compile import instantiation
 from harness.records.records import Record
 from harness.records.seal import sources_digest
@@ -22,9 +24,7 @@ from harness.suite.launch_plan import plan
 from harness.suite.physics import Needs, arrays_moved, bytes_moved, operations, peak_tflops, without_slack
 from harness.suite.suite import find_case, suite_of
 from harness.verdict import Verdict
-from harness.verify.expected import NUMPY_LARGEST, NUMPY_LARGEST_TIMED, fields_of
 from harness.verify.judge import POISONS
-from harness.verify.read_arrays import read_arrays
 from harness.verify.verify import splits_judged
 
 LARGEST_L2 = 128 << 20  # bytes, assumed if the header does not say; a B200 has 126 MiB

@@ -27,8 +27,8 @@ from harness.files import KERNELS, ROOT, write_text
 from harness.ground.command_lines import Asked
 from harness.jit.signature import read_signatures
 from harness.records.records import Record
-from harness.verdict import Judgement, Performance, Verdict, failures_of
-from harness.verify.screen import labelled, screen
+from harness.verdict import Judgement, Performance, Verdict, failures_of, labelled
+from harness.verify.screen import screen
 
 if TYPE_CHECKING:
     from junitparser import TestCase

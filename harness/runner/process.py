@@ -22,20 +22,24 @@ from harness.device.device import Device
 from harness.device.memory import KEPT
 from harness.device.select import select as select_device
 from harness.errors import UsageError
+from harness.expected.expected import NUMPY_LARGEST, NUMPY_LARGEST_TIMED
+from harness.expected.prepared import SOURCE
+from harness.files import RECIPE_DIRS
 from harness.ground.command_lines import is_card
 from harness.ground.ending import interrupt_by_signals
 from harness.ground.seconds import SECONDS, VERIFY
+from harness.ground.strictness import strict
+from harness.records import seal
 from harness.records.records import Record
-from harness.runner import isolation
 from harness.runner.below_supervisor import supervised
-from harness.runner.cluster.connection import Cluster, connect
+from harness.runner.cluster.connection import Cluster
+from harness.runner.cluster.worker import Work, sealed_here, state_of
 from harness.runner.guarding import continue_supervisor
 from harness.runner.request import Request, named_suites
-from harness.runner.run import Run
+from harness.runner.run import Run, end_worker
 from harness.runner.selection import Selection
 from harness.verdict import Result
-from harness.verify.expected import NUMPY_LARGEST, NUMPY_LARGEST_TIMED
-from harness.verify.prepared import SOURCE
+from harness.verify import isolation
 from harness.verify.verify import Verifier, verify
 
 if TYPE_CHECKING:
@@ -126,7 +130,7 @@ class Process:
         try:
             return isolation.attempt(case, device, lambda: self._result_of(item))
         except isolation.GaveUp as last:
-            self._give_up(last.record)
+            self._give_up(last.result)
         finally:
             self._continue_supervisor()
 
@@ -159,7 +163,12 @@ class Process:
         ):
             if given:
                 raise UsageError(f"--cluster does not go with {name}: {why}")
-        self.cluster = connect(option, self.selection)
+        sealed, cases = sealed_here(self.selection.paths), self.selection.by_id.values()
+        work = Work(
+            option.device, option.case_timeout, tuple(sorted(set(RECIPE_DIRS.values()))), self.selection.paths,
+            state_of(sealed), seal.tensors(cases), strict(),
+        )  # fmt: skip
+        self.cluster = Cluster(option.cluster, work, sealed)
         self.config.add_cleanup(self.cluster.close)
         self.config.stash[UNDER_TEST] = UnderTest(self.cluster.device, verify)
 
@@ -191,16 +200,16 @@ class Process:
         self._continue_supervisor()
         return late
 
-    def _give_up(self, record: Record) -> NoReturn:
-        """End this process with the record of its case, and let another one go on with the next case."""
+    def _give_up(self, result: Result) -> NoReturn:
+        """End this process with the result of its case, and let another one go on with the next case."""
         self.end_guest()  # before the journal is digested
         if self.ahead:
             self.ahead.close()
         if self.run is None:
-            isolation.leave(Path(self.config.workerinput["harness_run_dir"]), record)
+            end_worker(Path(self.config.workerinput["harness_run_dir"]), result.to_record())
         if self.bench:
             self.bench.keep_seconds()
-        self.run.go_on(self.config, record)
+        self.run.go_on(self.config, result.to_record())
 
 
 def chosen(config: pytest.Config) -> Selection:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
@@ -16,22 +17,26 @@ import pytest
 
 from harness.check.compared import shortfalls
 from harness.device.device import Device
-from harness.errors import Exit, StorageError
-from harness.files import storage_error
+from harness.errors import Exit, StorageError, UsageError
+from harness.files import storage_error, write_text
 from harness.ground.command_lines import Asked, is_guest
 from harness.records import journal, seal
 from harness.records.journal import Journal
-from harness.records.records import Record
+from harness.records.lines import one
+from harness.records.records import Finished, Record
 from harness.records.run_folder import new_folder, shown
 from harness.report import tables
-from harness.runner import isolation, resume_command, summary
+from harness.runner import resume_command, summary
 from harness.runner.outcome import outcome, worst
 from harness.runner.selection import Selection
 from harness.runner.supervisor import GO_ON, leave
 from harness.verdict import Result
 from harness.verify import not_run
+from harness.verify.isolation import died
 from harness.verify.screen import screen
 
+_LAST_WORDS = "last_words.*.json"
+_GAVE_UP = 70  # exit code of a worker that gave up its case; only pytest-xdist sees it
 _REPORTED = "fE"  # the default of -r: what pytest lists at the end
 
 
@@ -60,7 +65,8 @@ class Run:
         self.cases = selection.by_id
         self.guest = is_guest(option.subject or "")
         self.journal = Journal(run_dir, header, option.resume, self.guest)
-        isolation.forget(run_dir)
+        for left in run_dir.glob(_LAST_WORDS):  # by workers of a killed run
+            left.unlink(missing_ok=True)
         self.going_on = resume_command.going_on(config.invocation_params.args, run_dir)
         self.resumed = {record["case_id"]: record for record in self.journal.records}
         self.errors: list[Exit] = []
@@ -130,7 +136,7 @@ class Run:
         if case is None:
             return
         how = report.longrepr
-        record = isolation.last_words(self.journal.path.parent, case.id) or isolation.died(case, how, self.device)
+        record = _last_words(self.journal.path.parent, case.id) or died(case, how, self.device).to_record()
         report.when, report.record, report.longrepr = "call", record, screen(record, self.asked)
         report.location = (report.location[0], int(case.where.rpartition(":")[2] or 1) - 1, case.id)
         report.user_properties += [("verdict", record["verdict"]), ("bytes_compared", 0)]
@@ -227,6 +233,28 @@ class Run:
         if not judged and status != pytest.ExitCode.OK:
             return Exit.BYTES_DIFFER, ""  # a Python test failed, or pytest itself did
         return judged, sentence
+
+
+def end_worker(run_dir: Path, record: Record) -> NoReturn:
+    """End this worker of pytest-xdist at once, with the record of its case in a file for the controller."""
+    try:
+        write_text(run_dir / _LAST_WORDS.replace("*", str(os.getpid())), json.dumps(record))
+    except StorageError as error:
+        print(error, file=sys.stderr)
+    os._exit(_GAVE_UP)
+
+
+def _last_words(run_dir: Path, case_id: str) -> Record | None:
+    """Take the record that the worker which gave up this case left, if it left one."""
+    for path in run_dir.glob(_LAST_WORDS):
+        try:
+            record = one(path, path.read_bytes(), Finished)
+        except (OSError, UsageError):
+            continue
+        if record["case_id"] == case_id:
+            path.unlink(missing_ok=True)
+            return record
+    return None
 
 
 def _list_no_case_again(reporter: Any) -> None:

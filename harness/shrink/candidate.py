@@ -11,11 +11,11 @@ import numpy as np
 from harness.contract.case import Case
 from harness.contract.group_shape import GroupedShape, ShapeRepresentation
 from harness.errors import UsageError
+from harness.expected.expected import high_precision, oracle_of
 from harness.suite import gemm_operands
 from harness.suite.shapes import tensor_multiple, varying_multiple
 from harness.suite.stages import is_pipeline
 from harness.suite.suite import suite_of
-from harness.verify.expected import high_precision, oracle_of
 
 ROWS, COLS, N = "rows", "cols", "n"
 

@@ -14,6 +14,7 @@ from safetensors.numpy import load_file, save_file
 from harness.contract.case import Case
 from harness.device.select import select
 from harness.errors import InputError, SuiteError
+from harness.expected.expected import high_precision, oracle_of
 from harness.files import KERNELS, recipe_dir, storage, write_text
 from harness.ground.yaml_lines import read
 from harness.shrink.shrinker import Shrunk, describe
@@ -21,7 +22,6 @@ from harness.suite.schema import Block
 from harness.suite.suite import suite_of
 from harness.suite.suite_file import use_recipe_dir
 from harness.verdict import Result
-from harness.verify.expected import high_precision, oracle_of
 from harness.verify.verify import verify
 
 CASE, TENSORS, STORY = "case.yaml", "tensors.safetensors", "story.txt"

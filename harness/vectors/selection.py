@@ -11,8 +11,8 @@ from contextlib import suppress
 
 from harness.contract.case import Case
 from harness.errors import ContractError, UsageError
+from harness.expected.expected import fields_of, make_inputs
 from harness.suite.suite import Suite
-from harness.verify.expected import fields_of, make_inputs
 
 ELEMENTS = 1 << 17  # elements of the largest case that may be chosen
 BYTES = 1_250_000  # bytes per recipe; beyond them no case is added for pairs

@@ -19,11 +19,11 @@ from safetensors.numpy import save as serialized
 from harness.contract.case import Case
 from harness.contract.interval import Interval
 from harness.errors import UsageError
+from harness.expected.expected import Expected, expect
+from harness.expected.witness.fields import counted as counted_values
 from harness.files import PACKAGE, storage, write_bytes
 from harness.suite.suite_file import covers, file_of
 from harness.vectors import acceptance, description
-from harness.verify.expected import Expected, expect
-from harness.verify.witness.fields import counted as counted_values
 
 FORMAT = "nvfp4-vectors 1"
 INDEX = "index.json"

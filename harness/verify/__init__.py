@@ -1,5 +1,5 @@
 """One case on one device: run it on poisoned outputs, compare every byte, give a verdict.
 
-All comparisons of outputs with the oracles' answers are here. Imports devices, oracles and the contract; never a bench,
-a subject or a report.
+All comparisons of outputs with the oracles' answers are here. Imports `expected/`, devices and the contract; never a
+bench, a subject or a report.
 """

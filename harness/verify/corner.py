@@ -20,11 +20,10 @@ from harness.device.corner import CornerProgram, TooLargeError
 from harness.device.device import Device, Program
 from harness.device.emulator import EmulatorDevice
 from harness.errors import AccessError, HarnessError, LaunchError, NotEmulated, SuiteError
+from harness.expected.expected import Expected, fields_of, make_inputs
 from harness.suite.suite import find_case, suite_of
-from harness.verdict import Verdict
-from harness.verify.expected import Expected, fields_of, make_inputs
+from harness.verdict import Story, Verdict
 from harness.verify.not_run import keep_note, note_no_corners
-from harness.verify.screen import Story
 
 CAUSE = "index of 32 bits"
 POISONS = (0xA5, 0x5A)

@@ -11,7 +11,7 @@ import numpy as np
 from harness.contract.field import Field
 from harness.contract.interval import Demand, Interval
 from harness.device.device import Device, Outcome
-from harness.verify.expected import Expected
+from harness.expected.expected import Expected
 
 EXACT, ORDERED, BOUNDED = "exact", "ordered", "bounded"
 LARGEST = 1 << 24  # bytes of outputs; larger ones are too large for the emulator, and are not copied from a GPU

@@ -14,12 +14,11 @@ from harness.contract.interval import Interval
 from harness.device.device import Device, Outcome, Program
 from harness.device.memory import equal_bytes
 from harness.errors import AccessError, LaunchError
-from harness.verdict import Verdict
+from harness.expected.expected import Expected
+from harness.expected.other_input import WORDS, Other
+from harness.verdict import NO_STORY, Story, Verdict
 from harness.verify.diagnosis.mismatch import story_of
-from harness.verify.expected import Expected
 from harness.verify.nearest import NearestRuns, nearest_runs
-from harness.verify.other_input import WORDS, Other
-from harness.verify.screen import NO_STORY, Story
 
 # Complementary patterns: a byte that no run writes differs from the expected byte in at least one of the first two
 # runs, which have the case's own input. The third run has another input, if there is one.

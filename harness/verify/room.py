@@ -20,10 +20,10 @@ from harness.contract.field import round_up
 from harness.device.capability import needed
 from harness.device.device import Device
 from harness.device.memory import ALIGNMENT, GUARD
+from harness.expected.expected import fields_of
 from harness.ground.locks import NamedLock, tell_waiting
 from harness.ground.seconds import WAITS
 from harness.suite.launch_plan import own_memory, plan
-from harness.verify.expected import fields_of
 from harness.verify.judge import POISONS
 
 LARGE = 1 << 28  # elements

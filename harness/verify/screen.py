@@ -8,39 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from harness.device.select import gpu_is_there
 from harness.ground.command_lines import Asked, handshake_command, trace_command, verify_command
-from harness.verdict import Result
+from harness.verdict import Result, labelled
 
 # The options of a record's trace; a record of somebody else's may have others, which a shell would be given.
 _TRACE = re.compile(r"(?:(?:^| )--(?:tensor|field|at|target) [\w.][\w.,/\[\]-]*)*", re.ASCII)
-_LABEL = 10  # columns
-
-
-@dataclass(frozen=True)
-class Story:
-    """The findings on wrong bytes.
-
-    head: the first line; without one, verdict and reason are told alone. rows: label and text of each line below
-    trace: options of `harness trace` that lead to the first wrong byte; none if that would show other bytes
-    """
-
-    head: str = ""
-    rows: tuple[tuple[str, str], ...] = ()
-    trace: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        return "\n".join([self.head, *(labelled(*row) for row in self.rows)])
-
-
-NO_STORY = Story()
-
-
-def labelled(label: str, text: str) -> str:
-    return f"{label:<{_LABEL}}{text}"
 
 
 def said(story: str, label: str) -> str:

@@ -24,18 +24,17 @@ from harness.errors import (
     StorageError,
     UsageError,
 )
+from harness.expected.expected import NUMPY_LARGEST, Expected, expect, expect_on, expect_split, make_inputs
+from harness.expected.other_input import WORDS, other_expected
 from harness.text import one_line
-from harness.verdict import Result, Verdict, fault_of
+from harness.verdict import NO_STORY, Result, Story, Verdict, fault_of
 from harness.verify.corner import our_corner
 from harness.verify.diagnosis.mismatch import story_of, trace_options
 from harness.verify.digest import digests
-from harness.verify.expected import NUMPY_LARGEST, Expected, expect, expect_on, expect_split, make_inputs
 from harness.verify.judge import POISONS, Wrong, differ, judge, on_host
 from harness.verify.nearest import NearestRuns
 from harness.verify.not_run import note_unset, take_notes
-from harness.verify.other_input import WORDS, other_expected
 from harness.verify.room import gpu_needs, host_room
-from harness.verify.screen import NO_STORY, Story
 
 _ACCESS_VERDICTS = {
     "out_of_bounds": Verdict.OUT_OF_BOUNDS,

@@ -248,8 +248,8 @@ def test_less_than_the_case_asks_for(tmp_path: Path, command: Command, changes: 
 
 def test_a_negative_amax_that_both_oracles_take():
     """Give stage=encode a negative amax: both oracles agree on what it gives, and the kernel with them."""
+    from harness.expected.expected import make_inputs, oracle_of
     from harness.suite.suite import find_case
-    from harness.verify.expected import make_inputs, oracle_of
 
     for recipe in ("per_tensor", "per_token", "four_over_six"):
         case = find_case(f"{recipe}/stage=encode/128x128/normal/eager")

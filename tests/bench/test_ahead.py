@@ -17,9 +17,9 @@ from harness.bench import ahead
 from harness.bench.ahead import Ahead, in_order, instantiations
 from harness.contract.case import Case
 from harness.contract.interval import Interval
+from harness.expected import expected
+from harness.expected.prepared import SOURCE, Prepared
 from harness.suite.suite import find_case
-from harness.verify import expected
-from harness.verify.prepared import SOURCE, Prepared
 
 CASES = [
     find_case(case_id)

@@ -14,10 +14,10 @@ from harness.contract.field import Field
 from harness.contract.interval import Interval, inside, order
 from harness.device.device import Outcome
 from harness.device.emulator import EmulatorDevice
+from harness.expected.expected import Expected, expect
 from harness.suite.suite import find_case
 from harness.verdict import Verdict
 from harness.verify.diagnosis.trace import trace
-from harness.verify.expected import Expected, expect
 from harness.verify.judge import POISONS
 from harness.verify.verify import verify
 

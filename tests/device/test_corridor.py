@@ -12,11 +12,11 @@ import pytest
 from harness.device import emulator
 from harness.device.emulator import EmulatedProgram, EmulatorDevice
 from harness.errors import AccessError
+from harness.expected.expected import fields_of, make_inputs
 from harness.files import KERNELS, ROOT
 from harness.subjects.card.card import read_card
 from harness.subjects.card.device import with_card
 from harness.suite.suite import find_case
-from harness.verify.expected import fields_of, make_inputs
 from ptx_emulator.schedule import ASCENDING, DESCENDING, Schedule
 from tests.test_imports import HARNESS, modules, named
 

@@ -12,11 +12,11 @@ import pytest
 
 from harness.contract.case import Case
 from harness.device.emulator import EmulatorDevice
+from harness.expected.expected import fields_of, make_inputs
 from harness.files import KERNELS
 from harness.jit.geometry import Grid
 from harness.suite.suite import find_case
 from harness.verdict import Result, Verdict
-from harness.verify.expected import fields_of, make_inputs
 from harness.verify.verify import verify
 from ptx_emulator.launches import Module
 from ptx_emulator.schedule import ASCENDING, DESCENDING, Schedule

@@ -11,11 +11,11 @@ from evidence.__main__ import main
 from harness.device.device import Outcome
 from harness.device.emulator import EmulatorDevice
 from harness.errors import Exit
+from harness.expected.expected import expect
 from harness.suite.suite import find_case
 from harness.verdict import Result, Verdict
 from harness.verify import digest as digests_of
 from harness.verify.digest import digest
-from harness.verify.expected import expect
 from harness.verify.verify import verify
 
 CASE = find_case("per_tensor/outputs=rowwise/48x80/ties/eager")

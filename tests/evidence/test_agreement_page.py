@@ -13,10 +13,10 @@ from evidence.__main__ import main
 from evidence.agreement import answers, cases, committed, page
 from evidence.agreement.answers import Answer, Kind
 from harness.errors import CompileError, UsageError
+from harness.expected.expected import expect_on
 from harness.subjects.convention import Convention
 from harness.subjects.subject import Subject, load
 from harness.suite.suite import find_case, suite_of
-from harness.verify.expected import expect_on
 
 CASE = "per_tensor/outputs=rowwise/16x16/normal/eager"
 ZEROS = "per_tensor/outputs=rowwise/16x16/signed_zero/eager"

@@ -28,11 +28,11 @@ from evidence.mutants.places import Change, Edit, Places, places
 from evidence.mutants.source import CLOSING, Source, tokens_of
 from harness.device.emulator import EmulatorDevice
 from harness.errors import SuiteError
+from harness.expected.expected import oracle_of
 from harness.suite.suite import find_case, suite_of
 from harness.verdict import Result, Verdict
 from harness.verify import corner
 from harness.verify.diagnosis.classify import HYPOTHESES
-from harness.verify.expected import oracle_of
 from harness.verify.verify import verify
 
 MUTANTS = load()

@@ -20,10 +20,10 @@ from evidence.peers.implementations import Peer
 from evidence.peers.peer_bench import OURS, PeerBench
 from harness.bench.statistics import Samples
 from harness.errors import DeviceUnavailable, Exit, LaunchError, UsageError
+from harness.expected.expected import expect, high_precision
 from harness.subjects.audit import conventions
 from harness.suite.suite import find_case
 from harness.verdict import Verdict
-from harness.verify.expected import expect, high_precision
 from tests.fake_clock import FakeClock
 from tests.timed_runs import HEADER
 

@@ -15,12 +15,12 @@ from evidence import __main__ as cli
 from evidence.products import error_model, layers, product_bounds, products
 from evidence.steps.recipes import RECIPES as STEPS
 from harness.errors import SuiteError
+from harness.expected.expected import expect, high_precision
 from harness.oracles import torch_numerics
 from harness.quality import measure, tensors, variants
 from harness.suite import stage_checks
 from harness.suite.stages import stages
 from harness.suite.suite import find_case, suite_of
-from harness.verify.expected import expect, high_precision
 
 SHAPE = (128, 256, 384)
 RECIPES = tuple(product_bounds.RECIPES)

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from evidence import subjects_on_both
 from evidence.__main__ import main
 from harness.device.emulator import EmulatorDevice
+from harness.expected.expected import expect_on
 from harness.records.records import Finished
 from harness.records.run_folder import RunFiles
 from harness.records.seal import selection_digest
@@ -19,7 +20,6 @@ from harness.subjects.audit.verify import audit
 from harness.subjects.device import with_subject
 from harness.subjects.subject import Subject
 from harness.suite.suite import find_case
-from harness.verify.expected import expect_on
 
 CASE = "swizzle/default/48x80/normal/eager"
 

@@ -12,11 +12,11 @@ from emulated import output_of
 from harness.contract.case import Case
 from harness.device.emulator import EmulatorDevice
 from harness.errors import NotCapable
+from harness.expected.expected import expect
 from harness.files import KERNELS
 from harness.jit.compile import ON_REQUEST
 from harness.suite.suite import find_case, suite_of
 from harness.verdict import Verdict
-from harness.verify.expected import expect
 from harness.verify.verify import verify
 
 GROUPED = [

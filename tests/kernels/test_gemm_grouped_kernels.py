@@ -9,11 +9,11 @@ import pytest
 from emulated import output_of
 
 from harness.device.emulator import EmulatorDevice
+from harness.expected.expected import expect
 from harness.jit.geometry import Launch
 from harness.oracles import gemm_grouped, nvfp4
 from harness.suite.suite import find_case
 from harness.verdict import Verdict
-from harness.verify.expected import expect
 from harness.verify.verify import verify
 
 TENSOR = "b_e4m3_max=256,alpha=-2/0+128+0+128+0x16x16"

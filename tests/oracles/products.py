@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import quantized
 
+from harness.expected.expected import high_precision, oracle_of
 from harness.oracles import layout, nvfp4
-from harness.verify.expected import high_precision, oracle_of
 
 BOTH = quantized.BOTH
 

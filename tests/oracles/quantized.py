@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from harness.errors import ContractError
+from harness.expected.expected import oracle_of
+from harness.expected.torch_calls import ask_torch, to_torch
 from harness.oracles import layout, nvfp4
-from harness.verify.expected import oracle_of
-from harness.verify.torch_calls import ask_torch, to_torch
 
 BOTH = pytest.mark.parametrize("ask", ["numpy", "torch"])
 SIDES = ("rowwise", "columnwise")

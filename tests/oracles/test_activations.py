@@ -7,8 +7,8 @@ import pytest
 import torch
 from quantized import agree, assert_same
 
+from harness.expected.expected import high_precision
 from harness.oracles import activations, grouped, nvfp4, torch_grouped
-from harness.verify.expected import high_precision
 
 F32, F64 = np.float32, np.float64
 BF16 = nvfp4.DTYPES["bf16"]

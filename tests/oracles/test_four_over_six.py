@@ -9,11 +9,11 @@ import pytest
 import torch
 from quantized import BOTH, SIDES, assert_same, by, codes, run
 
+from harness.expected.torch_calls import to_torch
 from harness.inputs import draw
 from harness.oracles import four_over_six, nvfp4, torch_source
 from harness.oracles.layout import DIRECTIONS, ROWWISE, Slab
 from harness.oracles.torch_four_over_six import choose
-from harness.verify.torch_calls import to_torch
 
 F32 = np.float32
 MEASURES = [

@@ -10,9 +10,9 @@ from quantized import assert_arrays_refused, assert_refused
 
 from harness.contract.interval import Interval
 from harness.errors import ContractError
+from harness.expected.expected import expect, high_precision
 from harness.oracles import gemm, gemm_grouped, gemm_ordered
 from harness.suite.suite import find_case, suite_of
-from harness.verify.expected import expect, high_precision
 
 SHAPE = "0+128+0+256x48x80"
 WHOLE = "128+0+128x128x256"

@@ -11,11 +11,11 @@ from products import BOTH, by, drawn
 from evidence.matrix_sums.model import fused_sum
 from harness.contract.interval import LARGEST_ORDERED, Interval, order
 from harness.device.emulator import EmulatorDevice
+from harness.expected.expected import expect
 from harness.files import KERNELS
 from harness.oracles import gemm, gemm_grouped, gemm_hopper, gemm_ordered, torch_gemm_bounds
 from harness.suite.suite import find_case
 from harness.verdict import Verdict
-from harness.verify.expected import expect
 from harness.verify.verify import verify
 
 F32 = np.float32

@@ -10,8 +10,8 @@ import pytest
 import torch
 from products import BOTH, FLAGS, by, drawn, operand, shape_of
 
+from harness.expected.expected import high_precision
 from harness.oracles import gemm_ordered, nvfp4, torch_gemm
-from harness.verify.expected import high_precision
 
 F32 = np.float32
 BF16 = np.dtype(ml_dtypes.bfloat16)

@@ -11,8 +11,8 @@ from quantized import assert_arrays_refused, assert_refused
 
 from harness.contract.field import QuantizedTensor
 from harness.errors import ContractError
+from harness.expected.expected import high_precision
 from harness.oracles import gemm, gemm_operands, gemm_ordered
-from harness.verify.expected import high_precision
 
 F32 = np.float32
 SHAPE = (48, 80, 32)

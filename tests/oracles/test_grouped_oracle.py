@@ -12,9 +12,9 @@ from quantized import agree, assert_arrays_refused, assert_refused, assert_same
 from harness.contract.case import Flags, other_splits
 from harness.contract.problem import Dense, Grouped
 from harness.errors import ContractError
+from harness.expected.expected import high_precision
 from harness.inputs import draw
 from harness.oracles import grouped, local_1x64, nvfp4, per_tensor, per_token, row_scaled
-from harness.verify.expected import high_precision
 
 F32 = np.float32
 BF16 = nvfp4.DTYPES["bf16"]

@@ -10,9 +10,9 @@ import torch
 from quantized import agree, run
 
 from harness.errors import ContractError
+from harness.expected.expected import make_inputs
 from harness.oracles import layout, swizzle, swizzle_grouped, torch_layout
 from harness.suite.suite import find_case
-from harness.verify.expected import make_inputs
 
 
 @pytest.mark.parametrize("shape", [(128, 4), (256, 4), (128, 12), (384, 20)])

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
+from harness.expected.torch_calls import from_torch, to_torch
 from harness.oracles import nvfp4, torch_layout, torch_numerics, torch_oracle
-from harness.verify.torch_calls import from_torch, to_torch
 
 F32 = np.float32
 ALL_BF16 = np.arange(1 << 16, dtype=np.uint16).view(ml_dtypes.bfloat16).astype(F32)

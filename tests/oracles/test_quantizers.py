@@ -8,8 +8,8 @@ import torch
 from quantized import BOTH, SIDES, assert_arrays_refused, assert_refused, assert_same, by, codes, run, with_flags
 
 from harness.errors import ContractError
+from harness.expected.expected import oracle_of
 from harness.oracles import layout, nvfp4, torch_source
-from harness.verify.expected import oracle_of
 
 F32 = np.float32
 BF16 = nvfp4.DTYPES["bf16"]

@@ -9,9 +9,9 @@ import pytest
 
 from harness.contract.case import Case, Flags
 from harness.errors import ContractError
+from harness.expected.expected import oracle_of
 from harness.suite import cover, shapes
 from harness.suite.suite import load_suites
-from harness.verify.expected import oracle_of
 
 MOST = 5_000  # combinations of flags that are tried one by one
 PRIMES = (7, 11)  # of more, each 7th or 77th: they divide no flag's number of values, so that any four meet in all ways

@@ -22,11 +22,11 @@ from harness.device.emulator import EmulatorDevice
 from harness.errors import DeviceUnavailable, Exit, InputError, SuiteError, UsageError
 from harness.files import ROOT
 from harness.ground.command_lines import Asked
-from harness.runner import isolation
 from harness.runner.cluster import connection, worker
 from harness.runner.cluster.connection import Cluster, closed
 from harness.runner.cluster.worker import Answer, Died, Ready, Work, sealed_here, state_of
 from harness.suite.suite import load_suite
+from harness.verify.isolation import died
 from harness.verify.screen import screen
 
 distributed = pytest.importorskip("distributed")
@@ -326,7 +326,7 @@ def test_an_error_keeps_its_class():
 
 def test_a_case_whose_processes_died_is_told_of_a_gpu_that_is_elsewhere():
     case, ready = load_suite(SUITES[0]).cases("smoke")[0], Ready("host", {"device": "cuda"}, 1 << 30, {})
-    record = isolation.died(case, "it left", connection._stand_in([ready]))
-    assert record["died"] and case.id in record["story"]
+    record = died(case, "it left", connection._stand_in([ready]))
+    assert record.died and case.id in record.story
     asked = Asked.here(options=["--cluster", "tcp://host:1"])
     assert screen(record, asked).endswith(f"verify --cluster tcp://host:1 --device cuda --case '{case.id}'")

@@ -28,10 +28,10 @@ from harness.device.emulator import EmulatorDevice
 from harness.errors import DeviceUnavailable, Exit
 from harness.ground.seconds import WAITS
 from harness.records import seal
-from harness.runner.isolation import Watchdog
 from harness.runner.run import Run
 from harness.subjects.device import HostDevice
 from harness.suite.suite import find_case
+from harness.verify.isolation import Watchdog
 
 IN_ONE_PROCESS, IN_WORKERS, IN_ONE_WORKER = (), ("-n", "2"), ("-n", "1")
 

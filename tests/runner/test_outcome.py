@@ -8,11 +8,11 @@ import pytest
 
 from harness.device.emulator import EmulatorDevice
 from harness.errors import Exit
-from harness.runner.isolation import given_up
 from harness.runner.outcome import last_line, meaning, outcome
 from harness.runner.summary import render
 from harness.suite.suite import find_case
 from harness.verdict import Result, Verdict
+from harness.verify.isolation import given_up
 
 SUBJECT, CARD = "mine:quantize (source 0)", "mine.yaml (source 0)"
 MODE = "capability: there are no CUDA graphs on a CPU; mode 'graph' needs a GPU"
@@ -130,7 +130,7 @@ def test_on_this_device_is_said_of_devices_alone():
     ("place", "verdict"),
     [
         ("harness/oracles/nvfp4.py", Verdict.SETUP_ERROR),
-        ("harness/verify/expected.py", Verdict.SETUP_ERROR),
+        ("harness/expected/expected.py", Verdict.SETUP_ERROR),
         ("ptx_emulator/machine/scheduler.py", Verdict.LAUNCH_ERROR),
         ("harness/device/cuda_program.py", Verdict.LAUNCH_ERROR),
     ],
@@ -139,5 +139,5 @@ def test_an_oracle_without_end_is_no_kernel_that_hangs(place: str, verdict: Verd
     stack = (
         f'    File "/there/harness/verify/verify.py", line 90, in attempt\n    File "/there/{place}", line 3, in f\n'
     )
-    record = given_up(find_case("swizzle/default/48x80/normal/eager"), EmulatorDevice(), "no end after 3 s", stack)
-    assert (record["verdict"], record["story"].split()[0]) == (verdict, str(verdict))
+    result = given_up(find_case("swizzle/default/48x80/normal/eager"), EmulatorDevice(), "no end after 3 s", stack)
+    assert (result.verdict, result.story.split()[0]) == (verdict, str(verdict))

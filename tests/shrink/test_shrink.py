@@ -22,6 +22,7 @@ from harness.contract.case import Case
 from harness.device.device import Device
 from harness.device.emulator import EmulatorDevice
 from harness.errors import InputError, SuiteError, UsageError
+from harness.expected.expected import make_inputs
 from harness.files import KERNELS, ROOT
 from harness.ground.command_lines import this_python
 from harness.oracles import nvfp4
@@ -30,7 +31,6 @@ from harness.shrink.candidate import COLS, ROWS, Candidate, N
 from harness.shrink.shrinker import Budget, Failure, Shrunk, shrink, smallest
 from harness.suite.suite import find_case
 from harness.verdict import Result, Verdict
-from harness.verify.expected import make_inputs
 
 # The search
 

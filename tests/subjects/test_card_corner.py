@@ -11,13 +11,13 @@ import pytest
 
 from harness.contract.field import Field
 from harness.device.emulator import EmulatorDevice
+from harness.expected.expected import make_inputs
 from harness.subjects.card.card import read_card
 from harness.subjects.card.device import with_card
 from harness.subjects.card.verify import verify_card
 from harness.suite.suite import find_case, suite_of
 from harness.verdict import Result, Verdict
 from harness.verify.corner import control, inputs_around
-from harness.verify.expected import make_inputs
 from harness.verify.not_run import keep_note, lines, take_notes
 
 CASE = "swizzle/default/128x256/normal/eager"

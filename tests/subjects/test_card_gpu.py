@@ -15,6 +15,7 @@ from harness.device import cuda_code, cuda_program
 from harness.device.cuda_program import CudaProgram
 from harness.device.device import Outcome
 from harness.errors import DeviceUnavailable
+from harness.expected.expected import expect
 from harness.subjects.card.bench import TimedCard
 from harness.subjects.card.card import read_card
 from harness.subjects.card.code import runs_on
@@ -23,7 +24,6 @@ from harness.subjects.card.forms import CardForms
 from harness.subjects.card.launches import card_launches
 from harness.subjects.card.schema import ArrayForm
 from harness.suite.suite import find_case
-from harness.verify.expected import expect
 
 CARD = """\
 code: own.cu

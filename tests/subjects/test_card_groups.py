@@ -10,13 +10,13 @@ import pytest
 
 from harness.device.emulator import EmulatorDevice
 from harness.errors import SuiteError
+from harness.expected.expected import expect, make_inputs, oracle_of
 from harness.subjects.card.card import Card, read_card
 from harness.subjects.card.device import with_card
 from harness.subjects.card.forms import CardForms, tensor_starts
 from harness.subjects.card.verify import verify_card
 from harness.suite.suite import find_case
 from harness.verdict import Verdict
-from harness.verify.expected import expect, make_inputs, oracle_of
 
 SWIZZLE = "swizzle_grouped/default/0+128+0+256x144/normal/eager"
 AMAX = "grouped/outputs=rowwise,stage=amax/128+0+256x192/normal/eager"

@@ -8,12 +8,12 @@ from functools import cache
 import numpy as np
 import pytest
 
+from harness.expected.expected import expect
 from harness.oracles import layout, nvfp4
 from harness.subjects.audit import differing
 from harness.subjects.audit.conventions import Convention, explain
 from harness.suite.suite import find_case
 from harness.verify.diagnosis.steps import Steps
-from harness.verify.expected import expect
 
 ALL = frozenset(Convention)
 REAL = "file:suites/data/minilm_sample.safetensors#ffn_down.input"

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from harness.contract.case import Case
+from harness.expected.expected import fields_of
 from harness.oracles import layout
 from harness.subjects.audit.findings import place
 from harness.suite.suite import find_case
-from harness.verify.expected import fields_of
 
 DENSE = "per_tensor/stage=encode/48x80/normal/eager"
 SWIZZLED = "per_tensor/stage=encode,scale_layout=swizzled/48x80/normal/eager"

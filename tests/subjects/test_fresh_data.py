@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from harness.expected.expected import NUMPY_LARGEST, expect_on
 from harness.subjects.audit.bench import WallClock
 from harness.subjects.audit.fresh_data import MANY, FreshData
 from harness.subjects.violations import Violation
 from harness.suite.suite import find_case
-from harness.verify.expected import NUMPY_LARGEST, expect_on
 
 
 def drawn(case_id: str) -> FreshData:

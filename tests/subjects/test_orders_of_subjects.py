@@ -14,6 +14,7 @@ from in_process import in_process
 
 import harness
 from harness.device.emulator import EmulatorDevice
+from harness.expected.expected import make_inputs
 from harness.records.records import Finished
 from harness.subjects.audit.verify import audit
 from harness.subjects.card.code import read_code
@@ -22,7 +23,6 @@ from harness.subjects.process import Child
 from harness.subjects.subject import Subject, start
 from harness.suite.suite import find_case
 from harness.verdict import Result, Verdict
-from harness.verify.expected import make_inputs
 from ptx_emulator.launches import Module, launch
 from ptx_emulator.memory import Buffer
 from ptx_emulator.schedule import ASCENDING, Schedule

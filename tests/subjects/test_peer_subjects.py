@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from harness.errors import CompileError
+from harness.expected.expected import expect
 from harness.oracles import layout
 from harness.subjects import cuda_fp4, handover
 from harness.subjects import subject as subjects
 from harness.subjects.audit import conventions
 from harness.suite.suite import find_case
-from harness.verify.expected import expect
 from ptx_emulator.launches import Module, launch
 from ptx_emulator.memory import Buffer
 

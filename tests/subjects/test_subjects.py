@@ -21,6 +21,7 @@ from evidence.cheating.tools import work
 from harness.bench.rounds import Baseline
 from harness.device.emulator import EmulatorDevice
 from harness.errors import Exit, UsageError
+from harness.expected.expected import expect_on, fields_of, make_inputs, oracle_of
 from harness.files import ROOT
 from harness.gate import against_baseline, baseline
 from harness.jit.compile import compile_kernel
@@ -38,7 +39,6 @@ from harness.subjects.handover import tensor
 from harness.subjects.subject import Subject, load
 from harness.suite.suite import find_case
 from harness.verdict import Result, Verdict
-from harness.verify.expected import expect_on, fields_of, make_inputs, oracle_of
 
 CASE = "swizzle/default/256x256/normal/eager"
 MINE = """

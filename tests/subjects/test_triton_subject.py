@@ -108,8 +108,8 @@ def test_it_is_strict_if_the_process_is(doubled, monkeypatch: pytest.MonkeyPatch
     "per_tensor/outputs=columnwise,scale_layout=swizzled/48x80/zero_blocks/eager",
 ])  # fmt: skip
 def test_fouroversix(case_id: str):
+    from harness.expected.expected import expect
     from harness.subjects.audit import conventions
-    from harness.verify.expected import expect
 
     found, case = subject.load("fouroversix_triton"), find_case(case_id)
     if why := found.absent() or found.refuses(case):

@@ -12,6 +12,7 @@ from harness.bench.baseline import baseline_first, baseline_id, product_bytes, t
 from harness.contract.problem import Gemm
 from harness.device.emulator import EmulatorDevice
 from harness.errors import ContractError, NotCapable, RecipeError, UsageError
+from harness.expected.expected import expect, high_precision
 from harness.jit.geometry import Launch
 from harness.jit.signature import CallParameter
 from harness.oracles import gemm
@@ -21,7 +22,6 @@ from harness.suite.stages import Stage
 from harness.suite.suite import find_case
 from harness.verify.diagnosis.mismatch import story_of
 from harness.verify.diagnosis.trace import trace
-from harness.verify.expected import expect, high_precision
 
 TEXT = """\
 recipe: product

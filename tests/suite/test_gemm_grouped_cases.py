@@ -13,6 +13,7 @@ from harness.bench.baseline import baseline_id, product_bytes, tflops
 from harness.contract.group_shape import GroupedShape
 from harness.contract.problem import GroupedGemm
 from harness.errors import ContractError, UsageError
+from harness.expected.expected import expect, high_precision
 from harness.jit.geometry import Launch
 from harness.oracles import gemm_grouped
 from harness.suite.gemm_operands import input_extents
@@ -21,7 +22,6 @@ from harness.suite.shapes import canonical
 from harness.suite.suite import find_case
 from harness.verify.diagnosis.mismatch import story_of
 from harness.verify.diagnosis.trace import trace
-from harness.verify.expected import expect, high_precision
 
 TEXT = """\
 recipe: products

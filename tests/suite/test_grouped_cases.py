@@ -17,6 +17,7 @@ from harness.contract.field import Field
 from harness.contract.problem import Dense
 from harness.device.emulator import EmulatorDevice
 from harness.errors import ContractError, SuiteError, UsageError
+from harness.expected.expected import expect, high_precision
 from harness.inputs.draw import make
 from harness.jit.compile import compile_kernel
 from harness.jit.geometry import Launch
@@ -25,7 +26,6 @@ from harness.suite.launch_plan import Step, bind, numbers, own_memory, plan
 from harness.suite.physics import bytes_moved
 from harness.suite.suite import find_case, suite_of
 from harness.verdict import Verdict
-from harness.verify.expected import expect, high_precision
 from harness.verify.verify import verify
 
 PERSISTENT = Launch(tile_rows=64, tile_cols=128, threads=64, blocks_per_sm=2, schedule=1)

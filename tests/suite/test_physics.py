@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from harness.expected.expected import fields_of, make_inputs
 from harness.suite.launch_plan import plan
 from harness.suite.physics import (
     MEMORY,
@@ -20,7 +21,6 @@ from harness.suite.physics import (
     without_slack,
 )
 from harness.suite.suite import find_case, suite_of
-from harness.verify.expected import fields_of, make_inputs
 
 L2, COPY, MIB = 60 << 20, 4200.0, 1 << 20
 

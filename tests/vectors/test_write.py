@@ -12,11 +12,11 @@ import pytest
 from vector_sets import DECODED, GROUP, IDS, PLAIN, PRODUCT, RANDOM, SPECIALS, TIES, TINY, VectorSet
 
 from harness.errors import UsageError
+from harness.expected.expected import expect, fields_of, forget
 from harness.files import ROOT
 from harness.oracles import nvfp4
 from harness.suite.suite import find_case, load_suites, suite_of
 from harness.vectors import acceptance, selection, write
-from harness.verify.expected import expect, fields_of, forget
 
 
 def test_every_value_input_and_shape_is_met_in_a_set_that_is_small():

@@ -15,16 +15,16 @@ from harness.contract.interval import Interval
 from harness.contract.problem import Grouped, GroupedGemm
 from harness.device.emulator import EmulatorDevice
 from harness.errors import ContractError, UsageError
+from harness.expected import pipeline_oracle
+from harness.expected.expected import expect, expect_split, fields_of, high_precision, make_inputs
+from harness.expected.witness import objection
+from harness.expected.witness.fields import wrong_slack
 from harness.suite.launch_plan import own_memory, plan
 from harness.suite.stages import is_pipeline, stages
 from harness.suite.suite import find_case, suite_of
 from harness.verdict import Verdict
-from harness.verify import pipeline_oracle
 from harness.verify.diagnosis.trace import trace
-from harness.verify.expected import expect, expect_split, fields_of, high_precision, make_inputs
 from harness.verify.verify import verify
-from harness.verify.witness import objection
-from harness.verify.witness.fields import wrong_slack
 
 FORWARD = find_case("forward_grouped/default/0+128x16x32/normal/eager")
 ROWS = find_case("forward_grouped/recipe=row_scaled,rht=false/16+0+48x32x80/row_scales/eager")

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from harness.errors import SuiteError, UsageError
+from harness.expected.expected import expect, high_precision, oracle_of
 from harness.suite.stages import stages
 from harness.suite.suite import find_case, suite_of
-from harness.verify.expected import expect, high_precision, oracle_of
 
 
 def test_each_tensor_takes_four_over_six_and_256_in_its_scope_and_a_product_is_told():

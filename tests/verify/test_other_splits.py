@@ -12,10 +12,10 @@ from harness.contract.case import Case, other_splits
 from harness.contract.field import Field
 from harness.device.device import Outcome
 from harness.device.emulator import EmulatorDevice
+from harness.expected.expected import Expected, expect_split
 from harness.ground.command_lines import Asked
 from harness.suite.suite import find_case
 from harness.verdict import Verdict
-from harness.verify.expected import Expected, expect_split
 from harness.verify.judge import POISONS
 from harness.verify.screen import screen
 from harness.verify.verify import verify

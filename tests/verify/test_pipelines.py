@@ -11,6 +11,7 @@ from evidence.mutants.catalogue import find
 from harness.bench.baseline import against_library, baseline_first, baseline_id, baseline_of, tflops
 from harness.device.emulator import EmulatorDevice
 from harness.errors import UsageError
+from harness.expected.expected import expect, high_precision, make_inputs, oracle_of
 from harness.inputs.draw import make
 from harness.suite.instantiations import instantiations
 from harness.suite.launch_plan import bind, own_memory, plan
@@ -20,7 +21,6 @@ from harness.suite.suite import find_case, suite_of
 from harness.verdict import Verdict
 from harness.verify.diagnosis.mismatch import story_of
 from harness.verify.diagnosis.trace import trace
-from harness.verify.expected import expect, high_precision, make_inputs, oracle_of
 from harness.verify.verify import verify
 
 FORWARD = find_case("forward/default/128x256x384/normal/eager")

@@ -1,4 +1,4 @@
 """A suite run on the workers of a Dask cluster.
 
-This machine runs `loop` and `connection`, the workers run `worker` and `child`.
+This machine runs `connection`, the workers run `worker` and `child`.
 """

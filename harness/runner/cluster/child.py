@@ -19,12 +19,12 @@ from harness.contract.case import Case
 from harness.device.device import Device
 from harness.device.select import select
 from harness.errors import HarnessError, InputError
+from harness.expected.expected import NUMPY_LARGEST
 from harness.ground.strictness import use_strict
 from harness.records import seal
-from harness.runner import isolation
 from harness.runner.cluster.worker import Answer, Ready, Work, sealed_here
 from harness.suite.suite_file import use_recipe_dir
-from harness.verify.expected import NUMPY_LARGEST
+from harness.verify import isolation
 from harness.verify.verify import verify
 
 IDLE = 60.0  # seconds; a process that gets no request for so long ends, to free its memory
@@ -84,7 +84,7 @@ def _answer(case: Case, device: Device, work: Work) -> Answer:
                 raise InputError(f"{name} is not the same file here as where the run began; copy it to this machine")
         return Answer(isolation.attempt(case, device, lambda: verify(case, device, NUMPY_LARGEST)).to_record())
     except isolation.GaveUp as last:
-        return Answer(last.record, ends=True)
+        return Answer(last.result.to_record(), ends=True)
     except HarnessError as error:
         return Answer.of(error)
     except Exception:
@@ -92,7 +92,7 @@ def _answer(case: Case, device: Device, work: Work) -> Answer:
 
 
 def _too_late(pipe: Connection, device: Device, case: Case, reason: str, detail: str) -> None:
-    pipe.send(Answer(isolation.given_up(case, device, reason, detail), ends=True))
+    pipe.send(Answer(isolation.given_up(case, device, reason, detail).to_record(), ends=True))
     os._exit(0)
 
 

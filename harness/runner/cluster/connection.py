@@ -6,7 +6,6 @@ it once, because only the first answer is taken.
 
 from __future__ import annotations
 
-import argparse
 import ipaddress
 import queue
 import re
@@ -20,14 +19,10 @@ from harness.contract.case import Case
 from harness.device.device import Device
 from harness.device.emulator import EmulatorDevice
 from harness.errors import DeviceUnavailable, UsageError
-from harness.files import RECIPE_DIRS
-from harness.ground.strictness import strict
-from harness.records import seal
 from harness.records.seal import Seal, changed, listed
-from harness.runner import isolation
-from harness.runner.cluster.worker import Answer, Died, Ready, Work, error_of, look, run_case, sealed_here, state_of
-from harness.runner.selection import Selection, cost
+from harness.runner.cluster.worker import Answer, Died, Ready, Work, error_of, look, run_case
 from harness.verdict import Result
+from harness.verify import isolation
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -68,7 +63,7 @@ class Cluster:
         futures: dict[str, Future] = {}
         for case in cases:
             future = self._client.submit(
-                run_case, self.work, case, pure=False, priority=cost(case), retries=RETRIES, resources=wanted
+                run_case, self.work, case, pure=False, priority=case.work, retries=RETRIES, resources=wanted
             )
             asked[future.key], futures[future.key] = case, future
             future.add_done_callback(done.put)
@@ -86,7 +81,7 @@ class Cluster:
         """The result of an answered case. Raises the error that the case raised on its worker."""
         answer = self._answers.pop(case.id)
         if isinstance(answer, Died):
-            return Result.from_record(isolation.died(case, f"{answer}, {RETRIES + 1} times", self.device))
+            return isolation.died(case, f"{answer}, {RETRIES + 1} times", self.device)
         return Result.from_record(answer.taken())
 
     def close(self) -> None:
@@ -164,15 +159,6 @@ class Cluster:
                         f"--resources {GPU}=1"
                     )
         return list(said.values())
-
-
-def connect(option: argparse.Namespace, selection: Selection) -> Cluster:
-    """Connect to the cluster that a command line names. Raises UsageError, DeviceUnavailable."""
-    sealed = sealed_here(selection.paths)
-    folders = tuple(sorted(set(RECIPE_DIRS.values())))
-    tensors = seal.tensors(selection.by_id.values())
-    work = Work(option.device, option.case_timeout, folders, selection.paths, state_of(sealed), tensors, strict())
-    return Cluster(option.cluster, work, sealed)
 
 
 _BY_TLS = (

@@ -28,6 +28,7 @@ from harness.bench.times import Timing
 from harness.contract.case import Case
 from harness.device.device import Outcome
 from harness.device.memory import upload
+from harness.expected.expected import NUMPY_LARGEST_TIMED, forget
 from harness.subjects import streams
 from harness.subjects.audit.findings import same
 from harness.subjects.audit.fresh_data import Draw, FreshCopies, FreshData, Written
@@ -37,7 +38,6 @@ from harness.subjects.violations import Finding, Violation, ViolationError
 from harness.suite.launch_plan import plan
 from harness.suite.physics import Needs, arrays_moved, operations, without_slack
 from harness.verdict import Result, Verdict
-from harness.verify.expected import NUMPY_LARGEST_TIMED, forget
 
 PASS = 1e-2  # seconds that a bounding pass should last if memory allows, so that the overhead around it is small
 MOST_CALLS = 4096  # calls of a pass

@@ -14,10 +14,10 @@ import numpy as np
 
 from harness.contract.case import Case
 from harness.contract.interval import Interval
+from harness.expected.expected import fields_of
 from harness.oracles import layout, nvfp4
 from harness.subjects.audit.differing import LARGEST_E2M1, Arrays, Differing, differing
 from harness.subjects.convention import Convention
-from harness.verify.expected import fields_of
 
 # Five float32 operations of one rounding each are the longest chain in use, S_enc to product; each moves its result by
 # 2^-24 of it at most.

@@ -12,11 +12,11 @@ import numpy as np
 from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.device.device import Outcome
+from harness.expected.expected import fields_of
 from harness.oracles import layout
 from harness.subjects.program import GRACE, SubjectProgram
 from harness.subjects.violations import Finding, Violation
 from harness.verify.diagnosis.difference import first_input
-from harness.verify.expected import fields_of
 
 
 def place(case: Case, field: Field, byte: int) -> str:

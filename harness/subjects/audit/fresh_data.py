@@ -15,9 +15,9 @@ from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.contract.interval import Interval
 from harness.device.device import Outcome
+from harness.expected.expected import Expected, expect_on, fields_of, high_precision, make_inputs, oracle_of
 from harness.subjects.audit.findings import same
 from harness.subjects.cuda_program import CudaSubjectProgram
-from harness.verify.expected import Expected, expect_on, fields_of, high_precision, make_inputs, oracle_of
 
 DISTANCE = 0x9E3779B9  # elements; a large distance that is no multiple of a block size
 GROUPS_OF = (128, 16)  # rows that move together: whole tiles of swizzled scales, or whole blocks

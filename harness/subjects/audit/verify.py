@@ -11,6 +11,8 @@ from typing import Any
 from harness.contract.case import Case
 from harness.device.device import Outcome
 from harness.errors import LaunchError
+from harness.expected.expected import NUMPY_LARGEST, Expected, expect, expect_on, fields_of, forget, make_inputs
+from harness.expected.other_input import WORDS, other_inputs
 from harness.oracles import layout
 from harness.subjects.audit import conventions
 from harness.subjects.audit.findings import Observation, changed, find, observe, same
@@ -22,10 +24,8 @@ from harness.suite.suite import suite_of
 from harness.verdict import Result, Verdict
 from harness.verify.diagnosis.mismatch import story_of
 from harness.verify.digest import of_each_field
-from harness.verify.expected import NUMPY_LARGEST, Expected, expect, expect_on, fields_of, forget, make_inputs
 from harness.verify.judge import POISONS, Approximation, Wrong, explained, on_host, run_all, wrong_fields
 from harness.verify.not_run import keep_note, note_no_corners
-from harness.verify.other_input import WORDS, other_inputs
 from harness.verify.verify import attempt, blank, disagreeing, failed
 
 

@@ -11,13 +11,13 @@ from harness.contract.case import Case
 from harness.device.cuda_program import CudaProgram
 from harness.device.device import Outcome
 from harness.device.memory import Memory
+from harness.expected.expected import NUMPY_LARGEST_TIMED, Expected, expect
 from harness.subjects.card.card import with_masked_m
 from harness.subjects.card.device import CardDevice
 from harness.subjects.card.form import Promised
 from harness.subjects.card.verify import explained
 from harness.suite.launch_plan import plan
 from harness.suite.physics import Needs, arrays_moved, bytes_moved, operations, without_slack
-from harness.verify.expected import NUMPY_LARGEST_TIMED, Expected, expect
 from harness.verify.judge import on_host
 
 

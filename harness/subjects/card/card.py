@@ -13,6 +13,7 @@ from pydantic_core import ErrorDetails
 
 from harness.contract.case import Case
 from harness.errors import CompileError, SuiteError, UsageError
+from harness.expected.expected import fields_of, make_inputs
 from harness.files import resolved_path
 from harness.ground.yaml_lines import Document, read
 from harness.subjects.card.arguments import arrays_of, expressions_of, extents_of, misfit, tensors_of
@@ -25,7 +26,6 @@ from harness.suite.schema import route_of, sentence_of
 from harness.suite.sizes import size_error
 from harness.suite.suite import suite_of
 from harness.text import nearest, spell
-from harness.verify.expected import fields_of, make_inputs
 
 MASKED_M = "masked_m"  # int32 (1,): the tensor's rows in an allocation, for kernels that read it from memory
 

@@ -11,11 +11,11 @@ import numpy as np
 from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.contract.interval import Demand, Interval
+from harness.expected.expected import Expected, fields_of
 from harness.oracles import gemm_flags, gemm_grouped, grouped, layout, nvfp4
 from harness.subjects.card.form import PADDING, Form, is_codes, is_scales
 from harness.subjects.card.schema import ArrayForm
 from harness.text import nearest
-from harness.verify.expected import Expected, fields_of
 
 AS_IT_IS = ArrayForm()
 

@@ -13,19 +13,18 @@ from harness.contract.field import Field
 from harness.device.corner import CornerProgram
 from harness.device.device import Outcome
 from harness.errors import LaunchError
+from harness.expected.expected import NUMPY_LARGEST, Expected, expect, fields_of
+from harness.expected.other_input import WORDS, other_expected
 from harness.subjects.audit import conventions
 from harness.subjects.card.card import MASKED_M, with_masked_m
 from harness.subjects.card.device import CardDevice
 from harness.subjects.card.form import Form, Promised
 from harness.subjects.card.forms import input_fields, tensor_starts
 from harness.subjects.card.launches import card_launches
-from harness.verdict import Result, Verdict
+from harness.verdict import Result, Story, Verdict
 from harness.verify.corner import inputs_around, wrong_corner
-from harness.verify.expected import NUMPY_LARGEST, Expected, expect, fields_of
 from harness.verify.judge import POISONS, judge, on_host
 from harness.verify.not_run import note_unset
-from harness.verify.other_input import WORDS, other_expected
-from harness.verify.screen import Story
 from harness.verify.verify import attempt, disagreeing, failed
 
 

@@ -9,13 +9,13 @@ import numpy as np
 
 from harness.contract.case import Case
 from harness.contract.interval import Interval
+from harness.expected.expected import Expected, fields_of, make_inputs
 from harness.subjects.card.form import Form, is_scales
 from harness.subjects.card.forms import input_fields
 from harness.subjects.card.schema import ArrayForm
 from harness.subjects.handshake.declared import require_agreement
 from harness.subjects.handshake.pair import Pair
 from harness.subjects.handshake.side import Given
-from harness.verify.expected import Expected, fields_of, make_inputs
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from pydantic_core import ErrorDetails
 
 from harness.contract.case import Case, FlagValue
 from harness.errors import SuiteError, UsageError
+from harness.expected.expected import fields_of, make_inputs
 from harness.ground.yaml_lines import Document, read
 from harness.oracles.layout import COLUMNWISE
 from harness.subjects.card.card import Card, read_card
@@ -21,7 +22,6 @@ from harness.suite.gemm_operands import input_extents
 from harness.suite.schema import route_of, sentence_of
 from harness.suite.suite import find_case, suite_of
 from harness.text import nearest, spell
-from harness.verify.expected import fields_of, make_inputs
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,13 @@ import numpy as np
 
 from harness.contract.case import Case
 from harness.device.device import Device
+from harness.expected.expected import Expected
 from harness.subjects.audit import conventions
 from harness.subjects.card.device import with_card
 from harness.subjects.card.form import MASKED, Form, Promised
 from harness.subjects.handshake.pair import Side
 from harness.subjects.handshake.poison import Inputs, Leak, Poisoning, overwritten
 from harness.verdict import Result, Verdict
-from harness.verify.expected import Expected
 from harness.verify.judge import Approximation, Wrong, explained, on_host, run_all, wrong_fields
 from harness.verify.verify import attempt, disagreeing, failed
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 from harness.contract.case import Case
 from harness.device.device import Device
+from harness.expected.expected import NUMPY_LARGEST, expect, expect_on
 from harness.subjects.card.form import Form
 from harness.subjects.handshake.between import Array, arrays_between, consumed, handed_over
 from harness.subjects.handshake.pair import Pair, Side
 from harness.subjects.handshake.poison import RANDOM
 from harness.subjects.handshake.side import Done, Worker
 from harness.verdict import Result, Verdict
-from harness.verify.expected import NUMPY_LARGEST, expect, expect_on
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import numpy as np
 
 from harness.contract.case import Case
+from harness.expected.expected import oracle_of
+from harness.expected.formats import BLOCK, E2M1_VALUES, E4M3_VALUES, unpacked
 from harness.oracles import layout
-from harness.verify.casts import BLOCK, E2M1_VALUES, E4M3_VALUES, unpacked
 from harness.verify.diagnosis.decode_steps import DecodeSteps, operand
 from harness.verify.diagnosis.evidence import FEW, OTHER_GRANULE, OTHER_TENSOR, SAMPLE, Evidence, Hypothesis
 from harness.verify.diagnosis.steps import WINDOW, Steps
-from harness.verify.expected import oracle_of
 
 _MOST_PARTS = 1 << 11  # parts; there are two to about four equations for each
 _CLEAR = 0.05  # a count may be this far from an integer

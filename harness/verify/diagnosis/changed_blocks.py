@@ -18,12 +18,13 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.contract.interval import Interval
-from harness.verify import casts
-from harness.verify.casts import BLOCK, E2M1_MIDPOINTS, SIGNS, unpacked
+from harness.expected.expected import oracle_of
+from harness.expected.formats import BLOCK, E2M1_MIDPOINTS, unpacked
+from harness.verify.diagnosis import casts
+from harness.verify.diagnosis.casts import SIGNS
 from harness.verify.diagnosis.difference import compacted
 from harness.verify.diagnosis.evidence import FEW, Evidence, Hypothesis
 from harness.verify.diagnosis.oracle_blocks import UNMOVED, WAYS, Blocks, Ways, cast_of
-from harness.verify.expected import oracle_of
 
 
 def part_of(e: Evidence, predicted: np.ndarray, chosen: np.ndarray | slice = slice(None)) -> str:

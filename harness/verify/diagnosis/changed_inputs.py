@@ -15,10 +15,10 @@ import numpy as np
 from harness.contract.case import Case
 from harness.contract.interval import Interval, order
 from harness.errors import ContractError
+from harness.expected.expected import oracle_of
 from harness.suite.suite import suite_of
 from harness.verify.diagnosis.evidence import FEW, OTHER_GRANULE, OTHER_TENSOR, Evidence, Hypothesis
 from harness.verify.diagnosis.steps import Steps
-from harness.verify.expected import oracle_of
 
 _AMAXES = ("a_amax", "b_amax")
 LARGEST = 1 << 20  # in `Case.work`; beyond it, an oracle takes seconds per question

@@ -10,8 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.contract.case import OWN, Case
-from harness.verify import casts
-from harness.verify.diagnosis import changed_blocks, other_products
+from harness.verify.diagnosis import casts, changed_blocks, other_products
 from harness.verify.diagnosis.changed_blocks import part_of
 from harness.verify.diagnosis.decode_steps import DecodeSteps
 from harness.verify.diagnosis.difference import compacted, wrong_entries

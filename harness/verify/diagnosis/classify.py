@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from harness.verify.casts import E2M1_MIDPOINTS
+from harness.expected.formats import E2M1_MIDPOINTS
 from harness.verify.diagnosis import causes, changed_blocks, changed_inputs, changed_steps, places
 from harness.verify.diagnosis.difference import compacted
 from harness.verify.diagnosis.evidence import FEW, Cause, Evidence, Hypothesis

@@ -13,10 +13,10 @@ import numpy as np
 
 from harness.contract.case import Case
 from harness.contract.dtypes import DTYPES
-from harness.verify.casts import BLOCK, E2M1_VALUES, E4M3_VALUES, unpacked
+from harness.expected.expected import oracle_of
+from harness.expected.formats import BLOCK, E2M1_VALUES, E4M3_VALUES, unpacked
 from harness.verify.diagnosis.difference import unswizzled
 from harness.verify.diagnosis.steps import WINDOW, Steps
-from harness.verify.expected import oracle_of
 
 _NAN = {2: np.uint16(0x7FFF), 4: np.uint32(0x7FFFFFFF)}
 

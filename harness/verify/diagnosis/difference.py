@@ -10,7 +10,7 @@ import numpy as np
 from harness.contract.field import Field
 from harness.contract.interval import Interval, order
 from harness.errors import ContractError
-from harness.verify.expected import Expected
+from harness.expected.expected import Expected
 
 _TILE = (128, 4)
 _GROUPS = 4  # rows r, r+32, r+64, r+96 of a tile lie side by side

@@ -14,7 +14,7 @@ from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.contract.interval import Interval, order
 from harness.contract.problem import Dense
-from harness.verify.casts import BLOCK, unpacked
+from harness.expected.formats import BLOCK, unpacked
 from harness.verify.diagnosis.decode_steps import DecodeSteps, steps_of
 from harness.verify.diagnosis.difference import Difference, compacted, comparable, compare, owned, wrong_entries
 from harness.verify.diagnosis.steps import Encoded, Steps, side_and_kind

@@ -10,8 +10,10 @@ import numpy as np
 from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.contract.interval import Interval
+from harness.expected.expected import Expected
+from harness.expected.formats import BLOCK, E2M1_VALUES, decoded, unpacked
 from harness.suite.stages import Stage
-from harness.verify.casts import BLOCK, E2M1_VALUES, decoded, unpacked
+from harness.verdict import Story
 from harness.verify.diagnosis import parts
 from harness.verify.diagnosis.changed_inputs import LARGEST
 from harness.verify.diagnosis.classify import cause_of
@@ -19,8 +21,6 @@ from harness.verify.diagnosis.decode_steps import DecodeSteps
 from harness.verify.diagnosis.difference import Difference, beyond, compact_index, first_input, resolved
 from harness.verify.diagnosis.evidence import Evidence
 from harness.verify.diagnosis.steps import Steps
-from harness.verify.expected import Expected
-from harness.verify.screen import Story
 
 _OTHERS = 4  # wrong fields that are named beside the first
 

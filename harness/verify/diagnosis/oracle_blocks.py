@@ -8,9 +8,8 @@ from types import ModuleType, SimpleNamespace
 
 import numpy as np
 
-from harness.verify import casts
-from harness.verify.casts import Way
-from harness.verify.diagnosis import other_products
+from harness.verify.diagnosis import casts, other_products
+from harness.verify.diagnosis.casts import Way
 
 _SIXTH = np.float32(1) / np.float32(6)
 

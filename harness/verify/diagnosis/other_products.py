@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 import ml_dtypes
 import numpy as np
 
-from harness.verify.casts import BLOCK, Way
+from harness.expected.formats import BLOCK
+from harness.verify.diagnosis.casts import Way
 
 _FLT_MAX = np.finfo(np.float32).max
 _ONE, _SIX = np.float32(1), np.float32(6)

@@ -12,9 +12,9 @@ from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.contract.interval import Demand, Interval
 from harness.errors import UsageError
+from harness.expected.expected import oracle_of
+from harness.expected.pipeline_oracle import fitted, shaped
 from harness.suite.stages import Stage, stages
-from harness.verify.expected import oracle_of
-from harness.verify.pipeline_oracle import fitted, shaped
 
 Arrays = Mapping[str, np.ndarray]
 

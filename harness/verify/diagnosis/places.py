@@ -10,9 +10,9 @@ import numpy as np
 
 from harness.contract.interval import Interval
 from harness.contract.problem import Dense
+from harness.expected.expected import oracle_of
 from harness.verify.diagnosis.difference import compacted
 from harness.verify.diagnosis.evidence import FEW, Evidence, Hypothesis
-from harness.verify.expected import oracle_of
 
 LARGEST = 1 << 20  # in `Case.work`, for the questions to the oracle
 _MOST_PLACES = 1 << 21  # entries; beyond it, no places are tried

@@ -14,10 +14,10 @@ import ml_dtypes
 import numpy as np
 
 from harness.contract.case import Case
+from harness.expected import formats
+from harness.expected.expected import oracle_of
+from harness.expected.formats import BLOCK, E4M3_VALUES
 from harness.oracles import nvfp4
-from harness.verify import casts
-from harness.verify.casts import BLOCK, E4M3_VALUES
-from harness.verify.expected import oracle_of
 
 WINDOW = 64
 
@@ -180,7 +180,7 @@ class Steps:
         if self.square:
             block_amax = np.repeat(block_amax.reshape(-1, BLOCK, blocks).max(axis=1), BLOCK, axis=0)
         scale = self._scale(block_amax, encode_scale)
-        scale_inv = casts.e4m3(scale) if self.scale_cast is None else self.scale_cast(scale)
+        scale_inv = formats.e4m3(scale) if self.scale_cast is None else self.scale_cast(scale)
         divisor = scale if self.multiplier_of == "scale" else E4M3_VALUES[scale_inv]
         multiplier = self._multiplier(divisor, encode_scale, decode_scale)
         if self.product_by is None:
@@ -199,12 +199,12 @@ class Steps:
     def _codes(self, product: np.ndarray, random: np.ndarray | None) -> np.ndarray:
         if self.code_cast is not None and random is None:
             return self.code_cast(product)
-        return casts.e2m1(product, random, self.random_sum)
+        return formats.e2m1(product, random, self.random_sum)
 
     @np.errstate(all="ignore")
     def scales(self, block_amax: np.ndarray, amaxes: np.ndarray) -> np.ndarray:
         """(n, blocks) uint8: the scale bytes of some blocks under each of n amaxes."""
-        return casts.e4m3(self._scale(block_amax[None, :], self._encode_of(amaxes)[:, None]))
+        return formats.e4m3(self._scale(block_amax[None, :], self._encode_of(amaxes)[:, None]))
 
     def _rotated(self, x: np.ndarray, numbers: np.ndarray | slice) -> np.ndarray:
         chosen = x[:, numbers].T if self.direction else x[numbers]
@@ -212,7 +212,7 @@ class Steps:
         if self.rotation is None:
             return values
         strides, norm = self.rotation_strides, np.float32(self.rotation_norm)
-        return casts.rotate(values, self.rotation, strides, self.rotation_turned) * norm
+        return formats.rotate(values, self.rotation, strides, self.rotation_turned) * norm
 
     @np.errstate(all="ignore")
     def _largest(self, values: np.ndarray, nans: str = "dropped") -> np.ndarray:

@@ -12,14 +12,14 @@ from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.contract.interval import Demand, Interval, order
 from harness.errors import DeviceUnavailable, UsageError
-from harness.verify.casts import BLOCK, E2M1_VALUES, E4M3_VALUES, unpacked
+from harness.expected.expected import NUMPY_LARGEST, make_inputs, oracle_of
+from harness.expected.formats import BLOCK, E2M1_VALUES, E4M3_VALUES, unpacked
+from harness.expected.torch_calls import ask_torch
 from harness.verify.diagnosis import parts
 from harness.verify.diagnosis.decode_steps import DecodeSteps, steps_of, terms
 from harness.verify.diagnosis.difference import compacted
 from harness.verify.diagnosis.step_table import Section, StepRow, rendered
 from harness.verify.diagnosis.steps import Steps, side_and_kind
-from harness.verify.expected import NUMPY_LARGEST, make_inputs, oracle_of
-from harness.verify.torch_calls import ask_torch
 
 _MOST_TERMS = 32  # at most this many terms of a sum are shown
 

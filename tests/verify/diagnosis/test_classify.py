@@ -14,6 +14,7 @@ import torch
 from harness.contract.case import Case, Flags
 from harness.contract.problem import Dense, Gemm
 from harness.errors import ContractError
+from harness.expected.expected import expect
 from harness.inputs.draw import make
 from harness.oracles import (
     dequantize,
@@ -31,7 +32,6 @@ from harness.suite.suite import suite_of
 from harness.verify.diagnosis.classify import HYPOTHESES, cause_of
 from harness.verify.diagnosis.evidence import Evidence
 from harness.verify.diagnosis.steps import Steps
-from harness.verify.expected import expect
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 DTYPES = {"bf16": BF16, "fp16": np.dtype(np.float16), "fp32": np.dtype(np.float32)}

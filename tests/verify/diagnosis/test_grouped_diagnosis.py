@@ -13,11 +13,11 @@ from grouped_toy import Toy
 from harness.contract.case import Case, Flags
 from harness.contract.problem import Grouped
 from harness.errors import UsageError
+from harness.expected.expected import Expected, expect
 from harness.oracles import grouped, per_tensor
 from harness.suite.suite import suite_of
 from harness.verify.diagnosis.mismatch import story_of
 from harness.verify.diagnosis.trace import trace
-from harness.verify.expected import Expected, expect
 
 SHAPE = "128+0+256+128x128"
 POISONS = (0xA5, 0x5A)

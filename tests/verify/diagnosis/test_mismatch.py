@@ -10,12 +10,12 @@ from harness.contract.case import Case, Flags
 from harness.contract.field import Field
 from harness.contract.problem import Dense
 from harness.errors import ContractError
+from harness.expected.expected import Expected
+from harness.expected.formats import E2M1_VALUES
 from harness.oracles import dequantize, per_tensor, swizzle
 from harness.suite.suite import suite_of
-from harness.verify.casts import E2M1_VALUES
 from harness.verify.diagnosis.difference import compact_index, compare, first_input, swizzled, unswizzled
 from harness.verify.diagnosis.mismatch import decoded, story_of
-from harness.verify.expected import Expected
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 SCALES = Field((128, 4), "uint8", valid=(48, 3), block=(1, 16))

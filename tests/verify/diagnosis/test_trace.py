@@ -16,11 +16,11 @@ from harness.contract.case import Case, Flags
 from harness.contract.problem import Dense
 from harness.device.emulator import EmulatorDevice
 from harness.errors import Exit, UsageError
+from harness.expected.expected import make_inputs, oracle_of
 from harness.oracles import dequantize, nvfp4, per_tensor, swizzle
 from harness.suite.suite import find_case, suite_of
 from harness.verdict import Verdict
 from harness.verify.diagnosis.trace import trace
-from harness.verify.expected import make_inputs, oracle_of
 from harness.verify.verify import verify
 
 FLAGS = dict(suite_of("per_tensor").defaults)

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.contract.case import Case
+from harness.expected.witness import magnitudes
+from harness.expected.witness.magnitudes import SIDES
 from harness.oracles.by_recipe import oracle_of
 from harness.suite.stages import is_pipeline, stages
-from harness.verify.witness import magnitudes
-from harness.verify.witness.magnitudes import SIDES
 
 _MOST = 1 << 22  # elements; of a larger tensor about this many are decoded, in whole tiles of 16 lines from all over it
 _FEWEST_TILES = 8

@@ -10,10 +10,10 @@ import pytest
 
 from harness.contract.case import Case
 from harness.device.emulator import EmulatorDevice
+from harness.expected.expected import expect, make_inputs
+from harness.expected.read_arrays import read_arrays
 from harness.suite.suite import find_case, load_suites
 from harness.verdict import Verdict
-from harness.verify.expected import expect, make_inputs
-from harness.verify.read_arrays import read_arrays
 from harness.verify.verify import verify
 
 

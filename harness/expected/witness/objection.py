@@ -11,11 +11,11 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.contract.case import Case
+from harness.expected.witness import magnitudes, operands
+from harness.expected.witness.operands import COLUMNWISE
 from harness.inputs import tensor_file
 from harness.inputs.promises.registry import SAME_FOR_EVERY_SEED, broken
 from harness.suite.stages import Stage, is_pipeline, stages
-from harness.verify.witness import magnitudes, operands
-from harness.verify.witness.operands import COLUMNWISE
 
 # The binary exponents of amaxes: the first and last of the usual range, and of the extreme range.
 _EXPONENTS = {"a": ((-2, 11), (-126, -124)), "b": ((-2, 11), (60, 75))}

@@ -15,10 +15,10 @@ import numpy as np
 from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.contract.problem import GroupedGemm
+from harness.expected.torch_calls import ask_torch, fastest_device
 from harness.oracles.by_recipe import oracle_of
 from harness.suite.stage_checks import refuse_stages, stage_fields
 from harness.suite.stages import Stage, stages
-from harness.verify.torch_calls import ask_torch, fastest_device
 
 if TYPE_CHECKING:
     import torch

@@ -14,9 +14,9 @@ from harness.contract.case import Case
 from harness.contract.field import Field, round_up
 from harness.contract.group_shape import ShapeRepresentation
 from harness.contract.interval import Demand, Interval
+from harness.expected.witness import magnitudes
 from harness.suite.stages import stages
 from harness.suite.suite_file import declared_degenerate
-from harness.verify.witness import magnitudes
 
 # (number of entries, the fewest different values they may have), for codes, scale bytes, amaxes and outputs.
 _CODES = ((256, 3), (1024, 8))

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from harness.contract.case import Case
+from harness.expected import expected
+from harness.expected.expected import fields_of, make_inputs
+from harness.expected.witness import fields, magnitudes, objection, operands
+from harness.expected.witness.fields import wrong_slack
+from harness.expected.witness.magnitudes import e2m1, e4m3, to_bf16
 from harness.inputs import drawn_once
 from harness.suite.suite import find_case, load_suites
 from harness.suite.suite_file import covers
-from harness.verify import expected
-from harness.verify.expected import fields_of, make_inputs
-from harness.verify.witness import fields, magnitudes, objection, operands
-from harness.verify.witness.fields import wrong_slack
-from harness.verify.witness.magnitudes import e2m1, e4m3, to_bf16
 
 PLAIN = "per_tensor/default/48x80/normal/eager"
 LARGEST = 1 << 20  # elements of a case that is tried

@@ -1,15 +1,12 @@
-"""Keep a case that takes its process down from costing any other: its record is left, and a new process goes on.
+"""Keep a case that takes its process down from costing any other: its result is left, and a new process goes on.
 
 A kernel that never returns cannot be stopped, and one that breaks the CUDA context breaks it for every later case of
-the process; either way the process ends. A worker of pytest-xdist leaves the record in a file for the controller, which
-replaces the worker. Without workers the supervisor starts another process, which resumes the run.
+the process; either way the process ends.
 """
 
 from __future__ import annotations
 
 import faulthandler
-import json
-import os
 import sys
 import threading
 import time
@@ -17,23 +14,17 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn
 
 from harness.contract.case import Case
 from harness.device.device import Device
-from harness.errors import HarnessError, StorageError, UsageError
-from harness.files import EMULATOR, PACKAGE, refused_storage, storage_error, write_text
+from harness.errors import HarnessError
+from harness.files import EMULATOR, PACKAGE, refused_storage, storage_error
 from harness.ground.seconds import WAITS
-from harness.records.lines import one
-from harness.records.records import Finished, Record
-from harness.verdict import Result, Verdict
-from harness.verify.screen import Story
+from harness.verdict import Result, Story, Verdict
 from harness.verify.verify import blank, failed
 
-ENDED = 70  # exit code of a worker that gave up its case; only pytest-xdist sees it
 _GRACE = 30  # seconds after the timeout; then a process ends even if its other Python threads cannot run
 _EXACT = 0.01  # seconds that two clocks may differ by
-_LAST_WORDS = "last_words"
 
 
 class Watchdog:
@@ -84,11 +75,11 @@ class Watchdog:
 
 
 class GaveUp(Exception):
-    """Raised for a case after which its process can run no other. record: the case's"""
+    """Raised for a case after which its process can run no other. result: the case's"""
 
-    def __init__(self, record: Record):
-        super().__init__(record["reason"])
-        self.record = record
+    def __init__(self, result: Result):
+        super().__init__(result.reason)
+        self.result = result
 
 
 def attempt(case: Case, device: Device, run: Callable[[], Result]) -> Result:
@@ -108,59 +99,31 @@ def attempt(case: Case, device: Device, run: Callable[[], Result]) -> Result:
             raise
         raise GaveUp(given_up(case, device, f"{lost}, after {error!r}")) from None
     if result.verdict is Verdict.LAUNCH_ERROR and device.lost():
-        raise GaveUp(result.to_record())
+        raise GaveUp(result)
     if result.verdict is Verdict.OUT_OF_BOUNDS and device.name == "cuda":
         # The kernel may have overwritten anything in this process's memory.
-        raise GaveUp(result.to_record())
+        raise GaveUp(result)
     return result
 
 
-def given_up(case: Case, device: Device, reason: str, detail: str = "") -> Record:
-    """The record of a case that ends its process. detail: more lines for its story, such as the stack"""
+def given_up(case: Case, device: Device, reason: str, detail: str = "") -> Result:
+    """The result of a case that ends its process. detail: more lines for its story, such as the stack"""
     empty = blank(case, device)
     # In the making of inputs or in an oracle, it says nothing about the kernel.
     verdict = Verdict.SETUP_ERROR if _in_an_oracle(detail) else Verdict.LAUNCH_ERROR
     story = Story(f"{verdict}  {case.id}\n  {reason}\n{detail}".rstrip())
-    return failed(empty, verdict, reason, story).to_record()
+    return failed(empty, verdict, reason, story)
 
 
-def died(case: Case, how: str, device: Device) -> Record:
-    """The record of a case whose process ended and left no record."""
+def died(case: Case, how: str, device: Device) -> Result:
+    """The result of a case whose process ended and left no record."""
     reason = f"{how}, and left no record; --resume runs the case again"
     # On a cluster, the device stands for all machines and has no targets.
     ran = Result(
         case.id, case.recipe, Verdict.LAUNCH_ERROR, reason, input=case.input, device=device.name, died=True,
         subject=device.subject_label,
     )  # fmt: skip
-    return failed(ran, ran.verdict, reason).to_record()
-
-
-def leave(run_dir: Path, record: Record) -> NoReturn:
-    """End this worker at once, with the record where `last_words` finds it."""
-    try:
-        write_text(run_dir / f"{_LAST_WORDS}.{os.getpid()}.json", json.dumps(record))
-    except StorageError as error:
-        print(error, file=sys.stderr)
-    os._exit(ENDED)
-
-
-def last_words(run_dir: Path, case_id: str) -> Record | None:
-    """Take the record that the worker which gave up this case left, if it left one."""
-    for path in run_dir.glob(f"{_LAST_WORDS}.*.json"):
-        try:
-            record = one(path, path.read_bytes(), Finished)
-        except (OSError, UsageError):
-            continue
-        if record["case_id"] == case_id:
-            path.unlink(missing_ok=True)
-            return record
-    return None
-
-
-def forget(run_dir: Path) -> None:
-    """Remove records that workers of a killed run left behind."""
-    for path in run_dir.glob(f"{_LAST_WORDS}.*.json"):
-        path.unlink(missing_ok=True)
+    return failed(ran, ran.verdict, reason)
 
 
 def _doing(thread: int, seconds: float) -> tuple[str, str]:
@@ -175,4 +138,4 @@ def _doing(thread: int, seconds: float) -> tuple[str, str]:
 
 def _in_an_oracle(stack: str) -> bool:
     """Whether a stack is one of the harness that makes inputs or asks an oracle; those of a kernel's runs are not."""
-    return f'{Path("verify", "expected.py")}"' in stack or f"{Path('harness', 'oracles')}/" in stack
+    return any(f"{Path('harness', folder)}/" in stack for folder in ("expected", "oracles"))

@@ -8,11 +8,11 @@ import numpy as np
 
 from harness.contract.case import Case
 from harness.contract.dtypes import DTYPES
+from harness.expected.expected import oracle_of
 from harness.files import recipe_dir
 from harness.oracles import gemm_grouped, gemm_operands, grouped, layout, swizzle
 from harness.suite.stage_checks import stage_fields
 from harness.suite.stages import Stage, is_pipeline, stages
-from harness.verify.expected import oracle_of
 
 
 def read_arrays(case: Case) -> dict[str, np.ndarray] | None:

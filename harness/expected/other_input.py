@@ -18,11 +18,11 @@ import numpy as np
 
 from harness.contract.case import Case
 from harness.contract.interval import Demand, Interval
+from harness.expected.expected import Expected, expect_on, fields_of, high_precision, make_inputs, oracle_of
+from harness.expected.prepared import Recent
 from harness.files import recipe_dir
 from harness.oracles import powers_of_two
 from harness.suite.stages import stages
-from harness.verify.expected import Expected, expect_on, fields_of, high_precision, make_inputs, oracle_of
-from harness.verify.prepared import Recent
 
 SMALL = 1 << 16  # in `Case.work`; up to here the NumPy oracle takes milliseconds
 WORDS = "a second input with a smaller amax at the same addresses"

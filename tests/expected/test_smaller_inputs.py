@@ -12,11 +12,11 @@ from harness.contract.case import Case
 from harness.contract.dtypes import DTYPES
 from harness.contract.interval import Demand, Interval
 from harness.device.emulator import EmulatorDevice
+from harness.expected.expected import Expected, expect, fields_of, make_inputs, oracle_of
+from harness.expected.other_input import WORDS, follow, other_expected, other_inputs, smaller
 from harness.inputs.draw import make
 from harness.oracles import nvfp4, powers_of_two
 from harness.suite.suite import find_case, suite_of
-from harness.verify.expected import Expected, expect, fields_of, make_inputs, oracle_of
-from harness.verify.other_input import WORDS, follow, other_expected, other_inputs, smaller
 from harness.verify.verify import verify
 
 FOLLOWING = (

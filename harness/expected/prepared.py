@@ -16,7 +16,7 @@ from harness.contract.interval import Demand
 
 @dataclass(frozen=True)
 class Prepared:
-    """Made by `harness.verify.expected.prepare`.
+    """Made by `harness.expected.expected.prepare`.
 
     inputs: the arrays that kernels read
     wrong: a sentence if the inputs are wrong, or an empty text

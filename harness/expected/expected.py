@@ -16,6 +16,11 @@ from harness.contract.field import Field
 from harness.contract.group_shape import MOST_TENSORS
 from harness.contract.interval import Demand, Interval
 from harness.errors import ContractError, InputError
+from harness.expected import pipeline_oracle, torch_calls
+from harness.expected.formats import decoded
+from harness.expected.prepared import SOURCE, Prepared, Recent
+from harness.expected.witness import objection
+from harness.expected.witness.fields import too_alike, wrong_slack
 from harness.files import recipe_dir
 from harness.ground.seconds import INPUTS, ORACLES, SECONDS
 from harness.inputs.draw import make
@@ -24,11 +29,6 @@ from harness.oracles import by_recipe
 from harness.suite import gemm_operands
 from harness.suite.stages import is_pipeline, stages
 from harness.suite.suite_file import file_of
-from harness.verify import pipeline_oracle, torch_calls
-from harness.verify.casts import decoded
-from harness.verify.prepared import SOURCE, Prepared, Recent
-from harness.verify.witness import objection
-from harness.verify.witness.fields import too_alike, wrong_slack
 
 NUMPY_LARGEST = 1 << 26  # in `Case.work`; beyond it, the NumPy oracle takes minutes, so only torch is asked
 _SMALL = 1 << 20  # elements; tensors up to this size are drawn twice, to check that the seed matters

@@ -1,0 +1,59 @@
+"""The formats e2m1 and e4m3 and the rotation, shared with no oracle and no kernel, for diagnoses and messages."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+
+BLOCK = 16
+_E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
+E2M1_VALUES = np.concatenate([_E2M1, -_E2M1])
+E2M1_MIDPOINTS = (_E2M1[1:] + _E2M1[:-1]) / 2
+E4M3_VALUES = np.arange(256, dtype=np.uint8).view(ml_dtypes.float8_e4m3fn).astype(np.float32)
+
+
+def e4m3(scale: np.ndarray) -> np.ndarray:
+    """Bytes of float32 scales that are not negative, saturating."""
+    return np.minimum(scale, np.float32(448)).astype(ml_dtypes.float8_e4m3fn).view(np.uint8)
+
+
+def e2m1(product: np.ndarray, random: np.ndarray | None, sum_dtype: type = np.float32) -> np.ndarray:
+    """Codes of float32 products, nearest-even or with each one's random byte added in `sum_dtype`; a NaN is 7."""
+    magnitude = np.abs(product)
+    if random is None:
+        codes = np.searchsorted(E2M1_MIDPOINTS, magnitude, side="left")
+        codes += (codes % 2 == 1) & np.isin(magnitude, E2M1_MIDPOINTS)
+    else:
+        step = np.where(magnitude >= 4, np.float32(2), np.where(magnitude >= 2, np.float32(1), np.float32(0.5)))
+        share = random * np.float32(2**-8) * step  # the product is exact
+        codes = np.searchsorted(_E2M1, magnitude.astype(sum_dtype) + share, side="right") - 1
+    signed = codes.astype(np.uint8) | np.signbit(product).view(np.uint8) << 3
+    return np.where(np.isnan(product), np.uint8(7), signed)
+
+
+@np.errstate(all="ignore")
+def rotate(values: np.ndarray, sign_mask: int, strides: tuple[int, ...], turned: bool) -> np.ndarray:
+    """The randomised Hadamard transform of every 16 elements of a line, float32, four times too long."""
+    flip = np.array([-1 if sign_mask >> i & 1 else 1 for i in range(BLOCK)], np.float32)
+    r = values.reshape(-1, BLOCK) * flip
+    for stride in strides:
+        pairs = r.reshape(-1, BLOCK // (2 * stride), 2, stride)
+        a, b = pairs[:, :, 0], pairs[:, :, 1]
+        r = np.stack([a + b, b - a if turned else a - b], axis=2).reshape(-1, BLOCK)
+    return r.reshape(values.shape)
+
+
+def unpacked(data: np.ndarray) -> np.ndarray:
+    """(..., n) packed bytes → (..., 2n) codes, the even element from the low nibble."""
+    return np.stack((data & 15, data >> 4), axis=-1).reshape(*data.shape[:-1], -1)
+
+
+def decoded(name: str, entry: np.generic) -> str:
+    """One entry of a field, its bits and what they mean: `0x5A = e2m1 -1, 3`."""
+    bits = int.from_bytes(entry.tobytes(), "little")
+    spelled = f"0x{bits:0{2 * entry.dtype.itemsize}X}"
+    if name.endswith("data"):
+        return f"{spelled} = e2m1 {E2M1_VALUES[bits & 15]:g}, {E2M1_VALUES[bits >> 4]:g}"
+    if name.endswith("scale_inv"):
+        return f"{spelled} = e4m3 {E4M3_VALUES[bits]:g}"
+    return f"{spelled} = {float(entry):.9g}"
