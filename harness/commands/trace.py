@@ -28,7 +28,12 @@ POISON = 0xA5
 @click.option("--field", metavar="F", help="an output of the case, as in columnwise_data (the first)")
 @click.option("--at", "element", default="0,0", metavar="R,C", help="an element of the tensor (0,0)")
 @click.option("--tensor", default=0, metavar="G", help="a tensor of a group; the first is 0 (0)")
-@click.option("--thread", metavar="B,T", help="follow thread T of block B on the emulator, instruction by instruction")
+@click.option(
+    "--thread",
+    metavar="X,Y,Z[@X,Y,Z]",
+    help="follow this thread, @ of this block (0,0,0), on the emulator, instruction by instruction",
+)
+@click.option("--kernel", metavar="NAME", help="with --thread, only the launches of this kernel (all)")
 @click.option("--lines", type=click.IntRange(1), metavar="N", help="most lines of --thread (400)")
 @_shared.device()
 @click.option("--target", metavar="SM", help="what the kernel is compiled for (the device's first)")
@@ -39,6 +44,7 @@ def command(
     element: str,
     tensor: int,
     thread: str | None,
+    kernel: str | None,
     lines: int | None,
     device_name: str,
     target: str | None,
@@ -46,8 +52,8 @@ def command(
     """Show one 16-value block of a case step by step, kernel beside oracles.
 
     --thread shows what one thread of the kernels executes instead, each instruction under its line of the .cu, with
-    what it read and wrote; blocks and threads are numbered with x fastest. Exits with 1 if the kernel is stopped, 4
-    if the emulator lacks what it uses.
+    what it read and wrote; threads and blocks are written as screens name them. Exits with 1 if the kernel is stopped,
+    4 if the emulator lacks what it uses.
     """
     case = find_case(case_id)
     if thread is not None:
@@ -55,9 +61,10 @@ def command(
             raise UsageError(
                 "--thread follows instructions; --field, --at and --tensor name a block, so leave them out"
             )
-        return _thread(case, thread, lines or 400, device_name, target)
-    if lines is not None:
-        raise UsageError("--lines bounds what --thread shows; name a thread, or leave it out")
+        return _thread(case, thread, kernel, lines or 400, device_name, target)
+    for name, value, does in (("--lines", lines, "bounds"), ("--kernel", kernel, "chooses among")):
+        if value is not None:
+            raise UsageError(f"{name} {does} what --thread shows; name a thread, as in 0,0,0@0,0,0, or leave it out")
     match = re.fullmatch(r"(\d+),(\d+)", element)
     if match is None:
         raise UsageError(f"--at '{element}' is not an element; write row,column, as in 17,4")
@@ -71,10 +78,10 @@ def command(
     return Exit.CLEAN
 
 
-def _thread(case: Case, thread: str, lines: int, device_name: str, target: str | None) -> int:
-    match = re.fullmatch(r"(\d{1,9}),(\d{1,9})", thread)
-    if match is None:
-        raise UsageError(f"--thread '{thread}' is not block,thread; write two numbers, as in 0,37")
+def _thread(case: Case, thread: str, kernel: str | None, lines: int, device_name: str, target: str | None) -> int:
+    place = thread_trace.Place.of(thread)
+    if kernel == "":
+        raise UsageError("--kernel is empty; name one, or leave it out")
     if device_name == "cuda":
         raise UsageError("--thread follows a thread on the emulator; leave out --device cuda")
     chosen = EmulatorDevice()
@@ -87,8 +94,9 @@ def _thread(case: Case, thread: str, lines: int, device_name: str, target: str |
         replace(case, mode="eager"),
         target or chosen.targets[0],
         make_inputs(case),
-        (int(match[1]), int(match[2])),
+        place,
         lines,
+        kernel or "",
     )
     click.echo(shown)
     if stopped:

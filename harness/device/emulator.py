@@ -115,7 +115,7 @@ class EmulatedProgram:
         self.kernels = launches.kernels
         self.seed = case.seed if seed is None else seed
         self.unwritten: Mapping[str, np.ndarray] = {}  # by input: mask of the bytes that must not be read
-        self.watch: tuple[int, int] | None = None  # block and thread to follow
+        self.watch: Mapping[BoundLaunch, tuple[int, int]] = {}  # the numbers of block and thread to follow
         self.watched: list[tuple[BoundLaunch, Watch]] = []
         self.lane_instructions = 0  # in all runs, for measuring the emulator
 
@@ -185,7 +185,7 @@ class EmulatedProgram:
         self, each: BoundLaunch, memory: EmulatedMemory, repeat: int, stream: Stream | None, nearest: bool
     ) -> Counters:
         """Run one launch. stream: given if some launches are early"""
-        watch = Watch(*self.watch) if self.watch else None
+        watch = Watch(*self.watch[each]) if each in self.watch else None
         if watch:
             self.watched.append((each, watch))
         arguments = [0 if value is None else value for _, value in each.arguments(memory)]

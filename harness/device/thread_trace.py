@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import math
+import re
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
 from harness.contract.case import Case
-from harness.device.emulator import EmulatedProgram, EmulatorDevice
+from harness.device.emulator import EmulatorDevice
 from harness.device.launches import BoundLaunch
 from harness.errors import CaseError, UsageError
 from harness.files import KERNELS
+from harness.jit.geometry import Grid
 from harness.oracles.by_recipe import oracle_of
 from ptx_emulator.machine.launch_state import coordinates
 from ptx_emulator.machine.watch import Seen, Values, Watch
@@ -25,41 +27,98 @@ _POISON = 0xA5
 _HEX_FROM = 1 << 16
 
 
-def follow(
-    case: Case, target: str, inputs: Mapping[str, np.ndarray], place: tuple[int, int], most: int
-) -> tuple[str, CaseError | None]:
-    """The text of what a thread does in every launch of the case, and the error if the kernel was stopped.
+@dataclass(frozen=True)
+class Place:
+    """A thread of a grid, as screens name it. thread, block: indices x, y, z"""
 
-    place: the numbers of block and thread, x fastest; most: lines. Raises UsageError for a place that no launch has.
+    thread: Grid
+    block: Grid = (0, 0, 0)
+
+    @classmethod
+    def of(cls, text: str) -> Place:
+        """Read `3,0,0@0,1,0`: the thread, and behind the sign its block. Raises UsageError.
+
+        Indices that are left out are 0.
+        """
+        match = re.fullmatch(r"(\d{1,9}(?:,\d{1,9}){0,2})(?:@(\d{1,9}(?:,\d{1,9}){0,2}))?", text, re.ASCII)
+        if match is None:
+            raise UsageError(
+                f"--thread '{text}' is no thread; write its x,y,z, and behind @ those of its block, as screens name them: "
+                "3,0,0@0,1,0; what is left out is 0"
+            )
+        return cls(*((*map(int, part.split(",")), 0, 0)[:3] for part in match.groups(default="0")))
+
+    def numbers(self, grid: Grid, block: Grid) -> tuple[int, int] | None:
+        """The numbers of block and thread, x fastest; None if the launch has no such thread."""
+        inside = all(each < end for each, end in zip(self.block + self.thread, grid + block, strict=True))
+        return (_number(self.block, grid), _number(self.thread, block)) if inside else None
+
+    def __str__(self) -> str:
+        return "@".join(",".join(map(str, each)) for each in (self.thread, self.block))
+
+
+def _number(index: Grid, extent: Grid) -> int:
+    return index[0] + extent[0] * (index[1] + extent[1] * index[2])
+
+
+def follow(
+    case: Case, target: str, inputs: Mapping[str, np.ndarray], place: Place, most: int, kernel: str = ""
+) -> tuple[str, CaseError | None]:
+    """The text of what a thread does in the launches of the case, and the error if the kernel was stopped.
+
+    most: lines; kernel: the name of the kernel whose launches are shown; empty for all
+    Of grids that differ from run to run, the first that has the place is launched.
+    Raises UsageError for a kernel that the case does not launch, and for a place that no launch has.
     """
     program = EmulatorDevice().prepare(case, target, inputs, oracle_of(case.recipe).outputs(case))
-    _require(program, case, place)
-    program.watch = place
+    shown = _named(program.launches.of_kernels, case, kernel)
+    repeat = next((run for run in range(_most_grids(shown)) if _places(shown, place, run)), None)
+    if repeat is None:
+        extents = dict.fromkeys((grid, each.block) for each in shown for grid in each.grids)
+        there = ", or ".join(f"grid {grid} of blocks of {block}" for grid, block in extents)
+        raise UsageError(f"--thread {place}: {case.id} launches {there}; the first thread is 0,0,0@0,0,0")
+    program.watch = _places(shown, place, repeat)
     stopped: CaseError | None = None
     try:
-        program.run(_POISON, 0)
+        program.run(_POISON, repeat)
     except CaseError as error:
         stopped = error
-    lines = [line for launch, watch in program.watched for line in _launch(launch, watch)]
+    followed = dict(program.watched)
+    lines = [line for launch in shown for line in _launch(launch, followed.get(launch), repeat)]
     more = len(lines) - most
     return "\n".join([*lines[:most], *([f"... {more:,} lines more; --lines shows them"] if more > 0 else [])]), stopped
 
 
-def _require(program: EmulatedProgram, case: Case, place: tuple[int, int]) -> None:
-    extents = [(math.prod(each.grids[0]), math.prod(each.block)) for each in program.launches.of_kernels]
-    if not any(place[0] < blocks and place[1] < threads for blocks, threads in extents):
-        there = ", ".join(f"{blocks} of {threads} threads" for blocks, threads in extents)
-        raise UsageError(
-            f"--thread {place[0]},{place[1]}: {case.id} launches {there}; the first block and thread are 0"
-        )
+def _named(launches: Sequence[BoundLaunch], case: Case, kernel: str) -> list[BoundLaunch]:
+    """The launches of a kernel, by its name in the `.cu` or with its template arguments; all for an empty name."""
+    names = {each: (each.step.signature.name, each.name) for each in launches}
+    found = [each for each in launches if not kernel or kernel in names[each]]
+    if not found:
+        there = dict.fromkeys(name for name, _ in names.values())
+        raise UsageError(f"--kernel '{kernel}': {case.id} launches {', '.join(there)}; name one of its kernels")
+    return found
 
 
-def _launch(launch: BoundLaunch, watch: Watch) -> Iterator[str]:
-    grid, signature = launch.grids[0], launch.step.signature
-    block, thread = coordinates(watch.block, grid), (watch.thread, 0, 0)
+def _most_grids(launches: Sequence[BoundLaunch]) -> int:
+    return max(len(each.grids) for each in launches)
+
+
+def _grid(launch: BoundLaunch, repeat: int) -> Grid:
+    return launch.grids[repeat % len(launch.grids)]
+
+
+def _places(launches: Sequence[BoundLaunch], place: Place, repeat: int) -> dict[BoundLaunch, tuple[int, int]]:
+    found = {each: place.numbers(_grid(each, repeat), each.block) for each in launches}
+    return {each: numbers for each, numbers in found.items() if numbers}
+
+
+def _launch(launch: BoundLaunch, watch: Watch | None, repeat: int) -> Iterator[str]:
+    grid, signature = _grid(launch, repeat), launch.step.signature
+    if watch is None:
+        yield from (f"{launch.title}, grid {grid}", "  this launch has no such thread, or comes after the end", "")
+        return
+    block, thread = coordinates(watch.block, grid), coordinates(watch.thread, launch.block)
     yield f"{launch.title}, grid {grid}, block {block}, thread {thread}"
-    if not watch.seen:
-        yield "  this launch has no such thread"
     names = {f"{launch.entry}_param_{i}": each.name for i, each in enumerate(signature.call)}
     before: Location | None = None
     for seen in watch.seen:

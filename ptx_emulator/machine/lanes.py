@@ -54,11 +54,14 @@ class Lanes:
         block, thread = divmod(lane, self.threads)
         return f"block {self.launch.block_name(self.first + block)}, thread {self.launch.thread_name(thread)}"
 
+    def whole_name(self, lane: int) -> str:
+        """The kernel and its grid as it was launched, then the lane: `k, grid (4, 1, 1), block (1, 0, 0), …`."""
+        return f"{self.launch.resources.kernel.name}, grid {tuple(self.launch.grid)}, {self.name(lane)}"
+
     def fault(self, kind: str, instruction: Instruction, lane: int, sentence: str) -> NoReturn:
         """Raise Fault for lane number `lane` of the batch."""
         where = instruction.location
-        kernel = self.launch.resources.kernel.name
-        raise Fault(kind, str(where), f"{sentence}; {kernel}, {self.name(lane)}{where.chain()}")
+        raise Fault(kind, str(where), f"{sentence}; {self.whole_name(lane)}{where.chain()}")
 
     def require_source(
         self, instruction: Instruction, takes_part: np.ndarray, source: np.ndarray, mask: np.ndarray | None

@@ -280,8 +280,7 @@ class Scheduler:
         block = self.blocks[number]
         instruction = self.code.instruction(block.first + block.count - 1)
         lane = int(np.argmax(self.batch.under(mask)))
-        kernel = self.batch.launch.resources.kernel.name
-        raise LaunchError(f"{instruction.location}: the kernel trapped; {kernel}, {self.batch.name(lane)}")
+        raise LaunchError(f"{instruction.location}: the kernel trapped; {self.batch.whole_name(lane)}")
 
     def _barrier(self, number: int, terminator: Barrier, mask: np.ndarray | None) -> None:
         whole = mask is None and terminator.count is None and terminator.number < 0

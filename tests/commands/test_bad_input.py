@@ -39,7 +39,7 @@ TRIES = """
 64 trace "per_tensor/default/16x16/file:{HERE}/n.npy;file:{HERE}/n.npy/eager" | {ID} --at 3 | {ID} --at -1,0
 64 trace {ID} --at 99,0 | {ID} --at 0,99 | {ID} --at a,b | {ID} --at 999999999999999999999,0 | {ID} --field nope
 64 trace {ID} --tensor 5 | {ID} --tensor x | {ID} --device gpu | {ID} --target sm_1 | {ID} extra | {ID} --thread
-64 trace {ID} --thread x,y | {ID} --thread 10000,0 | {ID} --thread 0,0 --at 5,5
+64 trace {ID} --thread x,y | {ID} --thread 0@10000 | {ID} --thread 0,0 --at 5,5 | {ID} --thread 0 --kernel x
 64 trace {ID} --thread 0,0 --field rowwise_data | per_tensor/default/65536x16777216/normal/eager
 4 trace {ID} --device cuda
 64 run | nope | per_tensor | {ID} --by jax | {ID} --out x.npz | {ID} --out empty | {ID} --out a.txt/x.safetensors

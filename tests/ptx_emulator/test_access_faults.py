@@ -27,7 +27,8 @@ def test_load_out_of_bounds_by_one(arch: str) -> None:
         kind="out_of_bounds", marker="// load", grid=2, arch=arch,
     )  # fmt: skip
     assert sentence == (
-        "reads 4 bytes at byte 280 of buffer 'in', which has 280 bytes; k, block (1, 0, 0), thread (6, 0, 0)"
+        "reads 4 bytes at byte 280 of buffer 'in', which has 280 bytes; "
+        "k, grid (2, 1, 1), block (1, 0, 0), thread (6, 0, 0)"
     )
 
 

@@ -83,7 +83,7 @@ def test_a_thread_that_exited() -> None:
     sentence = fault(
         source(first="proxy(); barrier(); if (t == 77) return;\n fence();  // alone"), "inactive_shuffle", "// alone"
     )
-    assert "takes all 128 threads of a warpgroup, and thread 77 exited or never was; k, block (0, 0, 0)" in sentence
+    assert "takes all 128 threads of a warpgroup, and thread 77 exited or never was; k, grid (2, 1, 1), bl" in sentence
 
 
 def test_a_block_that_is_no_warpgroup() -> None:
@@ -213,7 +213,7 @@ $go: MULTIPLY {%r4, %r5, %r6, %r7}, {%r0, %r1, %r2, %r3}, %rd0, 1, 1, 1, 0;"""
 
 def test_registers_written_by_two_warpgroups_of_which_one_fences() -> None:
     body = PAIR[: PAIR.index("wgmma.fence")].replace("s[256]", "s[512]") + SPLIT.replace("MULTIPLY", SHOWN)
-    problem = "uses a fragment of A written at ptx:\\d+ with no wgmma.fence between; k, block .0, 0, 0., thread .0, 0"
+    problem = "uses a fragment of A written at ptx:\\d+ with no wgmma.fence between; k, grid .1, 1, 1., block .0, 0, 0., thread .0, 0"
     with pytest.raises(Fault, match=f"{SHOWN} {problem}"):
         run_ptx(kernel(body, 0), {}, block=256)
     run_ptx(kernel(body.replace("@%p0 bra $go;", ""), 0), {}, block=256)
@@ -240,8 +240,9 @@ def test_a_moved_register_is_as_good_as_what_it_copies(fenced: bool) -> None:
 
 def test_another_warpgroups_fence() -> None:
     text = source(first="proxy(); barrier(); if (t < 128) fence();")
-    assert "comes before any wgmma.fence of its warpgroup; k, block (0, 0, 0), thread (128, 0, 0)" in fault(
-        text, block=256
+    assert (
+        "comes before any wgmma.fence of its warpgroup; k, grid (2, 1, 1), block (0, 0, 0), thread (128, 0, 0)"
+        in fault(text, block=256)
     )
 
 
