@@ -12,7 +12,8 @@ from harness.errors import Exit
 from harness.text import one_line, printable
 
 _LABEL = 10  # columns
-_SELDOM = ("trace", "while_timed", "notes", "second_opinion")  # a record has them only where they say something
+# A record has these only where they say something.
+_SELDOM = ("trace", "while_timed", "notes", "second_opinion", "launched")
 
 
 class Verdict(StrEnum):
@@ -187,6 +188,8 @@ class Result:
     story: the one-screen text of a mismatch, empty for a pass; it has no commands, see `harness.verify.screen`
     bytes_compared: output bytes compared with an oracle, summed over oracles, targets and runs
     instantiations: kernels that ran, `sm_90a per_tensor_amax<bf16>`
+    launched: kernels of a subject that ran, like instantiations, as far as it is known: of a card, and what a function
+        launches on the emulator; only for a PASS or a CONVENTION
     oracles: those that gave expected bytes, `numpy`, `torch`
     died: the process of the case ended for an unknown reason; a resumed run does the case again
     digests: of the output, by target, as `harness.verify.digest` makes them, only for a PASS
@@ -223,6 +226,7 @@ class Result:
     while_timed: bool = False
     notes: tuple[str, ...] = ()
     second_opinion: dict = field(default_factory=dict)
+    launched: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("reason", "input", "device", "subject", "offence"):
@@ -245,7 +249,7 @@ class Result:
     def from_record(cls, record: dict) -> Result:
         """The result in a journal line."""
         lists = {name: tuple(record[name]) for name in ("targets", "instantiations", "oracles")}
-        lists |= {name: tuple(record.get(name, ())) for name in ("trace", "notes")}
+        lists |= {name: tuple(record.get(name, ())) for name in ("trace", "notes", "launched")}
         return cls(**{**record, **lists, "verdict": Verdict(record["verdict"])})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -66,6 +67,11 @@ class Module:
     @cached_property
     def _program(self) -> Program:
         return parse(self._text)
+
+    @cached_property
+    def digest(self) -> str:
+        """Eight digits that tell this PTX from another's of the same names, as of other constants of a template."""
+        return hashlib.sha256(self._text.encode()).hexdigest()[:8]
 
     @property
     def keeps(self) -> bool:
@@ -223,7 +229,7 @@ def launch(
     if state.dependence:
         ids = {buffer.window: id(buffer) for buffer in memory}
         state.dependence.end(kernel, state.shadow, resources.accesses, ids)
-    ended(tuple(state.approximated))
+    ended(f"{module.target} {kernel} {module.digest}", tuple(state.approximated))
     return _counters(state.traffic, tally, tuple(state.approximated))
 
 

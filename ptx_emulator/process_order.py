@@ -24,11 +24,12 @@ fcntl.fcntl(_ENDED, fcntl.F_SETFL, os.O_APPEND)  # so that lines of several proc
 class Launches:
     """The launches that ended in a given order, known when its block has ended.
 
-    approximated: as `Counters.approximated`, of all of them
+    approximated: as `Counters.approximated`, of all of them; kernels: as `ended` is told them, each once
     """
 
     count: int = 0
     approximated: tuple[str, ...] = ()
+    kernels: tuple[str, ...] = ()
 
 
 @contextmanager
@@ -45,7 +46,8 @@ def given_order(schedule: Schedule) -> Iterator[Launches]:
     finally:
         _put("")
         lines = [json.loads(line) for line in _text(_ENDED).splitlines()]
-        found.count, found.approximated = len(lines), tuple(dict.fromkeys(name for line in lines for name in line))
+        found.count, found.kernels = len(lines), tuple(dict.fromkeys(kernel for kernel, _ in lines))
+        found.approximated = tuple(dict.fromkeys(name for _, names in lines for name in names))
 
 
 def in_force(asked: Schedule) -> Schedule:
@@ -57,10 +59,10 @@ def in_force(asked: Schedule) -> Schedule:
     return replace(given, seed=asked.seed) if None not in (given.seed, asked.seed) else given
 
 
-def ended(approximated: Sequence[str]) -> None:
-    """Count a launch that ended, if there is a given order."""
+def ended(kernel: str, approximated: Sequence[str]) -> None:
+    """Count a launch that ended, if there is a given order. kernel: with what tells its instantiation from others"""
     if _text(_ORDER):
-        os.write(_ENDED, f"{json.dumps(approximated)}\n".encode())
+        os.write(_ENDED, f"{json.dumps([kernel, approximated])}\n".encode())
 
 
 def _put(text: str) -> None:

@@ -73,7 +73,7 @@ def verify(case, device, numpy_largest):
     return Result(case.id, case.recipe, Verdict(word), "a reason", story, case.input, "emulator", ("sm_90a",),
                   *compared, 0.5)
 
-def write_verify(run_dir, records, asked=None):
+def write_verify(run_dir, records, asked=None, about=None):
     if (HERE / "full").exists():
         raise StorageError("report.html cannot be written: No space left on device")
     path = run_dir / "report.html"

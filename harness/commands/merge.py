@@ -38,7 +38,7 @@ def command(runs: Sequence[Path], into: Path, subject: str) -> int:
     for record in whole.records:
         journal.append(record)
     journal.close()
-    written = tables.write_verify(into, whole.records, Asked.from_header(whole.about, into, subject))
+    written = tables.write_verify(into, whole.records, Asked.from_header(whole.about, into, subject), whole.about)
     if whole.header:
         write_text(into / BENCH_HEADER, json.dumps(whole.header, indent=2) + "\n")
         written += tables.write_bench(into, whole.header, whole.records)

@@ -37,7 +37,7 @@ def command(run: Path, subject: str) -> None:
     else:
         found = read_run(run)
         require_possible_here(run, found.header, found.records, found.about)
-        paths = tables.write_verify(run, found.records, Asked.from_header(found.about, run, subject))
+        paths = tables.write_verify(run, found.records, Asked.from_header(found.about, run, subject), found.about)
         if found.header:
             paths += tables.write_bench(run, found.header, found.records)
     for path in paths:

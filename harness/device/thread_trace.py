@@ -43,8 +43,8 @@ class Place:
         match = re.fullmatch(r"(\d{1,9}(?:,\d{1,9}){0,2})(?:@(\d{1,9}(?:,\d{1,9}){0,2}))?", text, re.ASCII)
         if match is None:
             raise UsageError(
-                f"--thread '{text}' is no thread; write its x,y,z, and behind @ those of its block, as screens name them: "
-                "3,0,0@0,1,0; what is left out is 0"
+                f"--thread '{text}' is no thread; write its x,y,z, and behind @ those of its block, as screens name "
+                "them: 3,0,0@0,1,0; what is left out is 0"
             )
         return cls(*((*map(int, part.split(",")), 0, 0)[:3] for part in match.groups(default="0")))
 

@@ -22,7 +22,7 @@ from harness.records.run_folder import Header, RunFiles
 from harness.report.merge_request import junit, metrics, write_code_quality
 from harness.report.pages import rows
 from harness.report.plots import Distribution, distribution, heat_maps
-from harness.report.tables import markdown, pictures_of, write_files
+from harness.report.tables import markdown, pictures_of, write_files, wrong_groups
 from harness.verdict import Change, Judgement, Performance, Result, Verdict, exit_words, failures_of
 
 _COLUMNS = (
@@ -162,8 +162,8 @@ def write_pages(folder: Path, stem: str, gated: GateResult, code: Exit) -> list[
     meaning = exit_words(code, [Verdict(record["verdict"]) for record in gated.records]) or "clean"
     outcome = "; ".join(filter(None, [gated.flaw, f"exit {int(code)}, {meaning}"]))
     content = {
-        "outcome": outcome, "facts": gated.facts, "counts": counts, "wrong": wrong, "table": rows(table),
-        "drawn": _pictures(gated), "than": gated.than, **gated.pictures,
+        "outcome": outcome, "facts": gated.facts, "counts": counts, "wrong": wrong_groups(wrong, None),
+        "table": rows(table), "drawn": _pictures(gated), "than": gated.than, **gated.pictures,
     }  # fmt: skip
     text = [
         f"# Gate: {outcome}",

@@ -71,6 +71,8 @@ def _problems_of_case(record: Any) -> Iterator[str]:
         yield f"a second opinion is on runs that differ, and never on a {verdict}"
     if not set(record.digests) <= set(record.targets):
         yield "there is a digest of a target that was not run"
+    if record.launched and not (record.subject and verdict.right):
+        yield "only of a subject that was right is it said what it launched"
     if record.written and not record.subject:
         yield "only of a subject is it said what it wrote"
     if record.device and record.device not in _DEVICES:

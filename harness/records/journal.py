@@ -20,7 +20,10 @@ _INSTEAD = "add --resume to go on with it, or name another --run-dir"
 
 
 class Journal:
-    """`<run_dir>/journal.jsonl`: a header (sources, cases, device), then a record a line."""
+    """`<run_dir>/journal.jsonl`: a header (sources, cases, device), then a record a line.
+
+    header: that of the file, which a resumed run's may differ from in what `_resume` lists
+    """
 
     def __init__(self, run_dir: Path, header: Record, resume: bool, guest: bool = False):
         """Start a journal, or with `resume` go on with one. A file without a finished line counts as none.
@@ -32,7 +35,7 @@ class Journal:
         sources or another device must not count for this run; or if another process writes it. Raises StorageError if
         it cannot be written.
         """
-        self.path, self._guest = run_dir / FILE, guest
+        self.path, self.header, self._guest = run_dir / FILE, header, guest
         self.records: list[Record] = []
         self._written = hashlib.sha256()  # of all that this process read at the start or wrote itself
         if resume and not self.path.exists():
@@ -95,6 +98,7 @@ class Journal:
         # Do not report fields that repeat others: the digest of cases covers number, set and shard, and seals are
         # listed. A run may go on from another folder.
         told = {"selected", "selection", "set", "shard", "sealed", "asked", "device_asked"}
+        told |= {"commit", "edited", "date", "command"}  # of the begin
         told |= {"sources"} if sealed else set()
         changed = [key for key in header if key not in told and header[key] != then.get(key)]
         if changed or sealed:
@@ -102,6 +106,7 @@ class Journal:
                 f"{self.path} cannot be resumed, because its {' and '.join(changed or ['sources'])} differ from this "
                 f"run's{': ' + seal.listed(sealed) if sealed else ''}; start anew"
             )
+        self.header = then
         # A process may have died for another reason than its case, so the case is run again.
         self.records = [record for record in records if not record.get("died")]
         if self._guest:

@@ -151,6 +151,7 @@ class Finished(_CaseLine):
     while_timed: bool = False
     notes: Words = []
     second_opinion: NearestRuns | dict[str, None] = {}
+    launched: Words = []
 
     @model_validator(mode="after")
     def _as_a_run_writes_it(self) -> Finished:
@@ -247,6 +248,7 @@ class JournalHeader(BaseModel):
 
     sealed: see `harness.records.seal`; selection: a digest of the cases of all shards, as `cases` is of this one's
     merged: the runs that `harness merge` made one of; device_asked: as the command line names it
+    commit: of the harness, edited: whether its sources differ from that; date, command: of the run's begin
     """
 
     model_config = ConfigDict(extra="allow", strict=True, defer_build=True)
@@ -263,3 +265,7 @@ class JournalHeader(BaseModel):
     merged: Words = []
     asked: AskedFor | None = None
     device_asked: str = "auto"
+    commit: str = ""
+    edited: bool = False
+    date: Date | Literal[""] = ""
+    command: str = ""

@@ -112,11 +112,8 @@ def latest_bench(runs: Path) -> Path:
 def new_header(command: str, machine: dict[str, str], method: str, clock: str) -> Header:
     """How times are measured; `roofline` and `floors_us` are filled in as the run goes on."""
     return {
-        "command": one_line(command),
-        "commit": commit(),
-        "edited": edited(),
+        **begun(command),
         "sources": sources_digest()[:16],
-        "date": now(),
         "machine": {key: one_line(value) for key, value in machine.items()},
         "compile_flags": " ".join(FLAGS),
         "method": method,
@@ -124,6 +121,11 @@ def new_header(command: str, machine: dict[str, str], method: str, clock: str) -
         "roofline": [],
         "floors_us": {},
     }
+
+
+def begun(command: str) -> Header:
+    """What a run that begins now is of: the command, the commit of this tree, and the time."""
+    return {"command": one_line(command), "commit": commit(), "edited": edited(), "date": now()}
 
 
 def gpu_folder(machine: dict[str, str]) -> str:

@@ -40,6 +40,7 @@ def join(runs: Sequence[RunFiles], into: Path) -> RunFiles:
         "shard": "1/1",
         "merged": [str(run.path) for run in runs],
         "asked": first.about.get("asked"),
+        **_begun(runs),
     }
     if seal.selection_digest(record["case_id"] for record in records) != about["selection"]:
         raise UsageError(
@@ -47,6 +48,18 @@ def join(runs: Sequence[RunFiles], into: Path) -> RunFiles:
             "run the shards without these"
         )
     return RunFiles(into, records, _times_header(runs) if about["timed"] else {}, about)
+
+
+def _begun(runs: Sequence[RunFiles]) -> dict[str, str | bool]:
+    """Commit, command and date of a run of shards, where all shards have them: the date of the newest."""
+    told = [{key: run.about.get(key, "") for key in ("commit", "command", "date")} for run in runs]
+    if not all(all(each.values()) for each in told):
+        return {}
+    words = {key: "; ".join(dict.fromkeys(each[key] for each in told)) for key in ("commit", "command")}
+    return words | {
+        "date": max(each["date"] for each in told),
+        "edited": any(run.about.get("edited") for run in runs),
+    }
 
 
 def require_of_this_tree(whole: RunFiles) -> None:

@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from harness.report.plots import bar_groups, heat_maps, roofline_plot
 from harness.text import one_line
 from harness.verdict import Result, Verdict, failures_of
 from harness.verify.not_run import counted
-from harness.verify.screen import screen
+from harness.verify.screen import alike, screen
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,15 +45,20 @@ _AGAINST_BASELINE = (
 )
 _AGAINST_OURS = "our kernel on the same case, in turns with it; MB are those that our kernel reads and writes"
 RATE = "TFLOP/s"
+_SUBJECT = "subject, in place of our kernels"
+_OWN = "of the harness"
 _SECOND = "x per_tensor"
 _LEGEND = "rate: % of the copy, or TFLOP/s of a product; x: times as fast as the baseline; all else is in bench.html"
 
 
-def write_verify(run_dir: Path, records: Sequence[Record], asked: Asked | None = None) -> list[Path]:
+def write_verify(
+    run_dir: Path, records: Sequence[Record], asked: Asked | None = None, about: Header | None = None
+) -> list[Path]:
     """Write verify.md, verify.csv, verify.html and codequality.json; their paths.
 
-    asked: who asked for the run, for the commands below each failure
-    Failures come first, then ids in order, because workers finish in a different order in each run.
+    asked: who asked for the run, for the commands below each failure; about: the first line of its journal
+    Failures come first, then ids in order, because workers finish in a different order in each run. Those that are
+    alike are one entry, with the screen of the first.
     """
     records = sorted(records, key=lambda record: (not Verdict(record["verdict"]).exit_code, record["case_id"]))
     table = verify_table(records)
@@ -62,21 +67,23 @@ def write_verify(run_dir: Path, records: Sequence[Record], asked: Asked | None =
     conventions = _counts(
         Result.from_record(record).conventions for record in records if record["verdict"] == Verdict.CONVENTION
     )
-    failures = [record | {"story": screen(record, asked)} for record in failures_of(records)]
+    failures = wrong_groups(records, asked)
+    facts = facts_of_verify(about or {}, records)
     notes = dict(counted(records).most_common())
-    subjects = list(dict.fromkeys(record.get("subject") for record in records if record.get("subject")))
     content = {
         "table": rows(table), "verdicts": verdicts, "excluded": excluded, "failures": failures,
-        "conventions": conventions, "subjects": subjects, "notes": notes,
+        "conventions": conventions, "notes": notes, "facts": facts,
     }  # fmt: skip
     text = [
         "# Verification",
-        *(f"Subject: {plain(subject)}, in place of our kernels." for subject in subjects),
+        *([markdown(frame(facts.items(), columns=["", "this run"]))] if facts else []),
         markdown(frame(verdicts.items(), columns=["verdict", "cases"])),
         f"{int(table['bytes_compared'].sum()):,} bytes compared. Every case is in verify.csv.",
     ]
-    for record in failures:
-        text += [f"## {record['verdict']} {plain(record['case_id'])}", _indented(record["story"])]
+    for first, *others in failures:
+        text += [f"## {first['verdict']} {plain(first['case_id'])}", _indented(first["story"])]
+        if others:
+            text += [f"{len(others):,} more fail alike:", "\n".join(f"- {plain(each['case_id'])}" for each in others)]
     if conventions:
         counts = frame(conventions.items(), columns=["convention", "cases"])
         text += ["## Other bytes by convention", markdown(counts)]
@@ -86,6 +93,56 @@ def write_verify(run_dir: Path, records: Sequence[Record], asked: Asked | None =
         text += ["## Not judged", markdown(frame(notes.items(), columns=["what", "cases"]))]
     paths = write_files(run_dir, "verify", table, text, "verify.html.j2", content)
     return [*paths, write_code_quality(run_dir, records)]
+
+
+def wrong_groups(records: Iterable[Record], asked: Asked | None) -> list[list[Record]]:
+    """The records that are not clean, in groups that fail alike, each with its screen as its story."""
+    return [
+        [record | {"story": screen(record, asked)} for record in group] for group in alike(failures_of(records))
+    ]  # fmt: skip
+
+
+def facts_of_verify(about: Mapping[str, Any], records: Sequence[Record]) -> dict[str, str]:
+    """What a run was of, as name and value; what neither its journal nor its records have is left out.
+
+    about: the first line of the journal, in which earlier runs have neither commit nor command
+    """
+    device = {name: value for name, value in about.get("device", {}).items() if not name.startswith("subject")}
+    kind = device.pop("device", "")
+    name = device.pop("gpu", kind)
+    finished, selected = len(records), about.get("selected") or 0
+    facts = {
+        _SUBJECT: ", ".join(dict.fromkeys(record["subject"] for record in records if record.get("subject"))),
+        "device": ", ".join([name, *(f"{what} {value}" for what, value in device.items())]) if name else "",
+        "targets": ", ".join(sorted({target for record in records for target in record.get("targets", ())})),
+        "recipes": _folders(about, records),
+        "harness": _revision(about),
+        "command": about.get("command", ""),
+        "in the folder": (about.get("asked") or {}).get("folder", ""),
+        "begun": about.get("date", ""),
+        "unfinished": f"{finished:,} of {selected:,} cases are here" if finished < selected else "",
+    }
+    return {name: value for name, value in facts.items() if value}
+
+
+def _revision(about: Mapping[str, Any]) -> str:
+    """The commit of a run, unless it is not known, as of an installed package, and the digest of its sources."""
+    edited = ", with uncommitted edits" if about.get("edited") else ""
+    commit, sources = about.get("commit", "unknown"), about.get("sources", "")[:16]
+    return "; ".join(
+        ([f"commit {commit}{edited}"] if commit not in ("", "unknown") else [])
+        + ([f"sources {sources}"] if sources else [])
+    )
+
+
+def _folders(about: Mapping[str, Any], records: Sequence[Record]) -> str:
+    """The recipes, by the folder that each is of: `mine in /home/me/mine; casts, swizzle of the harness`."""
+    asked, found = about.get("asked"), {}
+    if not asked:
+        return ""
+    for recipe in dict.fromkeys(record["recipe"] for record in records):
+        found.setdefault(asked.get("recipe_dirs", {}).get(recipe, ""), []).append(recipe)
+    return "; ".join(f"{', '.join(names)} {f'in {folder}' if folder else _OWN}" for folder, names in found.items())
 
 
 def write_bench(run_dir: Path, header: Header, records: Sequence[Record]) -> list[Path]:
@@ -220,17 +277,16 @@ def facts_of(header: Header) -> dict[str, str]:
     if len(rates) > 2:  # the run was resumed
         roofline = f"{min(rates):,.0f} to {max(rates):,.0f} GB/s in {len(rates)} measurements"
     floors = ", ".join(f"{name} {value:.2f} us" for name, value in header["floors_us"].items())
-    edited = ", with uncommitted edits" if header["edited"] else ""
     subject = machine.get("subject", "")
     against = _AGAINST_OURS if subject else _AGAINST_BASELINE
-    return ({"subject, in place of our kernels": subject} if subject else {}) | {
+    return ({_SUBJECT: subject} if subject else {}) | {
         "GPU": f"{machine.get('gpu', '?')}, driver {machine.get('driver', '?')}, NVRTC {machine.get('nvrtc', '?')}",
         "copy roofline (read + written)": roofline or "not measured",
         "floor of this clock (nothing; 4-byte memset eager, graph), not subtracted": floors or "not measured",
         "method": f"{header['clock']}; {header['method']}",
         "compile flags": header["compile_flags"],
         "date": header["date"],
-        "commit": f"{header['commit']}{edited}; sources {header['sources']}",
+        "commit": _revision(header).removeprefix("commit "),
         "command": header["command"],
         "columns": "MB: read + written; us: median time; difference: eager - graph; %: of the copy roofline; x: times "
         f"as fast as the baseline, {against}; base %: of the baseline; launches: of kernels and library calls in one "

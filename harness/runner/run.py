@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import sys
 import time
@@ -24,7 +25,7 @@ from harness.records import journal, seal
 from harness.records.journal import Journal
 from harness.records.lines import one
 from harness.records.records import Finished, Record
-from harness.records.run_folder import new_folder, shown
+from harness.records.run_folder import begun, new_folder, shown
 from harness.report import tables
 from harness.runner import resume_command, summary
 from harness.runner.outcome import outcome, worst
@@ -33,7 +34,7 @@ from harness.runner.supervisor import GO_ON, leave
 from harness.verdict import Result
 from harness.verify import not_run
 from harness.verify.isolation import died
-from harness.verify.screen import screen
+from harness.verify.screen import alike, screen
 
 _LAST_WORDS = "last_words.*.json"
 _GAVE_UP = 70  # exit code of a worker that gave up its case; only pytest-xdist sees it
@@ -60,6 +61,7 @@ class Run:
             "timed": option.bench,
             "asked": asked.to_header(),
             "device_asked": option.device,
+            **begun(shlex.join(resume_command.typed(config.invocation_params.args))),
         }
         self.selection, self.device, self.asked = selection, device, asked
         self.cases = selection.by_id
@@ -73,6 +75,7 @@ class Run:
         self.interrupted = False
         self.stopped = ""
         self.session: pytest.Session | None = None
+        self.folded: dict[str, list[Any]] = {}  # pytest's reports, while its list of them is shorter
         self.gpus: dict[str, int] = {}
         self.began = time.monotonic()
 
@@ -143,9 +146,14 @@ class Run:
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_sessionfinish(self) -> Generator[None, Any, Any]:
-        """Report in one sentence that pytest's own reports cannot be written; its cache may fail."""
+        """Report in one sentence that pytest's own reports cannot be written; its cache may fail.
+
+        pytest lists failures next, for which those that fail alike become one.
+        """
         try:
-            return (yield)
+            ended = yield
+            self._fold_alike()
+            return ended
         except pytest.PytestCacheWarning:
             return None
         except OSError as error:
@@ -159,10 +167,30 @@ class Run:
     @pytest.hookimpl(wrapper=True)
     def pytest_terminal_summary(self, terminalreporter: Any) -> Generator[None, Any, Any]:
         """Print last what was compared, what was not and why, and where the reports are."""
+        terminalreporter.stats.update(self.folded)
         with self._storage_errors_kept():
             yield
         with self._storage_errors_kept():
             self._sum_up(terminalreporter)
+
+    def _fold_alike(self) -> None:
+        """Leave the first of the cases that fail alike on pytest's list, with the ids of the others below its screen.
+
+        All are counted, and listed by -r: `pytest_terminal_summary` puts them back once the screens are printed.
+        """
+        reporter = self.session.config.pluginmanager.getplugin("terminalreporter") if self.session else None
+        failed = reporter.stats.get("failed", []) if reporter else []
+        screens = {report.record["case_id"]: report for report in failed if getattr(report, "record", None)}
+        hidden: set[int] = set()
+        for first, *others in alike(report.record for report in screens.values()):
+            if others:
+                ids = [each["case_id"] for each in others]
+                hidden.update(id(screens[each]) for each in ids)
+                report = screens[first["case_id"]]
+                report.longrepr = "\n".join([str(report.longrepr), f"{len(ids):,} more fail alike:", *ids])
+        if hidden:
+            self.folded = {"failed": failed}
+            reporter.stats["failed"] = [report for report in failed if id(report) not in hidden]
 
     @contextmanager
     def _storage_errors_kept(self) -> Iterator[None]:
@@ -181,7 +209,9 @@ class Run:
         terminalreporter.write_line(told)
         _list_no_case_again(terminalreporter)
         if self.journal.records:
-            written = tables.write_verify(self.journal.path.parent, self.journal.records, self.asked)
+            written = tables.write_verify(
+                self.journal.path.parent, self.journal.records, self.asked, self.journal.header
+            )
             times = self.journal.path.with_name("bench.html")
             page = times if times.exists() else next(path for path in written if path.suffix == ".html")
             terminalreporter.write_line(f"{shown(page)}, with tables and journal beside it")

@@ -10,7 +10,7 @@ from rich.table import Table
 from harness import text
 from harness.runner.outcome import few_compared
 from harness.verdict import Result, Verdict
-from harness.verify.screen import said
+from harness.verify.screen import alike, said
 
 MOST_LINES = 25  # lines of the last screen, including pytest's
 AROUND = 4  # lines for the section's head, the page's path, and the last words of pytest and the supervisor
@@ -46,13 +46,14 @@ def _render(
     rows: how many rows for reasons, conventions and wrong cases, including the row that counts the rest
     """
     passed = [result for result in results if result.verdict.right]
-    instantiations = {name for result in passed for name in result.instantiations}
+    kernels = {name for result in passed for name in (*result.instantiations, *result.launched)}
     compared = Table(show_header=False)
     compared.add_column()
     compared.add_column(justify="right")
     compared.add_row("cases", _verdicts(results))
     compared.add_row("inputs compared", f"{len({result.input for result in passed}):,}")
-    compared.add_row("kernel instantiations compared", f"{len(instantiations):,}")
+    if kernels or not any(result.subject for result in results):  # what a function launches is known on the emulator
+        compared.add_row("kernel instantiations compared", f"{len(kernels):,}")
     compared.add_row("bytes compared", f"{sum(result.bytes_compared for result in results):,}")
     compared.add_row("seconds", f"{seconds:.1f}")
 
@@ -66,7 +67,7 @@ def _render(
     few = "" if red else few_compared(results)
     lists = (
         *([few] if few else []),
-        *_listed("wrong", "case", "others, which verify.md has", _cases(wrong), 0, rows),
+        *_listed("wrong", "case", "others, which verify.md has", _alike(wrong), 0, rows),
         *(_cut(f"the first: {_cause(result)}", width) for result in wrong[:1] if rows > 1 or not unjudged),
         *_not_judged(unjudged, width, rows),
         *_listed("cases", _CONVENTIONS, "by others", _by(declared), width, rows),
@@ -116,8 +117,14 @@ def _not_judged(results: Sequence[Result], width: int, rows: int) -> list[str]:
     return [f"{told}, the first {first.verdict}  {first.case_id}", _cut(f"  {first.reason}", width)]
 
 
-def _cases(results: Sequence[Result]) -> list[tuple[str, str, int]]:
-    return [(result.verdict, result.case_id, 1) for result in results]
+def _alike(results: Sequence[Result]) -> list[tuple[str, str, int]]:
+    """A row for each group of cases that fail alike: its first case, and how many others there are."""
+    groups = [[each["case_id"] for each in group] for group in alike(each.to_record() for each in results)]
+    verdicts = {result.case_id: str(result.verdict) for result in results}
+    return [
+        (verdicts[first], f"{first}  and {len(others):,} alike" if others else first, 1 + len(others))
+        for first, *others in groups
+    ]
 
 
 def _by(counts: Counter[str]) -> list[tuple[str, str, int]]:

@@ -7,7 +7,7 @@ known who asked and from which folder.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from harness.device.select import gpu_is_there
@@ -16,6 +16,9 @@ from harness.verdict import Result, labelled
 
 # The options of a record's trace; a record of somebody else's may have others, which a shell would be given.
 _TRACE = re.compile(r"(?:(?:^| )--(?:tensor|field|at|target) [\w.][\w.,/\[\]-]*)*", re.ASCII)
+_COUNTS = re.compile(r"(?<![\w:.])(?:0x[0-9A-Fa-f]+|\d[\d.,]*)", re.ASCII)  # not the line of a file, nor sm_90a
+_ROW = re.compile(r"^([a-z]+) {2,}", re.MULTILINE)
+_TEMPLATE = re.compile(r"<[^<>]*>")
 
 
 def said(story: str, label: str) -> str:
@@ -33,6 +36,39 @@ def screen(found: Result | Mapping[str, Any], asked: Asked | None) -> str:
     record = found.to_record() if isinstance(found, Result) else found
     text = str(record["story"] or record["reason"])
     return "\n".join([text, *commands(record, asked)]) if text and asked else text
+
+
+def alike(records: Iterable[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+    """Group the records of wrong cases by how they fail; groups and records keep their order.
+
+    Cases fail alike if recipe, verdict, reason, wrong field, cause and what the story tells of the first difference are
+    the same but for counts, coordinates and template arguments. Where no cause is known, the first differences must
+    also be in the same of the decoded values.
+    """
+    groups: dict[tuple[object, ...], list[Mapping[str, Any]]] = {}
+    for record in records:
+        groups.setdefault(_kind(record), []).append(record)
+    return list(groups.values())
+
+
+def _kind(record: Mapping[str, Any]) -> tuple[object, ...]:
+    story = str(record["story"])
+    labels = tuple(_ROW.findall(story))
+    cause = said(story, "cause")
+    told = (record["reason"], said(story, "field"), cause) if labels else (record["reason"], story)
+    differing: tuple[bool, ...] = ()
+    if cause.startswith("not known"):
+        sides = (said(story, name).split() for name in ("expected", "actual"))
+        differing = tuple(mine != theirs for mine, theirs in zip(*sides, strict=False))
+    counted = tuple(_uncounted(text.replace(record["case_id"], "")) for text in told)
+    return record["recipe"], record["verdict"], *counted, labels, differing
+
+
+def _uncounted(text: str) -> str:
+    """A text without its counts, coordinates and template arguments, which differ between cases that fail alike."""
+    while (shorter := _TEMPLATE.sub("", text)) != text:
+        text = shorter
+    return _COUNTS.sub("#", text)
 
 
 def commands(record: Mapping[str, Any], asked: Asked) -> list[str]:

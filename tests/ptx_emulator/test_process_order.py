@@ -39,6 +39,7 @@ def test_a_given_order_holds(given: Schedule, asked: Schedule):
     assert found == written(given)
     assert (found[1] == NEAREST) is given.nearest
     assert launches.count == 1 and len(launches.approximated) == 1
+    assert [name.split()[:2] for name in launches.kernels] == [["sm_90a", "k"]]
     assert written(asked)[0] == {ASCENDING: 7, DESCENDING: 0}.get(asked, 7)
 
 

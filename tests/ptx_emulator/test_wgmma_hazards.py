@@ -213,7 +213,8 @@ $go: MULTIPLY {%r4, %r5, %r6, %r7}, {%r0, %r1, %r2, %r3}, %rd0, 1, 1, 1, 0;"""
 
 def test_registers_written_by_two_warpgroups_of_which_one_fences() -> None:
     body = PAIR[: PAIR.index("wgmma.fence")].replace("s[256]", "s[512]") + SPLIT.replace("MULTIPLY", SHOWN)
-    problem = "uses a fragment of A written at ptx:\\d+ with no wgmma.fence between; k, grid .1, 1, 1., block .0, 0, 0., thread .0, 0"
+    problem = "uses a fragment of A written at ptx:\\d+ with no wgmma.fence between; "
+    problem += "k, grid .1, 1, 1., block .0, 0, 0., thread .0, 0"
     with pytest.raises(Fault, match=f"{SHOWN} {problem}"):
         run_ptx(kernel(body, 0), {}, block=256)
     run_ptx(kernel(body.replace("@%p0 bra $go;", ""), 0), {}, block=256)

@@ -196,6 +196,56 @@ def test_report_writes_the_tables_of_a_run_that_was_killed(tmp_path: Path, capsy
     assert len(read_run(tmp_path / "run").timed) == 2
 
 
+ABOUT = {
+    "sources": "5" * 64, "device": {"device": "emulator", "nvrtc": "13.0"}, "selected": 5, "commit": "abc1",
+    "edited": True, "date": "2026-01-01T00:00:00Z", "command": "harness verify <toy>",
+    "asked": {"folder": "/home/me", "recipe_dirs": {"toy": "/home/me/toy"}},
+}  # fmt: skip
+
+
+def alike_records(*reasons: str) -> list[dict]:
+    story = "MISMATCH  x\nfield     data uint8 (1, {0}): {0} of 9 entries differ\nfirst     [{0}, 0]\ncause     {1}"
+    return [
+        record(f"toy/default/{16 * n}x16/normal/eager", "MISMATCH", "bytes differ in data", story.format(n, reason))
+        for n, reason in enumerate(reasons, 1)
+    ]
+
+
+def test_a_page_says_what_it_is_of_and_says_it_again_from_the_journal(tmp_path: Path):
+    records = [each | {"device": "emulator"} for each in alike_records("swap", "swap", "swap", "not known")]
+    journal(tmp_path / "run", *(json.dumps(each) + "\n" for each in records))
+    path = tmp_path / "run" / "journal.jsonl"
+    path.write_text(path.read_text().replace('{"sources": "feed"}', json.dumps(ABOUT)))
+    with pytest.raises(SystemExit):
+        main(["report", str(tmp_path / "run")])
+    page = (tmp_path / "run" / "verify.html").read_text()
+    facts = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page))
+    assert facts == {
+        "device": "emulator, nvrtc 13.0", "recipes": "toy in /home/me/toy",
+        "harness": f"commit abc1, with uncommitted edits; sources {'5' * 16}", "command": "harness verify &lt;toy&gt;",
+        "in the folder": "/home/me", "begun": "2026-01-01T00:00:00Z", "unfinished": "4 of 5 cases are here",
+    }  # fmt: skip
+    assert "| command | harness verify &lt;toy> |" in (tmp_path / "run" / "verify.md").read_text()
+
+
+def test_nothing_is_said_of_what_a_journal_does_not_know():
+    assert tables.facts_of_verify({}, []) == {}
+    assert tables.facts_of_verify({"sources": "feed", "commit": "unknown"}, []) == {"harness": "sources feed"}
+
+
+def test_cases_that_fail_alike_are_one_entry_with_the_ids_of_all(tmp_path: Path):
+    records = alike_records("swap: in 3 of 5 tiles", "swap: in 2 of 9 tiles", "swap", "not known", "not known")
+    both = "expected  0x{} = e2m1 {}\nactual    0x{} = e2m1 {}"
+    for each, sides in zip(records[3:], (("10", "0, 1", "11", "1, 1"), ("10", "0, 1", "00", "0, 0")), strict=True):
+        each["story"] += "\n" + both.format(*sides)
+    written = {path.suffix: path.read_text() for path in tables.write_verify(tmp_path, records)}
+    assert [len(group) for group in tables.wrong_groups(records, None)] == [2, 1, 1, 1]
+    assert written[".html"].count("<pre>") == written[".md"].count("\n## MISMATCH") == 4
+    for each in records:
+        assert each["case_id"] in written[".md"]
+        assert each["case_id"].replace("/", "/<wbr>") in written[".html"]
+
+
 @pytest.mark.parametrize("content", [None, '{"sources": "feed"}\n{"case_id": \n'])
 def test_a_folder_without_a_readable_run_is_one_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str | None

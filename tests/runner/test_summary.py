@@ -26,7 +26,7 @@ def rows(text: str, width: int) -> int:
 def worst_run(verdicts: Iterable[Verdict] = SOME) -> list[Result]:
     """Forty cases of each of these verdicts, each for a reason of its own."""
     return [
-        Result(f"{LONG_ID}{verdict}{number}", "per_token", verdict, f"{number} of a long reason" * 20)
+        Result(f"{LONG_ID}{verdict}{number}", "per_token", verdict, f"{'r' * number} of a long reason" * 20)
         for verdict in verdicts
         for number in range(40)
     ]
@@ -51,6 +51,31 @@ def test_two_wrong_cases_are_shown_and_the_others_counted():
     assert "      38  for other reasons" in lines
 
 
+def test_cases_that_fail_alike_are_one_row():
+    reasons = (
+        "race at a.cuh:12: byte 4; k<bf16>, block (1, 0, 0)",
+        "race at a.cuh:13: byte 4; k<bf16>, block (1, 0, 0)",
+    )
+    found = [
+        Result(f"toy/default/{number}x16/normal/eager", "toy", Verdict.NONDETERMINISTIC, reason)
+        for number, reason in enumerate(
+            [reasons[0], reasons[0].replace("4;", "800;").replace("bf16", "f32"), reasons[1]]
+        )
+    ]
+    lines = summary.render(found, Counter(), 1.0, 200).splitlines()
+    rows = [line.split(None, 1)[1] for line in lines if line.startswith("NONDETERMINISTIC")]
+    assert rows == ["toy/default/0x16/normal/eager  and 1 alike", "toy/default/2x16/normal/eager"]
+
+
+def test_a_subject_counts_the_kernels_that_it_is_known_to_launch():
+    def told(launched: tuple[str, ...], verdict: Verdict = Verdict.PASS) -> str:
+        found = Result("toy/default/16x16/normal/eager", "toy", verdict, "r", subject="mine (1)", launched=launched)
+        return next((line for line in summary.render([found], Counter(), 1.0, 90).splitlines() if "kernel" in line), "")
+
+    assert told(("host k 0a", "host k 0b")).split()[-2] == "2"
+    assert told(()) == "" and told((), Verdict.MISMATCH) == ""
+
+
 def test_inputs_that_no_case_compared_are_named():
     """A subject that takes few flags may miss all cases that have NaN."""
     found = [
@@ -70,10 +95,10 @@ def test_inputs_that_no_case_compared_are_named():
 
 @pytest.mark.parametrize(
     ("story", "said"),
-    [("MISMATCH  x\nfield     y\ncause     nibble swap: two\n", "nibble swap: two"), ("MISMATCH  x", "0 of a long")],
+    [("MISMATCH  x\nfield     y\ncause     nibble swap: two\n", "nibble swap: two"), ("MISMATCH  x", "r of a long")],
 )
 def test_the_screen_names_the_cause_of_the_first(story: str, said: str):
-    first = Result("a/first", "a", Verdict.MISMATCH, "0 of a long reason" * 9, story)
+    first = Result("a/first", "a", Verdict.MISMATCH, "r of a long reason" * 9, story)
     lines = summary.render([*worst_run(), first], Counter(), 1.0, 300).splitlines()
     assert [line for line in lines if line.startswith("the first: ")][0].startswith(f"the first: {said}")
 
@@ -92,6 +117,18 @@ def test_a_run_whose_cases_all_fail_prints_its_ends_on_one_screen(run: Runs):
     assert len(result.outlines[start:]) <= MOST_LINES
     assert sum("toy/" in line and "/16x" in line for line in result.outlines[start:]) <= 3
     assert any(f"{SMOKE} MISMATCH" in line for line in result.outlines)
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_one_screen_for_cases_that_fail_alike_and_the_ids_of_all(run: Runs, workers: str):
+    run.verdicts(normal="UNWRITTEN", toy="MISMATCH")
+    result = run("suites", "-n", workers, fork=workers != "0")
+    heads = [line for line in result.outlines if line.startswith("_____")]
+    found = Counter(record["verdict"] for record in run.journal())
+    assert len(heads) == len(found) == 2
+    assert all(f"{count - 1:,} more fail alike:" in result.outlines for count in found.values())
+    assert all(any(record["case_id"] in line for line in result.outlines) for record in run.journal())
+    result.assert_outcomes(failed=SMOKE)
 
 
 def test_pytest_lists_failures_where_it_is_asked_to(run: Runs):

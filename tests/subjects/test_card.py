@@ -120,6 +120,7 @@ def test_a_card_of_our_own_kernel_passes(folder: Path):
     assert (result.verdict, result.reason) == (Verdict.PASS, "")
     assert result.bytes_compared == 3 * 128 * 8 and result.oracles == ("numpy", "torch")
     assert result.targets == ("sm_100a",) and result.subject.startswith("card.yaml (source ")
+    assert len(result.launched) == 1 and result.launched[0].startswith("sm_100a _Z7swizzle")
 
 
 @pytest.mark.parametrize(

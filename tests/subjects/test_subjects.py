@@ -483,7 +483,10 @@ def test_a_run_says_whose_it_is(pytester: pytest.Pytester):
     assert header["device"]["subject"].startswith("mine:swizzle (source ")
     assert entry["subject"] == header["device"]["subject"]
     assert entry["verdict"] == "PASS"
-    assert "Subject: mine:swizzle (source " in (pytester.path / "out" / "verify.md").read_text()
+    assert (
+        "| subject, in place of our kernels | mine:swizzle (source "
+        in (pytester.path / "out" / "verify.md").read_text()
+    )
     assert "<b>mine:swizzle (source " in (pytester.path / "out" / "verify.html").read_text()
     other = run(pytester, "--subject", "mine:nothing", "--resume")
     assert other.ret == Exit.USAGE

@@ -130,6 +130,7 @@ def _audit(case: Case, device: SubjectDevice, empty: Result, numpy_largest: int)
         reason="; ".join(lines),
         bytes_compared=len(observations) * sum(field.nbytes for field in fields.values()),
         oracles=expected.oracles,
+        launched=tuple(dict.fromkeys(kernel for seen in observations for kernel in seen.outcome.kernels)),
     )
 
 

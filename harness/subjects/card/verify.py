@@ -43,7 +43,7 @@ def _verify(case: Case, device: CardDevice, empty: Result, numpy_largest: int) -
         return disagreeing(empty, case, other_ours, f"on {WORDS}: ")
     forms = device.card.forms(case)
     expected, other = forms.expected(ours), other_ours and forms.expected(other_ours)
-    lines, why = forms.lines(ours), {}
+    lines, why, launched = forms.lines(ours), {}, []
 
     def excuses(demanded: Expected, outcome: Outcome) -> bool:
         contract = other_ours if demanded is other else ours
@@ -53,9 +53,10 @@ def _verify(case: Case, device: CardDevice, empty: Result, numpy_largest: int) -
         return bool(found)
 
     for target in device.targets:
-        launches = device.prepare(case, target, expected.inputs, expected.fields)
-        note_unset(case, launches)
-        program = _OnBoth(launches, forms.outputs(ours.fields), [expected, other] if other else [expected])
+        prepared = device.prepare(case, target, expected.inputs, expected.fields)
+        launched += [f"{target} {each.name}" for each in prepared.launches.of_kernels]
+        note_unset(case, prepared)
+        program = _OnBoth(prepared, forms.outputs(ours.fields), [expected, other] if other else [expected])
         outcomes, found = judge(case, device, target, program, expected, other, excuses)
         found = found or _wrong_corner(case, device, ours, expected, outcomes[0].outputs)
         if found:
@@ -64,7 +65,10 @@ def _verify(case: Case, device: CardDevice, empty: Result, numpy_largest: int) -
     promised = sum(int(np.count_nonzero(form.promised)) for form in forms.outputs(ours.fields).values())
     compared = len(POISONS) * len(device.targets) * promised
     verdict = Verdict.CONVENTION if lines else Verdict.PASS
-    return replace(empty, verdict=verdict, reason="; ".join(lines), bytes_compared=compared, oracles=ours.oracles)
+    return replace(
+        empty, verdict=verdict, reason="; ".join(lines), bytes_compared=compared, oracles=ours.oracles,
+        launched=tuple(dict.fromkeys(launched)),
+    )  # fmt: skip
 
 
 def _wrong_corner(
