@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from browser import Browser, find_browser
 from copied_tree import Tree
 
 from harness.files import ROOT
@@ -41,16 +42,43 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Tree(tmp_path_factory.mktemp("tree")).root
 
 
-def test_it_is_built(tree: Path, tmp_path: Path):
-    done = build(tree, tmp_path / "site")
+@pytest.fixture(scope="module")
+def site(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    site = tmp_path_factory.mktemp("built") / "site"
+    done = build(tree, site)
     assert done.returncode == 0, done.stdout + done.stderr
-    front = (tmp_path / "site" / "index.html").read_text()
+    return site
+
+
+def test_it_is_built(site: Path):
+    front = (site / "index.html").read_text()
     assert 'href="harness/kernels/per_tensor.cu.html"' in front and 'href="numerics.html#3-per_tensor"' in front
-    assert 'id="3-per_tensor"' in (tmp_path / "site" / "numerics.html").read_text()
-    assert (tmp_path / "site" / "results" / "mutants.html").exists()
-    assert "```" not in re.sub(
-        r"<code.*?</code>", "", (tmp_path / "site" / "quick_start.html").read_text(), flags=re.DOTALL
-    )
+    assert 'id="3-per_tensor"' in (site / "numerics.html").read_text()
+    assert (site / "results" / "mutants.html").exists()
+    assert "```" not in re.sub(r"<code.*?</code>", "", (site / "quick_start.html").read_text(), flags=re.DOTALL)
+
+
+@pytest.mark.skipif(find_browser() is None, reason="no Chromium is installed, so no page is opened")
+def test_every_table_is_whole_at_1280_pixels(site: Path):
+    browser = Browser(find_browser())
+    wide = "[...document.querySelectorAll('.md-typeset table')].filter(each => each.getBoundingClientRect().right > "
+    wide += "document.documentElement.clientWidth || each.closest('.md-typeset__scrollwrap')?.scrollWidth > "
+    wide += "each.closest('.md-typeset__scrollwrap').clientWidth).map(each => each.textContent.trim().slice(0, 60))"
+    try:
+        for page in (page for page in site.rglob("*.html") if "<table>" in page.read_text()):
+            browser.open(page, 1280)
+            assert (page.name, browser.value(wide)) == (page.name, [])
+    finally:
+        browser.close()
+
+
+def test_words_in_cells_break_and_others_do_not():
+    pytest.importorskip("mkdocs", reason="the extra [docs] is not installed; CI's job `docs` builds the site")
+    from evidence.docs.site import on_page_content
+
+    cell = '<td><a href="a/b"><code>casts/a=b,c_d</code></a> 1 / 2</td>'
+    broken = '<td><a href="a/b"><code>casts/<wbr>a=<wbr>b,<wbr>c_<wbr>d</code></a> 1 / 2</td>'
+    assert on_page_content(f"<p>a/b</p>{cell}") == f"<p>a/b</p>{broken}"
 
 
 @pytest.mark.parametrize(

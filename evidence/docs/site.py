@@ -19,6 +19,9 @@ from harness.files import ROOT
 
 _SHOWN = {".py": "python", ".cu": "cpp", ".cuh": "cpp", ".yaml": "yaml", ".yml": "yaml", ".toml": "toml", ".js": "js"}
 _PLAIN = ("LICENSE", "Makefile")
+_CELL = re.compile(r"<t[dh][ >].*?</t[dh]>", re.DOTALL)
+_TEXT = re.compile(r"(?<=>)[^<]+")
+_BREAK = re.compile(r"(?<=\w[/,=_+|])(?=\w)|(?<=\w)(?=\()")
 _KIND = re.compile(r"^```(sh|text) (?:fails \d+|make|gpu|whole|brief)$|^```screen$", re.MULTILINE)
 
 
@@ -75,6 +78,11 @@ def on_files(files: Files, config: Any) -> Files:
         else:
             files.append(File.generated(config, address(path), abs_src_path=str(path)))
     return files
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """MkDocs's hook for a page's HTML: words in the cells of tables, as a case id, may go on in the next line."""
+    return _CELL.sub(lambda cell: _TEXT.sub(lambda text: _BREAK.sub("<wbr>", text[0]), cell[0]), html)
 
 
 def _page(path: Path, text: str) -> str:
