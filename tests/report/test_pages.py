@@ -95,7 +95,7 @@ def test_no_cell_is_so_narrow_that_its_text_stands_on_end(
 
 @pytest.mark.parametrize(
     ("name", "first", "last"),
-    [("verify", "What is wrong", "Cases"), ("bench", "Without a time", "How each was measured"),
+    [("verify", "What is wrong, or was not judged", "Cases"), ("bench", "Without a time", "How each was measured"),
      ("gate", "Wrong", "Verdicts")],
 )  # fmt: skip
 def test_failures_come_first_then_pictures_then_tables(
