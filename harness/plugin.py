@@ -15,11 +15,10 @@ from typing import Any
 import pytest
 
 from harness.errors import Exit, HarnessError
-from harness.runner.below_supervisor import supervised
+from harness.runner.below_supervisor import first_option, no_such_option, supervised
 from harness.runner.request import OPTIONS, named_suites
 from harness.runner.supervisor import leave, supervise
 from harness.suite.suite_file import use_recipe_dir
-from harness.text import nearest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -77,11 +76,7 @@ def _named_elsewhere(config: pytest.Config, words: list[str]) -> list[str]:
 
 def _refuse_unknown_options(parser: pytest.Parser, args: list[str]) -> None:
     """End the process with one sentence for an unknown option; pytest would also print its usage."""
-    _, unknown = parser.parse_known_and_unknown_args(args)
-    option = next((word.partition("=")[0] for word in unknown if word.startswith("-")), None)
-    if option is not None:
+    if option := first_option(parser.parse_known_and_unknown_args(args)[1]):
         ours = [name for each in parser.getgroup("nvfp4").options for name in each.names()]
-        close = nearest(option, ours)
-        near = close if "did you mean" in close else "; `harness verify --help` and `pytest --help` list those that are"
-        print(f"error: there is no option '{option}'{near}", file=sys.stderr)
+        print(f"error: {no_such_option(option, ours)}", file=sys.stderr)
         raise SystemExit(Exit.USAGE)

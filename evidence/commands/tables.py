@@ -33,7 +33,7 @@ def command(into: Path, seconds: float, names: tuple[str, ...], listed: bool) ->
     """
     from evidence.committed import catalogue, parts
     from evidence.committed.state import state
-    from harness.runner.process import gpu_count
+    from harness.device.capability import gpu_count
 
     _shared.require_checkout("tables")
     tables, _ = catalogue.load()

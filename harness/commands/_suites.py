@@ -12,18 +12,18 @@ from typing import NoReturn
 
 import click
 
-from harness.check import recipe_files
 from harness.commands._shared import made_by
 from harness.errors import Exit, UsageError
 from harness.files import RECIPE_DIRS, RESULTS, SUITES, WORKDIR
 from harness.ground.command_lines import include_options, recipe_dir_options, this_harness
 from harness.ground.strictness import strict_option
 from harness.records.run_folder import shown
-from harness.runner.below_supervisor import settings
-from harness.runner.request import configuring
+from harness.runner.below_supervisor import no_such_option, settings, unknown_option
+from harness.runner.request import OPTIONS, configuring, left_to_pytest
 from harness.runner.supervisor import leave, supervise
 from harness.suite.suite_file import suite_path
 
+LONGEST = 30.0  # seconds in which pytest's plugins are loaded
 _TAKE_NOTHING = ("-x", "-v", "-vv", "-q", "-s", "-l", "--lf", "--ff", "--resume", "--bench", "--exitfirst")
 
 
@@ -79,14 +79,29 @@ def run(
         raise UsageError(f"the recipe '{late}' comes behind an option of pytest; name recipes before all options")
     for word in configuring(words[len(recipes) :]):
         raise UsageError(f"'{word}' has pytest read what may choose something else; leave it out, or run pytest itself")
+    if left_to_pytest(words[len(recipes) :]):
+        _refuse_unknown_option(words[len(recipes) :])
     suites = suites_of(words)
-    for error in recipe_files.errors() if RECIPE_DIRS else ():
-        raise UsageError(error)
+    if RECIPE_DIRS:
+        from harness.check import recipe_files
+
+        for error in recipe_files.errors():
+            raise UsageError(error)
     ours = [*chosen(set_name, cases, device_name), *(("-n", jobs) if jobs is not None else ())]
     # Cases run side by side; threads of their own would only get in each other's way.
     os.environ.update({name: os.environ.get(name, "1") for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")})
     below = [*suites, *settings(), *ours, *words[len(recipes) :]]
     leave(supervise(below, Path.cwd(), WORKDIR, RESULTS / "runs", typed()))
+
+
+def _refuse_unknown_option(words: Sequence[str]) -> None:
+    """Raise UsageError for an option that pytest does not have, before a process loads what verifies."""
+    from harness.ground.side_by_side import each_alone
+
+    for _, option in each_alone(unknown_option, [words], 1, LONGEST):
+        if option:
+            ours = {name for each in click.get_current_context().command.params for name in each.opts}
+            raise UsageError(no_such_option(option, {*OPTIONS, *ours}))
 
 
 def typed() -> list[str]:

@@ -7,7 +7,6 @@ import click
 from harness.commands import _shared, _suites
 from harness.errors import Exit
 from harness.files import RESULTS
-from harness.runner import several_gpus
 
 
 @click.command(cls=_suites.ForPytest, context_settings={"ignore_unknown_options": True})
@@ -25,7 +24,11 @@ def command(
 
     Options that are not listed here, such as --subject, --shard or -k, go to pytest as they are.
     """
-    count = several_gpus.count_of(gpus) if gpus else 1
+    if gpus is None:
+        _suites.run([*words, "--bench"], set_name, cases, device_name, None)
+    from harness.runner import several_gpus
+
+    count = several_gpus.count_of(gpus)
     if count == 1:
         _suites.run([*words, "--bench"], set_name, cases, device_name, None)
     chosen = [*words, *_suites.chosen(set_name, cases, device_name)]

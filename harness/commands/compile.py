@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-import pandas as pd
 
 from harness.commands import _shared
 from harness.errors import Exit
@@ -13,6 +13,9 @@ from harness.jit.compile import ARCHES, ON_REQUEST, Examined
 from harness.report.console import show
 from harness.suite.instantiations import Job, examine_or_say, instantiations
 from ptx_emulator.machine.fast_path import compile_ahead
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _EMULATOR = None  # in the list of work, stands for the emulator's interpreter
 
@@ -68,6 +71,8 @@ def _compile(job: Job | None) -> Examined | str | None:
 
 
 def _summary(compiled: list[Examined]) -> pd.DataFrame:
+    import pandas as pd
+
     rows = [(item.expression.partition("<")[0], item.arch, item.registers, item.shared_bytes) for item in compiled]
     frame = pd.DataFrame(rows, columns=["kernel", "arch", "registers", "bytes"])
     largest = {"registers": ("registers", "max"), "shared_bytes": ("bytes", "max")}

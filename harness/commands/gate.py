@@ -11,6 +11,7 @@ from rich.progress import Progress
 
 from harness import text
 from harness.commands import _shared
+from harness.device.capability import gpu_count
 from harness.errors import Exit, UsageError
 from harness.files import INCLUDE_DIRS, RECIPE_DIRS
 from harness.gate import against_baseline, decision, revision_run, screen, second_process
@@ -30,7 +31,6 @@ from harness.records.run_folder import (
     read_run,
     shown,
 )
-from harness.runner.process import gpu_count
 from harness.text import nearest
 from harness.verdict import failures_of
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-import pandas as pd
 
 from harness.commands import _shared
 from harness.device.select import select
@@ -38,6 +37,8 @@ def command(pair: Path, names: tuple[str, ...], device_name: str) -> int:
     require_agreement(whole)
     shaker = Handshaker(whole, select(device_name))
     found = [shaker.shake(*each) for each in cases if not names or each[0] in names]
+    import pandas as pd  # here, because a wrong word is refused without it
+
     show(pd.DataFrame(map(_row, found)), f"{whole.producer.name} writes, {whole.consumer.name} reads")
     for each in found:
         if each.story:

@@ -3,7 +3,6 @@ from __future__ import annotations
 import re
 
 import click
-import pandas as pd
 
 from harness.files import KERNELS
 from harness.report.console import show
@@ -22,6 +21,8 @@ def command() -> None:
         }
         for suite in sorted(load_suites(), key=lambda suite: (bool(suite.file.pipeline), suite.file.sections))
     ]
+    import pandas as pd  # here, because a wrong word is refused without it
+
     show(pd.DataFrame(rows), "")
 
 

@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 
 import click
-import pandas as pd
 
 from harness.commands import _shared
 from harness.device.select import select
@@ -46,6 +45,8 @@ def command(
         case = case_of(recipe, flags, shape, running)
         plan = study.Plan(rows, cols, launches, alpha, bits, str(case.flags.dtype))
         found = study.examine(Sampler(running, case), plan)
+    import pandas as pd  # here, because a wrong word is refused without it
+
     show(pd.DataFrame([_shown(row) for row in found]), f"random bits of {subject or case.recipe}, {case.variant}")
     wrong = sum(row.wrong for row in found)
     click.echo(

@@ -54,3 +54,15 @@ def has_cupy() -> bool:
     except ImportError:
         return False
     return True
+
+
+def gpu_count() -> int:
+    """How many GPUs CUDA sees; 0 without CuPy."""
+    if not has_cupy():
+        return 0
+    import cupy
+
+    try:
+        return cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError:
+        return 0

@@ -1,15 +1,19 @@
-"""Choose the device that a command line asks for."""
+"""Choose the device that a command line asks for.
+
+A device is imported when it is chosen, because every command reads the names here and must refuse a wrong word at once.
+"""
 
 from __future__ import annotations
 
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from harness.device.cuda import CudaDevice
-from harness.device.device import Device
-from harness.device.emulator import EmulatorDevice
 from harness.errors import DeviceUnavailable, UsageError
 from harness.files import KERNELS
+
+if TYPE_CHECKING:
+    from harness.device.device import Device
 
 NAMES = ("auto", "emulator", "cuda")
 
@@ -23,11 +27,15 @@ def select(name: str = "auto", index: int = 0, kernels: Path = KERNELS) -> Devic
     if name not in NAMES:
         raise UsageError(f"there is no device {name!r}; choose {', '.join(NAMES)}")
     if name != "emulator":
+        from harness.device.cuda import CudaDevice
+
         try:
             return CudaDevice(index, kernels)
         except DeviceUnavailable:
             if name == "cuda":
                 raise
+    from harness.device.emulator import EmulatorDevice
+
     return EmulatorDevice(kernels)
 
 

@@ -8,9 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from harness.errors import Exit
 from harness.files import write_text
@@ -24,6 +22,9 @@ from harness.report.pages import rows
 from harness.report.plots import Distribution, distribution, heat_maps
 from harness.report.tables import markdown, pictures_of, write_files, wrong_groups
 from harness.verdict import Change, Judgement, Performance, Result, Verdict, exit_words, failures_of
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _COLUMNS = (
     "verdict", "case_id", "base_us", "now_us", "change_percent", "low_percent", "high_percent", "reason",
@@ -155,6 +156,8 @@ def write_gate(folder: Path, gated: GateResult, code: Exit) -> list[Path]:
 
 def write_pages(folder: Path, stem: str, gated: GateResult, code: Exit) -> list[Path]:
     """Write `stem`.md, .csv and .html; their paths."""
+    import pandas as pd
+
     table = gate_table(gated.judgements)
     wrong = failures_of(gated.records)
     counts = {str(verdict): count for verdict, count in Counter(table["verdict"]).most_common()}
@@ -180,6 +183,8 @@ def write_pages(folder: Path, stem: str, gated: GateResult, code: Exit) -> list[
 
 def gate_table(judgements: Sequence[Judgement]) -> pd.DataFrame:
     """One row a case, the worst first; changes in percent of the base's time."""
+    import pandas as pd
+
     return pd.DataFrame([_row(judgement) for judgement in worst_first(judgements)], columns=list(_COLUMNS))
 
 
@@ -210,6 +215,8 @@ def _row(judgement: Judgement) -> dict[str, Any]:
 
 
 def _as_text(table: pd.DataFrame) -> pd.DataFrame:
+    import pandas as pd
+
     text = table[["verdict", "case_id", "base_us", "now_us", "reason"]].astype(object)
     for column in ("base_us", "now_us"):
         text[column] = [f"{value:,.2f}" if pd.notna(value) else "-" for value in table[column]]

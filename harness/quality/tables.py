@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
@@ -20,6 +19,7 @@ from harness.report import console as terminal
 from harness.report.tables import markdown, plain, write_table
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -68,6 +68,8 @@ class Results:
 
 
 def frame(measured: Sequence[Quality]) -> pd.DataFrame:
+    import pandas as pd
+
     return pd.DataFrame(measured, columns=[field.name for field in fields(Quality)])
 
 
@@ -81,12 +83,16 @@ def overview(measured: Sequence[Quality]) -> pd.DataFrame:
 
 
 def details(measured: Sequence[Quality]) -> pd.DataFrame:
+    import pandas as pd
+
     table = frame(measured)
     text = {heading: [_number(value, name) for value in table[name]] for name, heading in _QUALITY.items()}
     return pd.DataFrame({"recipe": table["variant"], **text})
 
 
 def scopes(totals: Sequence[Total]) -> pd.DataFrame:
+    import pandas as pd
+
     return pd.DataFrame(
         {heading: [_number(getattr(total, name), name) for total in totals] for name, heading in _TOTAL.items()}
     )

@@ -6,12 +6,15 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
-import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
 from harness import text
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _WIDTH_OF_A_LOG = 200
 _NARROWEST = 30  # columns; the least width of a column of sentences on a narrow terminal
@@ -25,10 +28,12 @@ def log_console() -> Console:
 
 def show(frame: pd.DataFrame, title: str, console: Console | None = None) -> None:
     """Print a frame, with numbers aligned right. Sentences may wrap, but a single word such as an id never does."""
+    from pandas.api.types import is_numeric_dtype
+
     console = console or log_console()
     table = Table(title=title, title_justify="left")
     for name in frame.columns:
-        right = pd.api.types.is_numeric_dtype(frame[name])
+        right = is_numeric_dtype(frame[name])
         table.add_column(str(name), justify="right" if right else "left", no_wrap=True)
     columns = [[text.one_line(str(value)) for value in frame[name]] for name in frame.columns]
     for row in zip(*_wrapped(columns, [str(name) for name in frame.columns], console.width), strict=True):

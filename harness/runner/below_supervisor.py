@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
 from harness.errors import Exit
 from harness.files import INSTALLED, RECIPE_DIRS, WORKDIR
+from harness.text import nearest
 
 CHILD = Path(__file__).resolve().with_name("pytest_child.py")
 SUPERVISOR = "HARNESS_SUPERVISOR"  # environment variable: process id of the supervisor
@@ -53,6 +54,35 @@ def settings() -> list[str]:
     """The options of pytest of every gate."""
     warnings = () if INSTALLED or RECIPE_DIRS else _WARNINGS
     return [*_SETTINGS, *(word for each in warnings for word in ("-W", each))]
+
+
+def unknown_option(words: Sequence[str]) -> str:
+    """The first option among words that neither pytest nor one of its plugins has; empty if each is known.
+
+    Loads the plugins, so call it in a process that decides nothing. Empty, too, for words that pytest cannot read: the
+    process that runs the cases says what is wrong with them.
+    """
+    from _pytest.config import get_config
+
+    with suppress(BaseException):  # a plugin may raise anything
+        words = [*settings(), *words]
+        config = get_config(words)
+        config.pluginmanager.consider_preparse(words, exclude_only=False)
+        config.pluginmanager.load_setuptools_entrypoints("pytest11")
+        return first_option(config._parser.parse_known_and_unknown_args(words)[1])
+    return ""
+
+
+def first_option(unknown: Sequence[str]) -> str:
+    """The first of some words that is an option, without its value; empty if none is."""
+    return next((word.partition("=")[0] for word in unknown if word.startswith("-")), "")
+
+
+def no_such_option(option: str, known: Iterable[str]) -> str:
+    """A sentence on an unknown option. known: ours, of which one that is near is offered"""
+    close = nearest(option, known)
+    near = close if "did you mean" in close else "; `harness verify --help` and `pytest --help` list those that are"
+    return f"there is no option '{option}'{near}"
 
 
 def without_settings(words: Sequence[object]) -> list[str]:

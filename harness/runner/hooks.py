@@ -19,12 +19,13 @@ from typing import Any
 
 import pytest
 
+from harness.device.capability import gpu_count
 from harness.device.select import NAMES
 from harness.errors import DeviceUnavailable, Exit, HarnessError, StorageError, UsageError
 from harness.runner import resume_command
 from harness.runner.below_supervisor import process_exit_code, supervised
 from harness.runner.case_item import CaseItem, Stealing, SuiteFile, loop, spread
-from harness.runner.process import PROCESS, Process, chosen, gpu_count, is_worker, suite_files
+from harness.runner.process import PROCESS, Process, chosen, is_worker, suite_files
 from harness.text import nearest
 
 _SETTLED = pytest.StashKey[bool]()

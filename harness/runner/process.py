@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 import pytest
 
 from harness.contract.case import Case
-from harness.device.capability import has_cupy
+from harness.device.capability import gpu_count
 from harness.device.device import Device
 from harness.device.memory import KEPT
 from harness.device.select import select as select_device
@@ -281,15 +281,3 @@ def _function(config: pytest.Config, device: Device, selection: Selection) -> Un
 def is_worker(config: pytest.Config) -> bool:
     """Whether this is a worker of pytest-xdist."""
     return hasattr(config, "workerinput")
-
-
-def gpu_count() -> int:
-    """How many GPUs CUDA sees; 0 without CuPy."""
-    if not has_cupy():
-        return 0
-    import cupy
-
-    try:
-        return cupy.cuda.runtime.getDeviceCount()
-    except cupy.cuda.runtime.CUDARuntimeError:
-        return 0

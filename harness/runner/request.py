@@ -17,6 +17,7 @@ from harness.files import is_own, resolved_path, use_include_dir
 from harness.ground.command_lines import Asked, is_card, subject_of
 from harness.ground.strictness import use_strict
 from harness.records.seal import require_no_link
+from harness.runner.below_supervisor import first_option
 from harness.runner.selection import Meant, Narrowing, Selection, select
 from harness.suite.suite_file import use_recipe_dir
 
@@ -126,6 +127,14 @@ def configuring(words: Sequence[str]) -> list[str]:
         return []  # `Request.of` says what is wrong
     given = [name for name in _CONFIGURE if getattr(found, name.strip("-").replace("-", "_"))]
     return [*given, *(word for word in words if word == "--"), *of_files(words)]
+
+
+def left_to_pytest(words: Sequence[str]) -> str:
+    """The first option that is not known here, so that only pytest and its plugins can know it; empty if none is."""
+    try:
+        return first_option(_parser().parse_known_args(list(words))[1])
+    except (argparse.ArgumentError, SystemExit):
+        return ""  # `Request.of` says what is wrong
 
 
 def of_files(words: Sequence[str]) -> list[str]:

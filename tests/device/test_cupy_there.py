@@ -11,11 +11,10 @@ from types import SimpleNamespace
 import pytest
 
 from harness.api import arrays
-from harness.device.capability import has_cupy, require_cupy
+from harness.device.capability import gpu_count, has_cupy, require_cupy
 from harness.device.select import select
 from harness.errors import DeviceUnavailable, Exit
 from harness.files import ROOT
-from harness.runner.process import gpu_count
 
 
 @pytest.fixture

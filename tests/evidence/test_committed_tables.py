@@ -117,7 +117,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     for module in (install, make, parts):
         monkeypatch.setattr(module, "state", lambda: tree["state"])
     monkeypatch.setattr("evidence.committed.state.state", lambda: tree["state"])
-    monkeypatch.setattr("harness.runner.process.gpu_count", lambda: int(tree["gpu"]))
+    monkeypatch.setattr("harness.device.capability.gpu_count", lambda: int(tree["gpu"]))
     monkeypatch.setattr(command, "_gpu", lambda before: GPU)
     monkeypatch.setattr(command, "_render", lambda: None)
     monkeypatch.setattr(command, "RESULTS", tmp_path / "results")
