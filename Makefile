@@ -47,7 +47,7 @@ roofline: $(ENV) ## Time every kernel that has a figure to reach, and compare it
 
 .PHONY: gate
 gate: $(ENV) ## Judge the newest times against the committed baseline of this GPU.
-	$(PY) -m harness gate $(R:%=--recipe %) $(ARGS)
+	$(PY) -m harness gate $(R) $(ARGS)
 
 .PHONY: tables
 tables: $(ENV) ## Make every committed table anew, all of one state, in parts of ten minutes: call it until it says that all are whole.

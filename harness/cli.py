@@ -1,9 +1,8 @@
 """The console script: `harness NAME` runs `command` of `harness/commands/NAME.py`.
 
 A new command is a new file there. Its module is imported only when it is run; the help reads its docstring from the
-file, because to import them all takes seconds. The help has everyday commands first, then all others, which are for
-changing suites and merging. What makes evidence about the harness itself is `python -m evidence NAME`, which has this
-class, too.
+file, because to import them all takes seconds. The help has the six first that a kernel's author needs. What makes
+evidence about the harness itself is `python -m evidence NAME`, which has this class, too.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import pkgutil
 import re
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
@@ -30,10 +29,12 @@ from harness.files import ROOT
 from harness.ground.ending import interrupt_by_signals
 from harness.text import nearest, one_line, printable
 
-EVERYDAY = (
-    "verify", "bench", "run", "new", "card", "handshake", "vectors", "trace", "shrink", "list", "gate", "report",
-    "doctor", "quality", "sr",
-)  # fmt: skip
+GROUPS = {
+    "First": ("new", "verify", "trace", "shrink", "bench", "gate"),
+    "Cases and runs": ("list", "run", "report", "merge", "doctor"),
+    "Other implementations": ("card", "handshake", "vectors"),
+    "Recipes": ("recipes", "quality", "sr"),
+}
 _COMPLETION = (
     'Completion in a shell: eval "$(_HARNESS_COMPLETE=bash_source harness)", in zsh zsh_source; in fish\n'
     "_HARNESS_COMPLETE=fish_source harness | source"
@@ -41,17 +42,21 @@ _COMPLETION = (
 
 
 class Commands(click.Group):
-    """The modules of a package as commands. first: the names at the top of the help; rest: the title of all others"""
+    """The modules of a package as commands. groups: title in the help → names; rest: the title of all others"""
 
-    def __init__(self, *words: Any, package: ModuleType, first: Sequence[str] = (), rest: str, **options: Any):
+    def __init__(
+        self, *words: Any, package: ModuleType, groups: Mapping[str, Sequence[str]] | None = None, rest: str,
+        **options: Any,
+    ):  # fmt: skip
         settings = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
         super().__init__(*words, context_settings=settings, **options)
-        self._package, self._first, self._rest = package, first, rest
+        self._package, self._groups, self._rest = package, groups or {}, rest
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        """Whole first sentences, in two groups."""
-        others = [name for name in self.list_commands(context) if name not in self._first]
-        for title, names in (("Commands", self._first), (self._rest, others)):
+        """Whole first sentences, in groups."""
+        grouped = [name for names in self._groups.values() for name in names]
+        others = [name for name in self.list_commands(context) if name not in grouped]
+        for title, names in (*self._groups.items(), (self._rest, others)):
             if names:
                 with formatter.section(title):
                     formatter.write_dl([(name, self.sentence(name)) for name in names])
@@ -96,8 +101,8 @@ class Commands(click.Group):
 @click.group(
     cls=Commands,
     package=commands,
-    first=EVERYDAY,
-    rest="Suites and merges",
+    groups=GROUPS,
+    rest="For changing suites",
     invoke_without_command=True,
     subcommand_metavar="COMMAND [ARGS]...",
     epilog=f"\b\n{_COMPLETION}",

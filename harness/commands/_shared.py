@@ -6,7 +6,7 @@ import math
 import os
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,15 @@ class NamedPath(click.Path):
         return super().convert(value, parameter, context)
 
 
+class Text(click.ParamType):
+    """A text that is not empty, as one from an unset shell variable is: it would stand for all cases."""
+
+    name = "text"
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> str:
+        return value or self.fail("it is empty", parameter, context)
+
+
 class WrittenPath(NamedPath):
     """A folder that a command will write to; it is refused before any work if nothing can be written there."""
 
@@ -61,10 +70,35 @@ PATH = NamedPath()
 FOLDER, NEW_FOLDER = NamedPath(file_okay=False), WrittenPath(file_okay=False)
 FILE = NamedPath(dir_okay=False)
 
-recipes = click.argument("recipes", nargs=-1, metavar="[RECIPE]...")
+
+def _refuse_recipe_option(context: click.Context, parameter: click.Parameter, names: Sequence[str]) -> None:
+    if names:
+        line = shlex.join([*context.command_path.split(), *names])
+        raise UsageError(f"recipes are words, without --recipe, for every command: `{line}`")
+
+
+def with_words(argument: Callable) -> Callable:
+    """An argument that takes recipes; --recipe, which some commands had for them, is told so."""
+    hidden = {"multiple": True, "hidden": True, "expose_value": False, "callback": _refuse_recipe_option}
+    told = click.option("--recipe", "-R", "recipe_option", **hidden)
+    return lambda command: argument(told(command))
+
+
+recipes = with_words(click.argument("recipes", nargs=-1, metavar="[RECIPE]..."))
 sets = click.option("--set", "sets", multiple=True, metavar="NAME", help="only what this set runs (all sets)")
 jobs = click.option(
     "--jobs", type=click.IntRange(1), default=os.cpu_count() or 1, show_default=True, help="compile this many at a time"
+)
+
+
+flags = click.option(
+    "--flag", "flags", multiple=True, metavar="NAME=VALUE", help="a flag of the cases, as in rounding=sr"
+)
+shape = click.option(
+    "--shape",
+    type=Text(),
+    metavar="RxC",
+    help="their shape, as in 48x80, 8*1024x2048 or 64x512x128 (MxKxN)",
 )
 
 

@@ -20,16 +20,17 @@ ARCH = CardFile.model_fields["arch"].default
 
 
 @click.command()
+@_shared.with_words(click.argument("recipe", required=False))
 @click.option("--from", "source", required=True, type=_shared.FILE, metavar="FILE", help="their .ptx or .cu")
-@click.option("--recipe", metavar="RECIPE", help="the recipe whose oracles say what the bytes must be")
 @click.option("--kernel", default="", metavar="ENTRY", help="this entry alone (all)")
 @click.option("--out", type=_shared.FILE, metavar="CARD.yaml", help="where to write it (standard output)")
 @_shared.recipe_dir
 @_shared.include
-def command(source: Path, recipe: str | None, kernel: str, out: Path | None) -> None:
+def command(recipe: str | None, source: Path, kernel: str, out: Path | None) -> None:
     """Draft a card, the YAML that says how compiled kernels of yours are launched, from the parameters in their PTX.
 
-    Fill in what it leaves open, then: harness verify RECIPE --subject CARD.yaml
+    The oracles of the RECIPE say what the bytes must be. Fill in what the draft leaves open, and then run it: harness
+    verify RECIPE --subject CARD.yaml
     """
     if source.suffix not in (".ptx", ".cu"):
         raise UsageError(f"{source} is neither a .ptx nor a .cu; machine code does not say what its parameters are")

@@ -25,24 +25,24 @@ from harness.records.run_folder import (
     RUNS,
     Header,
     RunFiles,
-    latest_bench,
+    newest_run,
     read_bench,
     read_bench_or_gate,
     read_run,
     shown,
 )
+from harness.suite.suite_file import is_recipe, recipe_names
 from harness.text import nearest
 from harness.verdict import failures_of
 
 
 @click.command()
-@click.argument("run_dir", required=False, type=_shared.FOLDER)
+@_shared.with_words(click.argument("words", nargs=-1, metavar="[RUN] [RECIPE]..."))
 @click.option("--baseline", type=_shared.FILE, metavar="FILE", help="times to compare with")
 @_shared.subject
 @_shared.recipe_dir
 @_shared.include
 @click.option("--effect", type=float, help="smallest change that counts, at most 0.5 (0.03; 0.01 with --base)")
-@click.option("--recipe", "-R", "recipes", multiple=True, metavar="NAME", help="judge only the cases of this recipe")
 @click.option("--save", is_flag=True, help="put the times of this run into the baseline instead of judging them")
 @click.option("--base", metavar="REVISION", help="time the kernels against those of this revision, now and here")
 @click.option("--case", "ids", multiple=True, metavar="ID", help="with --base: time only this case")
@@ -51,11 +51,10 @@ from harness.verdict import failures_of
     "--all", "unchanged_too", is_flag=True, help="with --base: also time cases whose machine code is the same"
 )
 def command(
-    run_dir: Path | None,
+    words: Sequence[str],
     baseline: Path | None,
     subject: str,
     effect: float | None,
-    recipes: Sequence[str],
     save: bool,
     base: str | None,
     ids: Sequence[str],
@@ -64,8 +63,8 @@ def command(
 ) -> int:
     """Compare the times of a run (the newest, if none is named) with the baseline of its GPU.
 
-    With --base, time the kernels here and those of another revision in one process and in random turns; RUN_DIR is
-    then a new folder for the times.
+    RUN is its folder, and with a RECIPE only the cases of that are judged. With --base, time the kernels here and those
+    of another revision in one process and in random turns; RUN is then a new folder for the times.
 
     What changed is timed again in a second process. For a run with a subject or with recipes of yours, name these here,
     too, because a file never says what to execute.
@@ -75,6 +74,7 @@ def command(
     """
     if effect is not None and not 0 < effect <= LARGEST_EFFECT:
         raise UsageError(f"--effect {effect} is no change that could count; give more than 0, at most {LARGEST_EFFECT}")
+    run_dir, recipes = _run_and_recipes(words)
     if links := seal.links():
         raise UsageError(links[0])
     if base is not None:
@@ -86,7 +86,7 @@ def command(
         return _against_revision(base, recipes, ids, effect, unchanged_too, run_dir, once)
     if ids or unchanged_too:
         raise UsageError("--case and --all go with --base")
-    of_judging = {"-R": recipes, "--effect": effect is not None, "--once": once, "--subject": subject}
+    of_judging = {" ".join(recipes): recipes, "--effect": effect is not None, "--once": once, "--subject": subject}
     if save and any(of_judging.values()):
         given = ", ".join(option for option, value in of_judging.items() if value)
         raise UsageError(f"--save puts all times of a run into the baseline and judges none; leave out {given}")
@@ -94,7 +94,7 @@ def command(
         raise UsageError(
             "the committed baselines have no times of recipes of yours; name a file of yours with --baseline"
         )
-    newest = read_run(run_dir or latest_bench(RUNS))
+    newest = read_run(run_dir or newest_run(RUNS, timed=True))
     # A baseline may be made of parts, so an interrupted run can be saved; a verdict needs the whole run.
     why = against_baseline.stale(newest, whole=not save)
     if why:
@@ -126,6 +126,19 @@ def command(
     return code
 
 
+def _run_and_recipes(words: Sequence[str]) -> tuple[Path | None, list[str]]:
+    """Tell the folder of a run from recipes: it is one already, or is spelled with a /. Raises UsageError."""
+    recipes, folders = [], []
+    for word in words:
+        (recipes if is_recipe(word) else folders).append(word)
+        if word and word in folders and "/" not in word and not Path(word).is_dir():
+            near = nearest(word, recipe_names())
+            raise UsageError(f"'{word}' is neither a recipe nor the folder of a run, which ./{word} would be{near}")
+    if len(folders) > 1:
+        raise UsageError(f"a gate is of one run, and {' and '.join(folders)} are named")
+    return _shared.FOLDER.convert(folders[0], None, None) if folders else None, recipes
+
+
 def _stored(path: Path) -> tuple[Header, list[Record]]:
     """Header and records of a baseline, empty if there is none."""
     header, stored = read_bench(path) if path.exists() else ({}, [])
@@ -152,7 +165,7 @@ def _against_revision(
     once: bool,
 ) -> int:
     if recipes and ids:
-        raise UsageError("--case names the cases, and -R those of a recipe; give one of the two")
+        raise UsageError(f"--case names the cases, and {recipes[0]} those of a recipe; give one of the two")
     if folder:
         second_process.require_new(folder)
     made_by, chosen = _shared.made_by(), revision_run.cases(recipes, ids)

@@ -16,35 +16,35 @@ from harness.quality.tables import Results
 from harness.quality.tensors import Tensor
 from harness.records.run_folder import new_folder
 from harness.report.console import log_console
+from harness.suite.suite_file import is_recipe
 
 
 @click.command()
-@click.argument("path", required=False, metavar="[FILE]", type=_shared.PATH)
+@_shared.with_words(click.argument("words", nargs=-1, metavar="[FILE] [RECIPE[/K=V,...]]..."))
 @click.option("--tensor", "-t", "patterns", multiple=True, metavar="NAME", help="only this tensor of FILE, or 'NA*ME'")
 @click.option("--input", "-i", "names", multiple=True, metavar="NAME", help="this distribution, as suites name it")
-@click.option("--recipe", "-R", "specs", multiple=True, metavar="R[/K=V,...]", help="only this recipe, or variant")
 @click.option("--scope", "scopes", multiple=True, type=click.Choice(SCOPES), help="which of FILE take four_over_six")
 @click.option("--dtype", type=click.Choice(tuple(DTYPES)), default="bf16", help="what recipes are given (bf16)")
 @click.option("--shape", default="256x256", metavar="RxC", help="shape of the distributions (256x256)")
 @_shared.out()
 @click.option("--pictures/--no-pictures", "drawn", default=True, help="draw, or write tables only")
 def command(
-    path: Path | None,
+    words: Sequence[str],
     patterns: Sequence[str],
     names: Sequence[str],
-    specs: Sequence[str],
     scopes: Sequence[str],
     dtype: str,
     shape: str,
     out: Path | None,
     drawn: bool,
 ) -> None:
-    """Show the error that each recipe makes, on real tensors and on distributions.
+    """Show the error that each recipe makes, or each RECIPE or variant named, on real tensors and on distributions.
 
     FILE is a .safetensors or .npy of yours. Without it and without --input, the tensors are the committed real ones
     and a few distributions. --scope sums up the tensors of FILE, some of them under four_over_six: none, the weights,
     the activations or all; the others are under per_tensor.
     """
+    path, specs = _file_and_recipes(words)
     measure.require()
     if drawn:
         tables.require_matplotlib()
@@ -73,6 +73,19 @@ def command(
         drawings = tables.draw(tables.frame(results.measured), *comparison.maps(stored or made), folder)
     for written in (*tables.write(results, folder, drawings), *drawings):
         click.echo(written)
+
+
+def _file_and_recipes(words: Sequence[str]) -> tuple[Path | None, list[str]]:
+    """Tell a file from recipes by its name, or by being there. Raises UsageError for a second file."""
+    found = [
+        word
+        for word in words
+        if not is_recipe(word.partition("/")[0]) and (Path(word).suffix in tensors.SUFFIXES or Path(word).exists())
+    ]
+    if len(found) > 1:
+        raise UsageError(f"one file at a time; {' and '.join(found)} are named")
+    path = _shared.PATH.convert(found[0], None, click.get_current_context()) if found else None
+    return path, [word for word in words if word not in found]
 
 
 def _stored(

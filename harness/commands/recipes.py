@@ -1,17 +1,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import click
 
-from harness.files import KERNELS
+from harness.commands import _shared
+from harness.files import KERNELS, recipe_dir
 from harness.report.console import show
-from harness.suite.suite import Suite, load_suites
+from harness.suite.suite import Suite, load_suites, suite_of
 
 
 @click.command()
-def command() -> None:
+@_shared.recipes
+@_shared.recipe_dir
+def command(recipes: Sequence[str]) -> None:
     """List the recipes and pipelines: what each is, the contract's section, and its flags."""
+    suites = [suite_of(name) for name in recipes] or load_suites()
     rows = [
         {
             "recipe": suite.recipe,
@@ -19,7 +24,7 @@ def command() -> None:
             "contract": suite.file.contract,
             "flags": ", ".join(suite.file.axes),
         }
-        for suite in sorted(load_suites(), key=lambda suite: (bool(suite.file.pipeline), suite.file.sections))
+        for suite in sorted(suites, key=lambda suite: (bool(suite.file.pipeline), suite.file.sections))
     ]
     import pandas as pd  # here, because a wrong word is refused without it
 
@@ -31,6 +36,10 @@ def _description(suite: Suite) -> str:
     if suite.file.pipeline:
         stages = dict.fromkeys(stage.stage for stage in suite.file.pipeline if not stage.given)
         return f"a pipeline of the stages {', '.join(stages)}"
-    head = (KERNELS / f"{suite.recipe}.cu").read_text(encoding="utf-8").partition("\n//\n")[0]
+    head = (
+        ((recipe_dir(suite.recipe) or KERNELS) / f"{suite.recipe}.cu")
+        .read_text(encoding="utf-8")
+        .partition("\n//\n")[0]
+    )
     text = " ".join(line.removeprefix("//").strip() for line in head.splitlines())
     return re.split(r"(?<=\w)\. ", text.removeprefix(f"{suite.recipe}: "))[0].removesuffix(".")

@@ -20,15 +20,16 @@ from harness.ground.command_lines import verify_command
 from harness.inputs import tensor_file
 from harness.suite.gemm_operands import shape_of_tensors
 from harness.suite.suite import Suite, find_case, suite_of
+from harness.suite.wanted import Wanted, pairs
 
-_KERNEL = "kernel"
+_KERNEL, _SET = "kernel", "smoke"
 
 
 @click.command()
-@click.argument("what", metavar="ID|RECIPE")
+@_shared.with_words(click.argument("what", metavar="ID|RECIPE"))
 @click.option("--input", "-i", "inputs", multiple=True, metavar="FILE#NAME", help="a tensor of yours; one per operand")
-@click.option("--flag", "flags", multiple=True, metavar="K=V", help="a flag of the recipe, as in rounding=sr")
-@click.option("--shape", metavar="RxC", help="the extents (those of the tensor; smaller takes its top left corner)")
+@_shared.flags
+@_shared.shape
 @click.option("--by", type=click.Choice((_KERNEL, *ORACLES)), default=_KERNEL, help="who computes it (kernel)")
 @_shared.device()
 @click.option("--target", metavar="SM", help="what the kernel is compiled for (the device's first)")
@@ -46,8 +47,9 @@ def command(
 ) -> None:
     """Run one case, or a recipe on tensors of yours, and write the arrays; nothing is compared.
 
-    FILE is a .safetensors or .npy, relative to the working directory; a .npy has no #NAME. The line that is printed
-    last verifies the same case, every byte of it.
+    With a tensor, --flag sets a flag of the recipe, and a --shape that is smaller takes the tensor's top left corner;
+    without one, they choose the smallest case of the smoke set. FILE is a .safetensors or .npy, relative to the working
+    directory; a .npy has no #NAME. The line that is printed last verifies the same case, every byte of it.
     """
     if out is not None and out.suffix != ".safetensors":
         raise UsageError(f"--out {out} must end in .safetensors")
@@ -82,9 +84,9 @@ def _case(what: str, inputs: Sequence[str], flags: Sequence[str], shape: str | N
         suite, chosen, mode = suite_of(case.recipe), dict(case.flags), case.mode
     else:
         suite, mode = suite_of(what), "eager"
-        chosen = _flags(suite, flags)
         if not inputs:
-            raise UsageError(f"{what} alone is no case; name a tensor with --input FILE#NAME, or give a case id")
+            return _smallest(suite, Wanted(tuple(flags), shape or ""))
+        chosen = {name: suite.flag(name, value) for name, value in pairs(flags).items()}
     for each in inputs:
         if tensor_file.BETWEEN in each:
             between = tensor_file.BETWEEN
@@ -104,16 +106,19 @@ def _case(what: str, inputs: Sequence[str], flags: Sequence[str], shape: str | N
         raise UsageError(f"{error}; --shape takes the top left corner of a tensor") from None
 
 
-def _flags(suite: Suite, flags: Sequence[str]) -> dict[str, object]:
-    chosen: dict[str, object] = {}
-    for flag in flags:
-        name, equals, value = flag.partition("=")
-        if not equals:
-            raise UsageError(f"--flag {flag} is not flag=value, as in --flag rounding=sr")
-        if name in chosen:
-            raise UsageError(f"--flag {flag}: {name} was given a value already; give one")
-        chosen[name] = suite.flag(name, value)
-    return chosen
+def _smallest(suite: Suite, wanted: Wanted) -> Case:
+    """The smallest case of the smoke set that has what is wanted. Raises UsageError if none has, or nothing is."""
+    if not wanted:
+        raise UsageError(
+            f"{suite.recipe} alone is no case; name a tensor with --input FILE#NAME, give a case id, or choose a case "
+            f"of set {_SET} by --flag and --shape"
+        )
+    keep = wanted.keeps([suite])
+    whole = [(suite, case) for case in suite.cases(_SET)]
+    case = next((case for _, case in whole if keep(suite, case)), None)
+    if case is None:
+        raise UsageError(f"{wanted.none_of(whole, _SET)}; `harness run ID` takes any case")
+    return case
 
 
 def _dtype(suite: Suite, name: str) -> dict[str, str]:

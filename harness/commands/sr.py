@@ -14,10 +14,10 @@ from harness.report.console import show
 
 
 @click.command()
-@click.argument("recipe", default="per_tensor", metavar="[RECIPE]")
+@_shared.with_words(click.argument("recipe", default="per_tensor", metavar="[RECIPE]"))
 @click.option("--subject", metavar="NAME", help="in place of our kernels: a card.yaml, a subject, or module:function")
-@click.option("--flag", "flags", multiple=True, metavar="K=V", help="a flag of the recipe, such as outputs=rowwise")
-@click.option("--shape", default="", metavar="RxC", help="of the tensors (512x512; on a GPU 2048x2048)")
+@_shared.flags
+@click.option("--shape", type=_shared.Text(), metavar="RxC", help="of the tensors (512x512; on a GPU 2048x2048)")
 @click.option("--launches", type=click.IntRange(1, 1 << 10), default=8, show_default=True, help="to count places over")
 @click.option("--bits", type=click.IntRange(2, 12), default=8, show_default=True, help="of a random number, at least")
 @click.option(
@@ -27,7 +27,7 @@ from harness.report.console import show
 @_shared.recipe_dir
 @_shared.include
 def command(
-    recipe: str, subject: str | None, flags: Sequence[str], shape: str, launches: int, bits: int, alpha: float,
+    recipe: str, subject: str | None, flags: Sequence[str], shape: str | None, launches: int, bits: int, alpha: float,
     device_name: str,
 ) -> int:  # fmt: skip
     """Test the random bits of stochastic rounding: bias in each interval of e2m1, and bits that repeat.

@@ -6,12 +6,12 @@ import click
 
 from harness.commands import _shared, _suites
 from harness.ground.strictness import use_strict
+from harness.suite.wanted import Wanted
 
 
 @click.command(cls=_suites.ForPytest, context_settings={"ignore_unknown_options": True})
 @_suites.words
-@_suites.set_name("set of cases (smoke; bench with --bench)")
-@_suites.cases
+@_suites.choice("set of cases (smoke; bench with --bench)")
 @_shared.device("where kernels run (auto)")
 @click.option("--jobs", metavar="N", help="processes side by side, or auto (auto; 0 with --case)")
 @click.option("--cluster", metavar="ADDRESS", help="run cases on the workers of the Dask scheduler at ADDRESS")
@@ -21,6 +21,8 @@ from harness.ground.strictness import use_strict
 def command(
     words: Sequence[str],
     set_name: str | None,
+    flags: Sequence[str],
+    shape: str | None,
     cases: Sequence[str],
     device_name: str,
     jobs: str | None,
@@ -38,4 +40,4 @@ def command(
         jobs = "0" if cases else "auto"
     if cluster is not None:
         words = [*words, "--cluster", cluster]
-    _suites.run(words, set_name, cases, device_name, jobs)
+    _suites.run(words, set_name, cases, Wanted(tuple(flags), shape or ""), device_name, jobs)

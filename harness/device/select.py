@@ -9,6 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.device.capability import gpu_count
 from harness.errors import DeviceUnavailable, UsageError
 from harness.files import KERNELS
 
@@ -37,6 +38,15 @@ def select(name: str = "auto", index: int = 0, kernels: Path = KERNELS) -> Devic
     from harness.device.emulator import EmulatorDevice
 
     return EmulatorDevice(kernels)
+
+
+def require_clock(name: str) -> None:
+    """Raise DeviceUnavailable, within a second, unless the device of that name has a clock, as GPUs have."""
+    if name == "cuda" and not gpu_count():
+        select(name)
+    if name == "emulator" or not gpu_count():
+        why = "the emulator has no clock" if name == "emulator" else "CUDA sees none here"
+        raise DeviceUnavailable(f"a bench needs a GPU, and {why}; `harness verify` compares the bytes on any machine")
 
 
 @lru_cache(maxsize=1)

@@ -20,6 +20,7 @@ from harness.records.possible import memory_bytes, too_short
 from harness.records.run_folder import Header
 from harness.records.seal import sources_digest
 from harness.suite.suite import find_case
+from harness.suite.suite_file import is_recipe
 from harness.verdict import Change, Judgement, Performance
 
 # Tolerances for rounding: of a change, and of the last digits of a time in us or a clock in GHz.
@@ -123,11 +124,14 @@ def _named(command: str) -> argparse.Namespace:
     """The cases and recipes that a command names; none if the shell could not parse it."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--case", action="append", default=[])
-    parser.add_argument("--recipe", "-R", action="append", default=[])
+    parser.add_argument("--recipe", "-R", action="append", default=[])  # as earlier gates spelled what is a word now
+    parser.add_argument("--base")
     try:
-        return parser.parse_known_args(shlex.split(command))[0]
+        named, others = parser.parse_known_args(shlex.split(command))
     except (ValueError, argparse.ArgumentError):
         return parser.parse_args([])
+    named.recipe += filter(is_recipe, others)
+    return named
 
 
 def _graph_id(case_id: str) -> str:

@@ -19,6 +19,7 @@ from harness.inputs.tensor_file import open_npy, shortened
 from harness.text import nearest
 
 SAMPLE = SUITES / "data" / "minilm_sample.safetensors"
+SUFFIXES = (".safetensors", ".npy")  # of files of tensors
 DISTRIBUTIONS = ("normal", "heavy_tail", "outliers_cols", "outliers_rows", "row_scales", "spike_1e6")
 _SPELLINGS = {"bf16": ("BF16", "bfloat16"), "fp16": ("F16", "float16"), "fp32": ("F32", "float32")}
 _READABLE = {kind for kinds in _SPELLINGS.values() for kind in kinds}
@@ -47,7 +48,7 @@ def stored(path: Path, patterns: Sequence[str], dtype: str) -> tuple[list[Tensor
     Raises InputError if the file cannot be read, or nothing matches a pattern.
     """
     if not is_file(path):
-        beside = [str(other) for other in files_beside(path) if other.suffix in (".safetensors", ".npy")]
+        beside = [str(other) for other in files_beside(path) if other.suffix in SUFFIXES]
         raise InputError(f"there is no file {path}{nearest(path, beside)}")
     if path.suffix == ".safetensors":
         found = _from_safetensors(path, patterns)

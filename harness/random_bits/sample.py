@@ -26,6 +26,7 @@ from harness.subjects.device import with_subject
 from harness.subjects.process import Child
 from harness.subjects.subject import start
 from harness.suite.suite import find_case, suite_of
+from harness.suite.wanted import pairs
 from harness.verify.judge import POISONS
 
 
@@ -65,10 +66,7 @@ def case_of(recipe: str, flags: Sequence[str], shape: str, device: Any) -> Case:
     if "sr" not in axes.get("rounding", ()) or "shape_representation" in axes:
         raise UsageError(f"{recipe} has no stochastic rounding of one tensor; choose per_tensor or per_token")
     given = {name: spell(values[0]) for name, values in card.file.flags.items()} if card else {}
-    for flag in flags:
-        name, _, value = flag.partition("=")
-        given[name] = value
-    given |= {"rounding": "sr"}
+    given |= {**pairs(flags), "rounding": "sr"}
     variant = ",".join(f"{name}={value}" for name, value in given.items())
     case = find_case(f"{recipe}/{variant}/{shape}/normal/eager")
     if case.flags.get("rht") or case.flags.get("stage", "full") == "amax":

@@ -162,11 +162,3 @@ def refuse_begun(run_dir: Path, instead: str = _INSTEAD) -> None:
 
 def _begun(run_dir: Path, instead: str = _INSTEAD) -> UsageError:
     return UsageError(f"{run_dir} already holds a run; {instead}")
-
-
-def latest_run(runs: Path) -> Path:
-    """The newest run folder with a journal. Raises UsageError if there is none."""
-    found = sorted(path.parent for path in runs.glob(f"*/{FILE}"))
-    if not found:
-        raise UsageError(f"there is nothing to resume: no run in {runs} has a {FILE}")
-    return found[-1]

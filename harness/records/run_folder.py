@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +24,7 @@ from harness.text import one_line, printable
 RUNS = RESULTS / "runs"
 BENCH_HEADER = "bench_header.json"
 BENCH = "bench.jsonl"
+_DATE = "%Y-%m-%dT%H:%M:%SZ"
 EVENTS = "events"  # key of floors_us: the time between two events with nothing between them, a part of every eager time
 
 Header = dict[str, Any]
@@ -94,19 +97,34 @@ def read_bench_or_gate(path: Path) -> tuple[Header, list[Record]]:
     return times_lines(path, _read(path).splitlines(keepends=True))
 
 
-def latest_bench(runs: Path) -> Path:
-    """The run folder whose times are newest. Raises UsageError if no run there has any."""
-    found = list(runs.glob(f"*/{BENCH_HEADER}"))
+def newest_run(runs: Path, timed: bool = False) -> Path:
+    """The folder of the newest run, or of the newest with times. Raises UsageError if there is none."""
+    found = [path.parent for path in runs.glob(f"*/{BENCH_HEADER if timed else journal.FILE}")]
     if not found:
-        raise UsageError(f"no run in {runs} has times; make some with `harness bench`, or name the run's folder")
+        what, verb = ("has times", "bench") if timed else (f"has a {journal.FILE}", "verify")
+        raise UsageError(f"no run in {runs} {what}; make one with `harness {verb}`, or name the run's folder")
+    return max(found, key=_age)
 
-    def age(path: Path) -> tuple[str, int, Path]:
-        # By the dates in the header, because copying a folder changes file times. A merged run is as new as its newest
-        # shard, and has the rooflines of all shards.
+
+def _age(folder: Path) -> tuple[str, int, Path]:
+    """When a run began, because copying a folder changes file times; when it ended, where its journal lacks that.
+
+    A merged run is as new as its newest shard, and has the rooflines of all shards.
+    """
+    path = folder / BENCH_HEADER
+    if path.exists():
         header = one(path, _read(path), TimesHeader)
-        return header["date"], len(header["roofline"]), path
+        return header["date"], len(header["roofline"]), folder
+    ended = datetime.fromtimestamp((folder / journal.FILE).stat().st_mtime, UTC)
+    return _began(folder / journal.FILE) or ended.strftime(_DATE), 0, folder
 
-    return max(found, key=age).parent
+
+def _began(path: Path) -> str:
+    """The date in a journal's first line; empty if it has none, or cannot be read, which the run's reader will say."""
+    with suppress(ValueError), path.open(encoding="utf-8") as lines:
+        first = json.loads(lines.readline())
+        return str(first.get("date", "")) if isinstance(first, dict) else ""
+    return ""
 
 
 def new_header(command: str, machine: dict[str, str], method: str, clock: str) -> Header:
@@ -177,7 +195,7 @@ def edited() -> bool:
 
 def now() -> str:
     """The time in UTC, to the second."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return datetime.now(UTC).strftime(_DATE)
 
 
 def _trees() -> list[str]:

@@ -56,21 +56,23 @@ def settings() -> list[str]:
     return [*_SETTINGS, *(word for each in warnings for word in ("-W", each))]
 
 
-def unknown_option(words: Sequence[str]) -> str:
-    """The first option among words that neither pytest nor one of its plugins has; empty if each is known.
+def refused_by_pytest(words: Sequence[str]) -> tuple[str, str]:
+    """The first option among words that neither pytest nor one of its plugins has, or else what pytest says of a value.
 
-    Loads the plugins, so call it in a process that decides nothing. Empty, too, for words that pytest cannot read: the
-    process that runs the cases says what is wrong with them.
+    Both are empty if there is nothing to say. Loads the plugins, so call it in a process that decides nothing.
     """
-    from _pytest.config import get_config
+    from _pytest.config import UsageError, get_config
 
-    with suppress(BaseException):  # a plugin may raise anything
+    with suppress(BaseException):  # a plugin may raise anything; then the process that runs the cases says it
         words = [*settings(), *words]
         config = get_config(words)
         config.pluginmanager.consider_preparse(words, exclude_only=False)
         config.pluginmanager.load_setuptools_entrypoints("pytest11")
-        return first_option(config._parser.parse_known_and_unknown_args(words)[1])
-    return ""
+        try:
+            return first_option(config._parser.parse_known_and_unknown_args(words)[1]), ""
+        except UsageError as error:
+            return "", str(error).rpartition("error: ")[2]
+    return "", ""
 
 
 def first_option(unknown: Sequence[str]) -> str:

@@ -20,6 +20,7 @@ from harness.records.seal import require_no_link
 from harness.runner.below_supervisor import first_option
 from harness.runner.selection import Meant, Narrowing, Selection, select
 from harness.suite.suite_file import use_recipe_dir
+from harness.suite.wanted import Wanted
 
 _CONFIGURE = ("--config-file", "--override-ini", "--rootdir", "--confcutdir")
 _MAY_CHANGE = {"--case-timeout", "--cluster"}  # when a run goes on
@@ -81,9 +82,11 @@ class Request:
         for word in whole:
             for path in (Path(word.partition("::")[0]), *named_suites([word], folder)[0]):
                 require_no_link(path)
+        wanted = Wanted(tuple(option.flag), option.shape or "")
+        narrowing = Narrowing(wanted, option.keyword, nodes, tuple(option.deselect or ()), rootdir)
         return cls(
             suites, option.set or ("bench" if option.bench else "smoke"), tuple(option.case), option.shard,
-            Narrowing(option.keyword, nodes, tuple(option.deselect or ()), rootdir), option.run_dir, option.resume,
+            narrowing, option.run_dir, option.resume,
             option.subject or "", option.device, bool(option.bench), tuple(_of_every_case(option)),
             named=tuple(whole),
         )  # fmt: skip
@@ -181,6 +184,10 @@ def _of_every_case(option: argparse.Namespace) -> list[str]:
 OPTIONS: dict[str, dict[str, Any]] = {
     "--set": {"metavar": "NAME", "help": "set of cases: smoke, full, bench, ... (smoke; bench with --bench)"},
     "--case": {"action": "append", "default": [], "metavar": "ID", "help": "only this case, even if no set has it"},
+    "--flag": {
+        "action": "append", "default": [], "metavar": "NAME=VALUE", "help": "only cases with this flag of their recipe",
+    },
+    "--shape": {"metavar": "RxC", "help": "only cases of this shape, as in 48x80, 8*1024x2048 or 64x512x128 (MxKxN)"},
     "--recipe-dir": {
         "action": "append", "default": [], "metavar": "DIR",
         "help": "a folder with recipes of yours: S.cu, S.py, S.yaml",

@@ -21,11 +21,11 @@ from harness.device.device import Device
 from harness.errors import Exit, StorageError, UsageError
 from harness.files import storage_error, write_text
 from harness.ground.command_lines import Asked, is_guest
-from harness.records import journal, seal
+from harness.records import seal
 from harness.records.journal import Journal
 from harness.records.lines import one
 from harness.records.records import Finished, Record
-from harness.records.run_folder import begun, new_folder, shown
+from harness.records.run_folder import begun, new_folder, newest_run, shown
 from harness.report import tables
 from harness.runner import resume_command, summary
 from harness.runner.outcome import outcome, worst
@@ -48,7 +48,7 @@ class Run:
         """Open the run's journal. Raises UsageError if --run-dir and --resume do not fit together."""
         option = config.option
         runs = config.rootpath / "results" / "runs"
-        run_dir: Path = option.run_dir or (journal.latest_run(runs) if option.resume else new_folder(runs=runs))
+        run_dir: Path = option.run_dir or (newest_run(runs) if option.resume else new_folder(runs=runs))
         header = {
             "sources": seal.sources_digest(),
             "sealed": seal.seal(selection.by_id.values(), selection.paths, option.subject or ""),

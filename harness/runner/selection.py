@@ -12,6 +12,7 @@ from harness.contract.case import Case, FlagValue
 from harness.errors import UsageError
 from harness.records.seal import selection_digest
 from harness.suite.suite import Suite, load_suites
+from harness.suite.wanted import Wanted
 from harness.text import nearest
 
 FIXED_COST = 1 << 16  # in elements: the time for the fixed work of a case
@@ -22,11 +23,13 @@ PROCESS_COST = 16 * FIXED_COST  # and for starting a process: loading torch and 
 class Narrowing:
     """How a command line leaves out cases of a set.
 
+    wanted: the flags and the shape that cases must have
     keyword: the expression of -k, matched like pytest against case ids and file names
     nodes: the cases named by `FILE::ID`, for each file that is not named as a whole
     deselected: prefixes of node ids, from --deselect; rootdir: the folder they are relative to
     """
 
+    wanted: Wanted = Wanted()
     keyword: str = ""
     nodes: Mapping[Path, frozenset[str]] = field(default_factory=dict)
     deselected: tuple[str, ...] = ()
@@ -142,7 +145,12 @@ def select(
     Raises UsageError (SuiteError for a bad suite) if a suite, set, id or shard does not exist.
     """
     suites = load_suites(paths)
+    narrowing = narrowing or Narrowing()
     if ids:
+        if narrowing.wanted:
+            raise UsageError(
+                "--flag and --shape choose among the cases of a set, and --case names its own; leave one out"
+            )
         chosen = {suite.path: _by_id(suite, ids) for suite in suites}
         _check_recipes(suites, ids)
         excluded: Counter[str] = Counter()
@@ -152,10 +160,16 @@ def select(
             known = dict.fromkeys(name for suite in suites for name in suite.sets)
             names = ", ".join(suite.name for suite in suites)
             raise UsageError(f"there is no set '{set_name}' in {names}{nearest(set_name, known)}")
+        keep = narrowing.wanted.keeps(holders)  # before the sets are expanded, so that a wrong flag is refused at once
         chosen = {suite.path: suite.cases(set_name) for suite in holders}
         if meant:
             chosen |= {suite.path: meant.cases(suite, set_name) for suite in holders if meant.takes(suite)}
         excluded = sum((suite.excluded(set_name) for suite in holders), Counter())
+    by_path = {suite.path: suite for suite in suites}
+    whole = [(by_path[path], case) for path, cases in chosen.items() for case in cases]
+    kept = {case.id for suite, case in whole if not narrowing.wanted or keep(suite, case)}
+    if narrowing.wanted and not kept:
+        raise UsageError(narrowing.wanted.none_of(whole, set_name))
     index, count = _parse_shard(shard)
     unsharded = selection_digest(case.id for cases in chosen.values() for case in cases)
     if count > 1:
@@ -163,7 +177,9 @@ def select(
         chosen = {path: tuple(case for case in cases if case in mine) for path, cases in chosen.items()}
     total = sum(map(len, chosen.values()))
     paths = tuple(suite.path for suite in suites)
-    left = _narrowed(chosen, narrowing or Narrowing())
+    left = {
+        path: tuple(case for case in cases if case.id in kept) for path, cases in _narrowed(chosen, narrowing).items()
+    }
     return Selection(paths, left, excluded, total, "" if ids or meant else set_name, unsharded)
 
 
@@ -206,7 +222,9 @@ def _matcher(keyword: str) -> Callable[[Sequence[str]], bool]:
     try:
         expression = Expression.compile(keyword)
     except Exception as error:  # a class that differs from one pytest to the next
-        raise UsageError(f"-k {keyword!r} cannot be read: {error}") from None
+        flag = re.search(r"[A-Za-z_]\w*=[^\s()]+", keyword)
+        hint = f"{error}" if not flag else f"pytest's -k takes no '='; say it as a flag, --flag {flag[0]}"
+        raise UsageError(f"-k {keyword!r} cannot be read: {hint}") from None
     return lambda names: expression.evaluate(lambda word, **_: any(word.lower() in name for name in names))
 
 

@@ -57,10 +57,10 @@ def bench(words: Sequence[str], suites: Sequence[str], count: int, runs: Path) -
         if word.partition("=")[0] in _TAKEN:
             raise UsageError(f"{word} does not go with --gpus, which gives every GPU a shard and processes of its own")
     request = Request.of([*suites, *words, "--bench"], Path.cwd(), WORKDIR)
-    if request.narrowing.keyword or request.narrowing.deselected:
+    if request.narrowing.keyword or request.narrowing.deselected or request.narrowing.wanted:
         raise UsageError(
-            "-k and --deselect do not go with --gpus, whose shards become one run only if they are whole; name "
-            "recipes, --set or --case"
+            "-k, --flag, --shape and --deselect do not go with --gpus, whose shards become one run only if they are "
+            "whole; name recipes, --set or --case"
         )
     # The modes of a case are in one shard, and a shard without a case ends as a mistake.
     cases = request.selected().selection.by_id.values()

@@ -19,16 +19,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import NoReturn
 
+from harness.device.select import require_clock
 from harness.errors import Exit, HarnessError, UsageError, exit_of
 from harness.ground.command_lines import is_guest, this_python
 from harness.ground.ending import ENDING, end_with_parent, hear_children
 from harness.records import journal, seal
-from harness.records.run_folder import new_folder, read_run
+from harness.records.run_folder import new_folder, newest_run, read_run
 from harness.runner import resume_command
 from harness.runner.below_supervisor import CHILD, NO_DEVICE_BELOW, SUPERVISOR, not_read, without_pytests
 from harness.runner.guarding import LOOK, Guard
 from harness.runner.outcome import last_line, meaning, outcome, worst
 from harness.runner.request import Request, of_files, otherwise
+from harness.suite.suite import find_case
 from harness.verdict import Result
 
 _UNREADABLE = 4
@@ -56,6 +58,15 @@ def supervise(words: Sequence[str], folder: Path, rootdir: Path, runs: Path, typ
         if links := seal.links():
             raise UsageError(links[0])
         request = Request.of(words, folder, rootdir)
+        # Words about cases are refused before a process is started; all else in suites is told by that process.
+        if "=" in request.narrowing.keyword:
+            request.narrowing.keeps()
+        for case_id in request.ids:
+            find_case(case_id)
+        if request.narrowing.wanted or not _may_have(request.suites, request.set_name):
+            request = request.selected()
+        if request.bench:
+            require_clock(request.device)
         run_dir = _run_dir(request, folder, runs)
     except HarnessError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -171,7 +182,7 @@ def _run_dir(request: Request, folder: Path, runs: Path) -> Path:
     Raises UsageError if it holds a run without --resume, no run to resume, or one that something else was asked of.
     """
     if request.run_dir is None:
-        run_dir = journal.latest_run(runs) if request.resume else new_folder(runs=runs)
+        run_dir = newest_run(runs) if request.resume else new_folder(runs=runs)
     else:
         run_dir = folder / request.run_dir
     if not request.resume:
@@ -179,6 +190,11 @@ def _run_dir(request: Request, folder: Path, runs: Path) -> Path:
     elif (run_dir / journal.FILE).exists() and (why := otherwise(request, read_run(run_dir).about)):
         raise UsageError(f"{run_dir} cannot be resumed: {why}; give what it was begun with, or start anew")
     return run_dir
+
+
+def _may_have(suites: Sequence[Path], set_name: str) -> bool:
+    """Whether the name of a set occurs in one of the files, which takes no time to tell, unlike what sets they have."""
+    return any(set_name in path.read_text(encoding="utf-8", errors="replace") for path in suites if path.is_file())
 
 
 def _sealed(request: Request) -> seal.Seal:

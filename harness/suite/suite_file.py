@@ -117,6 +117,16 @@ def use_recipe_dir(folder: Path) -> tuple[str, ...]:
     return names
 
 
+def is_recipe(word: str) -> bool:
+    """Whether a word on a command line is the name of a recipe or pipeline, ours or the user's, and not of a folder."""
+    return word in files.RECIPE_DIRS or (word.isidentifier() and (files.SUITES / f"{word}.yaml").is_file())
+
+
+def recipe_names() -> tuple[str, ...]:
+    """The names of all recipes and pipelines, the user's first."""
+    return (*files.RECIPE_DIRS, *(path.stem for path in sorted(files.SUITES.glob("*.yaml"))))
+
+
 def is_ours(name: str) -> bool:
     """Whether a suite, an oracle or a kernel of the harness has this name."""
     ours = files.SUITES / f"{name}.yaml", files.PACKAGE / "oracles" / f"{name}.py", files.KERNELS / f"{name}.cu"

@@ -266,7 +266,7 @@ def test_a_command_on_suites_that_lie_elsewhere(
     suites = tmp_path / "suites"
     suites.symlink_to(seal.SUITES)
     monkeypatch.setattr(seal, "SUITES", suites)
-    for begin in ("_against_revision", "latest_bench"):
+    for begin in ("_against_revision", "newest_run"):
         monkeypatch.setattr(f"harness.commands.gate.{begin}", begins)
     monkeypatch.setattr(_suites, "leave", sys.exit)  # and not this process at once
     try:

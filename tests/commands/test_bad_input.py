@@ -16,6 +16,8 @@ import pytest
 
 import evidence.__main__ as evidence
 from harness import cli, files
+from harness.commands import _shared
+from harness.errors import Exit
 from harness.oracles import by_recipe
 
 ID = "per_tensor/default/16x16/normal/eager"
@@ -60,14 +62,25 @@ TRIES = """
 64 verify nope | per_tensor nope | --jobs x | --jobs "" | --jobs ٣ | --jobs 1e3 | loop/own.yaml | --jobs -3
 64 verify --device tpu | --recipe-dir nope | --recipe-dir empty | --recipe-dir broken | --case | --set | --run-dir
 64 verify --shard | --run-dir run | casts --run-dir "" | casts --recipe-dir "" | -k X casts | -x casts
+64 verify casts -k dtype=bf16 | --flag dtype=bf17 | --flag dtyp=bf16 | casts --flag dtype | casts --shape 1x1
+64 verify casts --shape 32by64 | --case {ID} --flag rht=true | casts --flag dtype=bf16 --flag dtype=fp32
+64 verify --recipe casts | casts -xk "a=b" | --case nope | --case nope/default/16x16/normal/eager
+64 verify casts --unknown | casts --junitxml x.xml --unknow | --recipe-dri x | casts --tb shor --unknown
+64 bench casts --flag dtype=bf16 | --function m:f | --function m:f --shape 3x3 | --function m:f --shape 16x16 --set full
+64 bench --function m:f --shape 16x16 --flag rht | casts swizzle --function m:f --shape 16x64 | --gpus x | --gpus ""
+64 bench casts --function m:f --shape 16x64 -x | --unknown
+4 bench casts | casts --device emulator | casts --device cuda | per_tensor --shape 8192x4096 | --gpus 2
+4 bench --function m:f --shape 16x16 | casts --function m:f --shape 16x64 --device emulator
+64 run per_tensor --flag rht=maybe | per_tensor --shape 16x17 | per_tensor --flag a=b | per_tensor --shape "" | -R casts
 64 bench nope | --device tpu | --set | casts --run-dir "" | --lf casts
 64 shrink | nope | {ID} --device tpu | {ID} --tries 0 | {ID} --seconds x | {ID} --into run | {ID} --kernels nope
+64 gate swizzle casts nope | run empty | --recipe casts | casts -R casts
 64 gate nope | run | empty | --effect 2 | --effect x | --effect nan | --baseline nope run | --base nope | --base
 64 gate --case x | --all | --save --base HEAD | ""
-64 report | nope | run | empty | times.jsonl | nothing.jsonl | a.txt | ""
+64 report nope | run | empty | times.jsonl | nothing.jsonl | a.txt | ""
 64 doctor extra
 64 quality nope.npy | text.npy | a.txt | one.npy | n.npy --tensor x | --input nope | --shape 5 | --shape 1e9x16
-64 quality --recipe nope | --recipe per_tensor/rht=2 | --dtype int8 | --scope x | --input normal --scope all
+64 quality nope | per_tensor/rht=2 | --dtype int8 | --scope x | --input normal --scope all
 64 quality --out a.txt/x | --out ""
 64 recipes x
 64 check nope | per_tensor nope
@@ -214,6 +227,68 @@ def test_no_number_of_any_command_is_nan_or_infinite(name, option, value, capsys
     assert option in said and value in said
 
 
-@pytest.mark.parametrize("name", sorted({*VERBS} - {"verify", "bench"}))  # whose rest is pytest's
+@pytest.mark.parametrize("name", sorted(VERBS))
 def test_an_unknown_option_is_one_sentence_of_every_command(name, capsys):
-    assert refused(capsys, name, "--no-such-option").startswith("error: No such option '--no-such-option'")
+    begins = "there is no option" if name in ("verify", "bench") else "No such option"
+    assert refused(capsys, name, "--no-such-option").startswith(f"error: {begins} '--no-such-option'")
+
+
+# Each option of each verb
+
+BASE = {  # verb → the words that it needs besides the option
+    "card": "--from own.ptx",
+    "handshake": "pair.yaml",
+    "merge": "--into new run",
+    "new": "mine",
+    "report": "run",
+    "run": ID,
+    "shrink": ID,
+    "trace": ID,
+    "vectors": "--out new",
+}
+WORDS = {"verify": "casts", "bench": "casts"}
+ONLY_A_RUN_CAN_TELL = {"--cluster"}  # whether anybody listens at the address
+
+
+def wrong(option: click.Option) -> list[str]:
+    """Words that the option cannot take, by its type and what its help calls its value."""
+    if isinstance(option.type, click.Choice | click.types._NumberParamTypeBase):
+        return ["x", ""]
+    if isinstance(option.type, _shared.WrittenPath):
+        return ["a.txt/x", ""]
+    if isinstance(option.type, click.Path):
+        return [""]
+    return {"NAME=VALUE": ["rht", "rth=true", "dtype=bf17", "="], "RxC": ["5", "1by2", "x", ""]}.get(
+        option.metavar, ["no/such:thing"]
+    )
+
+
+def given(verb: str, option: str, value: str) -> str:
+    base = shlex.split(BASE.get(verb, WORDS.get(verb, "")))
+    if option in base:  # the wrong value in place of the right one
+        base[base.index(option) : base.index(option) + 2] = []
+    return shlex.join([verb, *base, option, value])
+
+
+EACH_OPTION = [
+    (verb, option)
+    for verb in cli.cli.list_commands(None)
+    for option in cli.cli.get_command(None, verb).params
+    if isinstance(option, click.Option) and not option.is_flag and not option.hidden
+]
+WRONG = [
+    given(verb, option.opts[0], value)
+    for verb, option in EACH_OPTION
+    if option.opts[0] not in ONLY_A_RUN_CAN_TELL
+    for value in wrong(option)
+]
+WITHOUT_A_VALUE = [f"{verb} {option.opts[0]}" for verb, option in EACH_OPTION]
+
+
+@pytest.mark.parametrize("line", [*WRONG, *WITHOUT_A_VALUE])
+def test_no_option_of_any_verb_takes_what_it_cannot(folder, capsys, monkeypatch, line):
+    test_it_ends_with_one_sentence(folder, capsys, monkeypatch, Exit.USAGE, line)
+
+
+def test_every_verb_has_its_options_tried():
+    assert len(WRONG) > 120 and {line.split()[0] for line in WRONG} >= {*cli.GROUPS["First"]}

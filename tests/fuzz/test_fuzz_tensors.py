@@ -111,7 +111,7 @@ def test_the_name_of_a_tensor_becomes_neither_code_nor_a_path(tmp_path: Path, ca
     name = "=cmd|<script>alert(1)</script>\n# ../../../x"
     save_file({name: np.ones((64, 64), np.float32)}, tmp_path / "f.safetensors")
     with pytest.raises(SystemExit) as ended:
-        cli.main(["quality", str(tmp_path / "f.safetensors"), "--no-pictures", "-R", "per_tensor",
+        cli.main(["quality", str(tmp_path / "f.safetensors"), "--no-pictures", "per_tensor",
                   "--out", str(tmp_path / "out")])  # fmt: skip
     assert ended.value.code == Exit.CLEAN
     assert {path.name for path in tmp_path.iterdir()} == {"f.safetensors", "out"}

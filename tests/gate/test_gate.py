@@ -13,7 +13,7 @@ from runs_on_disk import passed
 
 from harness.cli import main
 from harness.errors import Exit
-from harness.records.run_folder import latest_bench, read_bench
+from harness.records.run_folder import newest_run, read_bench
 from harness.suite.suite import suite_of
 
 
@@ -98,18 +98,19 @@ def test_what_no_run_of_this_tree_writes_is_not_judged(folder: Folder):
 def test_a_recipe_that_neither_the_run_nor_its_baseline_has_is_refused(folder: Folder):
     folder.saves(record())
     right = CASE.partition("/")[0]
-    assert f"is of '{right[:-1]}'; did you mean '{right}'?" in folder.refusal("-R", right[:-1])
+    assert f"'{right[:-1]}' is neither a recipe nor the folder" in folder.refusal(right[:-1])
+    assert "or of its baseline is of 'casts'" in folder.refusal("casts")
     folder.holds(record(seed=1))
-    assert folder.gate("-R", right)[0] == Exit.CLEAN
+    assert folder.gate(right)[0] == Exit.CLEAN
 
 
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        (["-R", "swizzle"], "-R"),
+        (["swizzle"], "swizzle"),
         (["--once"], "--once"),
         (["--effect", "0.2"], "--effect"),
-        (["--once", "-R", "swizzle"], "-R, --once"),
+        (["--once", "swizzle", "casts"], "swizzle casts, --once"),
     ],
 )
 def test_what_goes_with_judging_does_not_go_with_saving(folder: Folder, options: list[str], named: str):
@@ -166,4 +167,4 @@ def test_the_newest_run_is_so_by_its_header(tmp_path: Path):
         path.parent.mkdir()
         path.write_text(json.dumps(changed(date=date)))
         os.utime(path, (seconds, seconds))
-    assert latest_bench(tmp_path).name == "new"
+    assert newest_run(tmp_path, timed=True).name == "new"

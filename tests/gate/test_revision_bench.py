@@ -246,8 +246,8 @@ def test_a_record_is_one_line_that_holds_every_sample(meet):
         (["--base", "HEAD", "--save"], "it goes with neither --baseline nor --save"),
         (["--case", CASE.id], "--case and --all go with --base"),
         (["--base", "HEAD", "--case", "swizle/default/16x16/normal/eager"], "did you mean 'swizzle'"),
-        (["--base", "HEAD", "-R", "swizle"], "did you mean 'swizzle'"),
-        (["--base", "HEAD", "-R", "swizzle", "--case", CASE.id], "give one of the two"),
+        (["--base", "HEAD", "swizle"], "did you mean 'swizzle'"),
+        (["--base", "HEAD", "swizzle", "--case", CASE.id], "give one of the two"),
     ],
 )
 def test_a_mistake_on_the_command_line(capsys, options, sentence):

@@ -114,7 +114,7 @@ def harness(capsys: pytest.CaptureFixture[str]):
 
 
 def test_a_run_writes_tables_and_pictures_and_the_next_the_same(harness, layer: Path, tmp_path: Path):
-    chosen = ["--recipe", "per_tensor/default", "--recipe", "four_over_six", "--scope", "weights", "--scope", "none"]
+    chosen = ["per_tensor/default", "four_over_six", "--scope", "weights", "--scope", "none"]
     contents = []
     for folder in (tmp_path / "a", tmp_path / "b"):
         ran = harness(str(layer), *chosen, "--out", str(folder))
@@ -135,7 +135,7 @@ def test_a_run_writes_tables_and_pictures_and_the_next_the_same(harness, layer: 
 
 def test_without_pictures_there_are_tables(harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    options = ["--input", "normal", "--shape", "64x64", "--recipe", "per_tensor/default", "--out", str(tmp_path)]
+    options = ["--input", "normal", "--shape", "64x64", "per_tensor/default", "--out", str(tmp_path)]
     ran = harness(*options, "--no-pictures")
     assert ran.code == Exit.CLEAN
     assert sorted(path.name for path in tmp_path.iterdir()) == ["quality.csv", "quality.md"]
@@ -164,7 +164,7 @@ def test_without_torch_there_is_a_sentence(harness, monkeypatch: pytest.MonkeyPa
         (("-i", "normal", "--scope", "all"), "--scope sums up the tensors of a file"),
         (("-i", "normal", "-t", "up"), "--tensor up is part of a file, and no file was named"),
         (("-t", "ffn_up.weigth"), "did you mean 'ffn_up.weight'?"),
-        (("-R", "per_tenser"), "did you mean 'per_tensor'?"),
+        (("per_tenser",), "did you mean 'per_tensor'?"),
         (("--scope", "weight"), "'weight' is not one of 'none', 'weights', 'activations', 'all'"),
         (("nowhere.npy",), "there is no file nowhere.npy"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import re
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from timed_runs import evidence, times_of
 
 from harness.cli import main
 from harness.errors import Exit
-from harness.records.run_folder import read_bench, read_run
+from harness.records.run_folder import newest_run, read_bench, read_run
 from harness.report import tables
 from harness.verdict import Result, Verdict
 
@@ -244,6 +245,25 @@ def test_cases_that_fail_alike_are_one_entry_with_the_ids_of_all(tmp_path: Path)
     for each in records:
         assert each["case_id"] in written[".md"]
         assert each["case_id"].replace("/", "/<wbr>") in written[".html"]
+
+
+def test_report_takes_the_newest_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr("harness.commands.report.RUNS", tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main(["report"])
+    assert ended.value.code == Exit.USAGE and "make one with `harness verify`" in capsys.readouterr().err
+    for name, seconds in (("b", 1_000), ("c", 3_000), ("a", 2_000)):
+        journal(tmp_path / name)
+        os.utime(tmp_path / name / "journal.jsonl", (seconds, seconds))
+    with pytest.raises(SystemExit) as ended:
+        main(["report"])
+    assert ended.value.code == Exit.CLEAN
+    assert {Path(line).parent.name for line in capsys.readouterr().out.split()} == {"c"}
+    (tmp_path / "a" / "journal.jsonl").write_text(json.dumps(ABOUT) + "\n")  # it began later, and was copied before
+    os.utime(tmp_path / "a" / "journal.jsonl", (2_000, 2_000))
+    assert newest_run(tmp_path).name == "a"
 
 
 @pytest.mark.parametrize("content", [None, '{"sources": "feed"}\n{"case_id": \n'])

@@ -105,9 +105,9 @@ def test_what_a_shard_has_of_its_own_is_refused(two, tmp_path, word):
         several_gpus.bench(["per_tensor", word], [str(SUITES)], 2, tmp_path)
 
 
-@pytest.mark.parametrize("word", ["-k16x16", "-xk16x16", "--deselect=suites/casts.yaml"])
+@pytest.mark.parametrize("word", ["-k16x16", "-xk16x16", "--deselect=suites/casts.yaml", "--shape=16x16"])
 def test_what_leaves_cases_out_is_refused_before_anything_is_timed(bench, tmp_path, word):
-    with pytest.raises(UsageError, match="-k and --deselect do not go with --gpus"):
+    with pytest.raises(UsageError, match="-k, --flag, --shape and --deselect do not go with --gpus"):
         bench("swizzle", word)
     assert not (tmp_path / "run").exists()
 

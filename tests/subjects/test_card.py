@@ -441,7 +441,7 @@ def test_a_cu_that_does_not_compile_is_the_kernel_s_and_one_without_its_option_t
 
 def test_a_draft_has_the_parameters_and_is_refused_until_it_is_filled_in(folder: Path, capsys):
     with pytest.raises(SystemExit) as ended:
-        main(["card", "--from", "swizzle.ptx", "--recipe", "swizzle"])
+        main(["card", "--from", "swizzle.ptx", "swizzle"])
     text = capsys.readouterr().out
     assert ended.value.code == 0
     assert text.count("array: FILL_IN") == 2 and text.count("u32: FILL_IN") == 2 and "block: [256]" in text
@@ -465,7 +465,7 @@ def test_a_draft_on_standard_output_has_its_code_from_the_current_folder(folder:
     if not Path(place).exists():
         shutil.copy(folder / "swizzle.ptx", place)
     with pytest.raises(SystemExit):
-        main(["card", "--from", place, "--recipe", "swizzle"])
+        main(["card", "--from", place, "swizzle"])
     Path("draft.yaml").write_text(capsys.readouterr().out.replace("y: FILL_IN", "y: scale_inv").replace("FILL_IN", "1"))
     card = read_card("draft.yaml")
     assert card.file.code == place and card.code.program.entries
@@ -475,7 +475,7 @@ def test_a_draft_has_the_shapes_of_a_case_with_elements(folder: Path, capsys):
     suite = suite_of("row_scaled")
     assert not suite.cases("smoke")[0].elements
     with pytest.raises(SystemExit):
-        main(["card", "--from", "swizzle.ptx", "--recipe", "row_scaled"])
+        main(["card", "--from", "swizzle.ptx", "row_scaled"])
     text = capsys.readouterr().out
     case = next(case for case in suite.cases("smoke") if case.elements)
     assert f"#   input: in, bfloat16[{case.rows}, {case.cols}] where the tensor is {case.shape}" in text
@@ -505,7 +505,7 @@ def test_a_draft_of_a_cu_has_a_kernel_with_clusters(folder: Path, capsys):
         (["--from", "card.yaml"], "card.yaml is neither a .ptx nor a .cu"),
         (["--from", "nosuch.ptx"], "nosuch.ptx: there is no such file"),
         (["--from", "swizzle.ptx", "--kernel", "other"], "swizzle.ptx has no entry 'other'"),
-        (["--from", "swizzle.ptx", "--recipe", "swizle"], "there is no recipe 'swizle'"),
+        (["--from", "swizzle.ptx", "swizle"], "there is no recipe 'swizle'"),
         (["--from", "swizzle.ptx", "--out", "card.yaml"], "card.yaml is there already"),
     ],
 )
