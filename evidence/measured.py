@@ -78,9 +78,9 @@ def us(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
 
 
-def table(columns: list[str], rows: list[list[str]]) -> str:
-    """A table in Markdown; the first column is text, the others are numbers. Cells may be links."""
-    ruler = ["---", *["--:"] * (len(columns) - 1)]
+def table(columns: list[str], rows: list[list[str]], texts: int = 1) -> str:
+    """A table in Markdown; the first `texts` columns are text, the others are numbers. Cells may be links."""
+    ruler = ["---"] * texts + ["--:"] * (len(columns) - texts)
     return "\n".join("| " + " | ".join(line) + " |" for line in (columns, ruler, *rows))
 
 

@@ -6,7 +6,7 @@ import csv
 import re
 from collections.abc import Callable
 
-from evidence.docs import training
+from evidence.docs import choice, training
 from evidence.measured import (
     GPU,
     RESULTS,
@@ -222,4 +222,4 @@ RENDERERS: dict[str, Callable[[str], str]] = {
         speed, eager, targets, against_baseline, products, beside_w4a16, layer, quality, mutants, agreement, power,
         vendors,
     )
-} | training.RENDERERS  # fmt: skip
+} | training.RENDERERS | choice.RENDERERS  # fmt: skip

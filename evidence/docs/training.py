@@ -13,7 +13,7 @@ from evidence.steps.tables import PIPELINES, UNMEASURED
 from harness.contract.case import FlagValue
 from harness.errors import UsageError
 from harness.files import ROOT
-from harness.suite.suite import suite_of
+from harness.suite.suite import find_case, suite_of
 from harness.text import spell
 
 STEPS = RESULTS / "tables" / GPU / "steps.csv"
@@ -23,6 +23,7 @@ _SHOWN = "4096x4096x4096"
 _NORMAL = "normal"  # the summary shows the losses for these tensors
 _PRODUCTS = ("y", "dx", "dw")
 _EVERY = "all of them"
+_ROUNDS = {"sr": "stochastic", "rne": "to nearest"}
 # The quantizer that an exclusion of a pipeline is about: flag → its value → the quantizer
 _EPILOGUES = {
     "row_scaled": "row_scaled",
@@ -42,22 +43,23 @@ def recipes(root: str) -> str:
     for recipe in RECIPES:
         steps = [_step(recipe, pipeline, _SHOWN) for pipeline in PIPELINES]
         rows.append([
-            recipe.name, recipe.source, verified().get(recipe.quantizer, UNMEASURED), _compared(recipe),
-            *(_us(step) for step in steps), *(_beside(step) for step in steps),
-            " / ".join(_lost(recipe, product) for product in _PRODUCTS),
+            recipe.name, recipe.source, _backward(recipe), verified().get(recipe.quantizer, UNMEASURED),
+            _compared(recipe),
+            *(_us(step) for step in steps), *(beside(recipe, pipeline) for pipeline in PIPELINES),
+            " / ".join(lost_on(recipe, product) for product in _PRODUCTS),
             str(sum(who in (recipe.quantizer, _EVERY) for who in refused)),
         ])  # fmt: skip
     columns = [
-        "recipe", "source", "bytes verified of its tensors", "of its timed layers", "forward us", "backward us",
-        "forward x", "backward x", "loses in y / dx / dw", "refused",
+        "recipe", "source", "gradients, weights", "bytes verified of its tensors", "of its timed layers", "forward us",
+        "backward us", "forward x", "backward x", "loses in y / dx / dw", "refused",
     ]  # fmt: skip
     said = (
         f"Steps of {_SHOWN} in CUDA graphs, of the run of [steps.md]({root}results/tables/{GPU}/steps.md), `x` times "
         "as fast as production there; losses are the L2 norm of the error over that of the product, on "
-        f"{_NORMAL} tensors; refused: combinations in the last table. Bytes of tensors are those of "
-        f"[verify.md]({root}results/tables/{GPU}/verify.md), with its commit."
+        f"{_NORMAL} tensors; refused: combinations in the last table; how gradients are rounded, and the block of a "
+        f"weight, are those of the backward step. Bytes of tensors are those of [verify.md]({root}results/tables/{GPU}/verify.md), with its commit."
     )
-    return f"{said}\n\n{table(columns, rows)}"
+    return f"{said}\n\n{table(columns, rows, texts=3)}"
 
 
 def steps(root: str) -> str:
@@ -165,7 +167,9 @@ def _us(step: Mapping[str, str]) -> str:
     return us(float(step["us"])) if step["us"] else UNMEASURED
 
 
-def _beside(step: Mapping[str, str]) -> str:
+def beside(recipe: Recipe, pipeline: str) -> str:
+    """Times as fast as production in that pipeline at the shown shape."""
+    step = _step(recipe, pipeline, _SHOWN)
     return f"{float(step['production_us']) / float(step['us']):.2f}" if step["production_us"] else UNMEASURED
 
 
@@ -180,12 +184,16 @@ def _compared(recipe: Recipe) -> str:
     return f"{total:,}" if total else UNMEASURED
 
 
-def _lost(recipe: Recipe, product: str) -> str:
-    own = [
-        line
-        for line in _lines()
-        if (line["recipe"], line["product"], line["tensors"]) == (recipe.losses, product, _NORMAL)
-    ]
+def _backward(recipe: Recipe) -> str:
+    """How the recipe's backward pass rounds gradients, and what one scale of a weight covers."""
+    flags = find_case(recipe.case_id("backward", _SHOWN, "graph")).flags
+    return f"{_ROUNDS[str(flags['rounding'])]}, {'16x16' if flags['weight_2d'] else '1x16'}"
+
+
+def lost_on(recipe: Recipe, product: str, tensors: str = _NORMAL) -> str:
+    """The loss of a product of these tensors, relative to its norm."""
+    asked = recipe.losses, product, tensors
+    own = [line for line in _lines() if (line["recipe"], line["product"], line["tensors"]) == asked]
     return f"{float(own[0]['relative']):.3f}" if own else UNMEASURED
 
 
