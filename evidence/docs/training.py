@@ -57,7 +57,8 @@ def recipes(root: str) -> str:
         f"Steps of {_SHOWN} in CUDA graphs, of the run of [steps.md]({root}results/tables/{GPU}/steps.md), `x` times "
         "as fast as production there; losses are the L2 norm of the error over that of the product, on "
         f"{_NORMAL} tensors; refused: combinations in the last table; how gradients are rounded, and the block of a "
-        f"weight, are those of the backward step. Bytes of tensors are those of [verify.md]({root}results/tables/{GPU}/verify.md), with its commit."
+        f"weight, are those of the backward step. Bytes of tensors are those of [verify.md]({root}results/tables/{GPU}/"
+        "verify.md), with its commit."
     )
     return f"{said}\n\n{table(columns, rows, texts=3)}"
 
