@@ -10,6 +10,7 @@ from typing import NamedTuple
 from evidence.docs.training import beside, lost_on
 from evidence.measured import RESULTS, table
 from evidence.steps.recipes import RECIPES, Recipe
+from evidence.steps.tables import UNMEASURED
 from harness.errors import UsageError
 
 _REAL = "ffn_"  # names of the real tensors of suites/data begin with it
@@ -77,7 +78,8 @@ def _weights() -> Advice:
 
 
 def _fastest() -> str:
-    faster = [recipe.name for recipe in RECIPES if float(beside(recipe, "forward")) > 1]
+    ratios = {recipe.name: beside(recipe, "forward") for recipe in RECIPES}
+    faster = [name for name, ratio in ratios.items() if ratio != UNMEASURED and float(ratio) > 1]
     return f"faster forward: {', '.join(faster)}" if faster else "no forward step is faster"
 
 

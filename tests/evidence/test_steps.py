@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from timed_runs import HEADER, record
 
 from evidence.commands import steps as steps_command
-from evidence.docs import training
+from evidence.docs import choice, training
 from evidence.steps import recipes, tables
 from evidence.steps.recipes import FUSED, MODES, PRODUCTION, RECIPES, SET, UNFUSED, layer, shapes
 from evidence.steps.runs import launches, read
@@ -223,13 +223,19 @@ def one_step(tmp_path, monkeypatch):
     return rows
 
 
+def test_advice_names_what_is_faster_than_production(one_step):
+    text = choice.choice("")
+    assert f"faster forward: {FUSED.name}; finer amaxes gain" in text and f"at {tables.UNMEASURED} of its speed" in text
+
+
 def test_a_trainer_reads_every_recipe_off_one_table(one_step):
     text = training.recipes("../")
     cells = {line.split(" | ")[0].removeprefix("| "): line.split(" | ") for line in text.splitlines()}
     fused, other = cells[FUSED.name], cells["row_scaled"]
-    assert fused[3:8] == ["4,000", "200", "200", "1.50", "1.50"]
-    assert other[3:8] == [tables.UNMEASURED] * 5
-    assert fused[2] == training.verified()["per_token"]
+    assert fused[4:9] == ["4,000", "200", "200", "1.50", "1.50"]
+    assert other[4:9] == [tables.UNMEASURED] * 5
+    assert fused[2:4] == ["stochastic, 16x16", training.verified()["per_token"]]
+    assert [cells[name][2] for name in ("row_scaled", "local_1x64")] == ["to nearest, 16x16", "to nearest, 1x16"]
     assert {recipe.name for recipe in RECIPES} <= cells.keys()
     assert "200 + 200" in training.steps("")
 
