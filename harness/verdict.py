@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 
 from harness.errors import Exit
@@ -83,11 +83,18 @@ class Story:
 
     head: the first line; without one, verdict and reason are told alone. rows: label and text of each line below
     trace: options of `harness trace` that lead to the first wrong byte; none if that would show other bytes
+    where: the first wrong field, or the kind and line of a wrong access; empty if there is neither
     """
 
     head: str = ""
     rows: tuple[tuple[str, str], ...] = ()
     trace: tuple[str, ...] = ()
+    where: str = ""
+
+    @property
+    def cause(self) -> str:
+        """The diagnosed cause with its explanation; empty if there is none."""
+        return dict(self.rows).get("cause", "")
 
     def __str__(self) -> str:
         return "\n".join([self.head, *(labelled(*row) for row in self.rows)])
@@ -202,6 +209,7 @@ class Result:
     trace: options of `harness trace` that lead to the first wrong byte; empty if that would show other bytes
     while_timed: whether it was found while the case was timed
     notes: what was not judged of the case, or read as nothing set it, as the last lines of a run say
+    findings: what the story was made of, in the process that judged the case; no record has it
     """
 
     case_id: str
@@ -227,6 +235,7 @@ class Result:
     notes: tuple[str, ...] = ()
     second_opinion: dict = field(default_factory=dict)
     launched: tuple[str, ...] = ()
+    findings: Story = field(default=NO_STORY, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         for name in ("reason", "input", "device", "subject", "offence"):
@@ -242,7 +251,8 @@ class Result:
 
     def to_record(self) -> dict:
         """The result in JSON's types, for a line of a journal and for pytest-xdist."""
-        record = json.loads(json.dumps(asdict(self)))
+        record = json.loads(json.dumps(asdict(replace(self, findings=NO_STORY))))
+        del record["findings"]
         return {name: value for name, value in record.items() if value or name not in _SELDOM}
 
     @classmethod

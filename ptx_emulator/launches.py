@@ -27,7 +27,7 @@ from ptx_emulator.memory import FIRST_WINDOW, Buffer
 from ptx_emulator.process_order import ended, in_force
 from ptx_emulator.ptx.limits import UNREADABLE
 from ptx_emulator.ptx.parser import Program, parse
-from ptx_emulator.ptx.syntax import Kernel, Variable
+from ptx_emulator.ptx.syntax import PTX, Kernel, Variable
 from ptx_emulator.races.borne import DEAD_READS, LateReads, chosen
 from ptx_emulator.races.dependent_launches import Dependence
 from ptx_emulator.races.global_memory import LAST_EPOCH, GlobalShadow
@@ -48,10 +48,11 @@ class Module:
     """A PTX module: kernels, decoded when first launched, and variables.
 
     cache: a folder for decoded kernels; None to decode every time
+    name: of its file, for places that have no line of a source
     """
 
-    def __init__(self, text: str, cache: Path | None = None):
-        self._text, self._cache = text, cache
+    def __init__(self, text: str, cache: Path | None = None, name: str = PTX):
+        self._text, self._cache, self._name = text, cache, name
         self._code: dict[str, Code] = {}
         declared = stored(cache, (text,), lambda: _Declared(self._program))
         self.target, self.kernels, self._declared = declared.target, declared.kernels, declared.variables
@@ -66,7 +67,7 @@ class Module:
 
     @cached_property
     def _program(self) -> Program:
-        return parse(self._text)
+        return parse(self._text, self._name)
 
     @cached_property
     def digest(self) -> str:
@@ -94,7 +95,7 @@ class Module:
             with _one_sentence(kernel):
                 self._code[kernel] = stored(
                     self._cache,
-                    (self._text, kernel),
+                    (self._text, self._name, kernel),
                     lambda: decode(self._program.kernel(kernel), self._declared, addresses, self.target),
                 )
         return self._code[kernel]
@@ -105,7 +106,7 @@ class Module:
             return ()
         try:
             with _one_sentence(kernel):
-                key = self._text, kernel, "unset"
+                key = self._text, self._name, kernel, "unset"
                 return stored(self._cache, key, lambda: unset(self._program, self._text, self._declared, kernel))
         except NotEmulated:
             return ()  # to launch it says so, too
@@ -147,6 +148,7 @@ def launch(
     strict: bool | Collection[str] = False,
     only: Sequence[int] = (),
     late: LateReads | None = None,
+    title: str = "",
 ) -> Counters:
     """Run a kernel to its end.
 
@@ -165,31 +167,32 @@ def launch(
         NumPy steps until all threads of a batch have waited for them
     strict: report what PTX forbids and GPUs bear, too: all of `races.borne`, or the entries named
     late: reads that come late in this run, which `launch` itself begins to see whether a byte depends on them
+    title: how sentences name the kernel, in place of its name, which may be mangled
 
     Raises Fault, NotEmulated or LaunchError, which is NotOnTarget if the module's target lacks an instruction,
     and RefusedLaunch where CUDA would not begin the launch.
     """
-    schedule = in_force(schedule)
+    schedule, title = in_force(schedule), title or kernel
     code = module.code(kernel)
     resources = code.resources
     if resources.lacking:
         raise NotOnTarget(resources.lacking)
-    _check_extents(resources.kernel, grid, block)
-    cluster = _cluster(resources.kernel, grid, cluster)
+    _check_extents(title, resources.kernel, grid, block)
+    cluster = _cluster(title, resources.kernel, grid, cluster)
     again = partial(
         launch, module, kernel, grid, block, args, dynamic_shared, memory=memory, sanitize=False, count_traffic=False,
         budget=budget, lanes=lanes, compiled=False, schedule=schedule, echo=lambda line: None, cluster=cluster,
-        only=only,
+        only=only, title=title,
     )  # fmt: skip
     schedule = replace(schedule, only=_only(only, math.prod(grid) // math.prod(cluster))) if only else schedule
     buffers = [*module.variables.values(), *memory, *(arg for arg in args if isinstance(arg, Buffer))]
-    parameters = Buffer("the kernel's parameters", _parameters(resources, args), writable=False)
+    parameters = Buffer("the kernel's parameters", _parameters(title, resources, args), writable=False)
     memory = list({buffer.window: buffer for buffer in (parameters, *buffers)}.values())
     state = LaunchState(
         resources, grid, block, {buffer.window: buffer for buffer in memory}, parameters.data, Traffic(), count_traffic,
         sanitize, buffer_table(memory), schedule=schedule, cluster=cluster, strict=chosen(strict), late=late,
         dependence=dependence if sanitize else None, target=module.target, echo=_LineLimit(echo or sys.stdout.write),
-        by_warpgroup=any(each.takes_warpgroup for each in code.blocks),
+        title=title, by_warpgroup=any(each.takes_warpgroup for each in code.blocks),
     )  # fmt: skip
     if sanitize:
         budget = min(budget, LAST_EPOCH // 8)  # one instruction begins at most a few epochs
@@ -199,17 +202,13 @@ def launch(
             state.shadow.late = LateReads.of(memory)
     shared_size = resources.shared_size + dynamic_shared
     if shared_size > LARGEST_SHARED:
-        raise RefusedLaunch(
-            f"{kernel}: {shared_size} bytes of shared memory, more than the {LARGEST_SHARED} of a block"
-        )
+        raise RefusedLaunch(f"{title}: {shared_size} bytes of shared memory, more than the {LARGEST_SHARED} of a block")
     lanes = min(lanes, ASYNC_LANES) if resources.asynchronous and sanitize else lanes
     batch_blocks = max(1, lanes // (-(-state.threads // 32) * 32))
     batch_blocks = -(-batch_blocks // state.cluster_size) * state.cluster_size
     local = min(batch_blocks, state.blocks) * state.threads * resources.local_size
     if local > LARGEST_LOCAL:
-        raise NotEmulated(
-            f"not emulated: {kernel} takes {local} bytes of local memory for a batch; {LARGEST_LOCAL} fit"
-        )
+        raise NotEmulated(f"not emulated: {title} takes {local} bytes of local memory for a batch; {LARGEST_LOCAL} fit")
     tally, path = Tally(code, budget), FastPath if compiled else NumpyPath
     if path is FastPath and state.dependence and state.dependence.before:
         path = EarlyPath
@@ -222,13 +221,13 @@ def launch(
             return WatchedScheduler(batch, tally, code, ahead, watch)
         return Scheduler(batch, tally, path(batch, code), ahead)
 
-    with np.errstate(all="ignore"), _one_sentence(kernel):
+    with np.errstate(all="ignore"), _one_sentence(title):
         Residents(state, begin, batch_blocks, shared_size, budget).run()
     if state.shadow and state.shadow.late and state.shadow.late.fault:
         state.shadow.late.require_dead(partial(again, late=state.shadow.late))
     if state.dependence:
         ids = {buffer.window: id(buffer) for buffer in memory}
-        state.dependence.end(kernel, state.shadow, resources.accesses, ids)
+        state.dependence.end(title, state.shadow, resources.accesses, ids)
     ended(f"{module.target} {kernel} {module.digest}", tuple(state.approximated))
     return _counters(state.traffic, tally, tuple(state.approximated))
 
@@ -257,23 +256,23 @@ class _LineLimit:
             self.echo(f"more than {PRINTED} lines are printed; the others are left out\n")
 
 
-def _check_extents(kernel: Kernel, grid: Extent, block: Extent) -> None:
+def _check_extents(title: str, kernel: Kernel, grid: Extent, block: Extent) -> None:
     threads = block[0] * block[1] * block[2]
     if min(block) < 1 or threads > kernel.max_threads:
-        raise RefusedLaunch(f"{kernel.name}: a block of {block} threads, where 1 to {kernel.max_threads} are allowed")
+        raise RefusedLaunch(f"{title}: a block of {block} threads, where 1 to {kernel.max_threads} are allowed")
     if min(grid) < 1 or grid[0] >= 1 << 31 or max(grid[1:]) > 65535:
-        raise RefusedLaunch(f"{kernel.name}: a grid of {grid} blocks, where 1 to 2^31-1, 65535 and 65535 are allowed")
+        raise RefusedLaunch(f"{title}: a grid of {grid} blocks, where 1 to 2^31-1, 65535 and 65535 are allowed")
 
 
-def _cluster(kernel: Kernel, grid: Extent, said: Extent | None) -> Extent:
+def _cluster(title: str, kernel: Kernel, grid: Extent, said: Extent | None) -> Extent:
     """The blocks of a cluster."""
     cluster = said or kernel.cluster or (1, 1, 1)
     if kernel.cluster and said and said != kernel.cluster:
-        raise RefusedLaunch(f"{kernel.name}: clusters of {said} blocks, where the kernel has {kernel.cluster}")
+        raise RefusedLaunch(f"{title}: clusters of {said} blocks, where the kernel has {kernel.cluster}")
     size = cluster[0] * cluster[1] * cluster[2]
     if min(cluster) < 1 or size > LARGEST_CLUSTER or any(a % b for a, b in zip(grid, cluster, strict=True)):
         sentence = f"a grid of {grid} blocks in clusters of {cluster}; {LARGEST_CLUSTER} blocks are allowed in one"
-        raise RefusedLaunch(f"{kernel.name}: {sentence}, and the grid has to be a multiple")
+        raise RefusedLaunch(f"{title}: {sentence}, and the grid has to be a multiple")
     return cluster
 
 
@@ -285,18 +284,16 @@ def _only(numbers: Sequence[int], count: int) -> tuple[int, ...]:
     return tuple(int(number) for number in numbers)
 
 
-def _parameters(resources: Resources, args: Sequence[Argument]) -> np.ndarray:
+def _parameters(title: str, resources: Resources, args: Sequence[Argument]) -> np.ndarray:
     """The parameter bytes of a launch. Raises RefusedLaunch if an argument does not fit its parameter."""
     declared = resources.kernel.parameters
     if len(args) != len(declared):
-        raise RefusedLaunch(f"{resources.kernel.name}: {len(args)} arguments for {len(declared)} parameters")
+        raise RefusedLaunch(f"{title}: {len(args)} arguments for {len(declared)} parameters")
     out = np.zeros(resources.parameter_size, np.uint8)
     for i, (arg, parameter) in enumerate(zip(args, declared, strict=True)):
         content = _argument(arg, parameter.size)
         if len(content) != parameter.size:
-            raise RefusedLaunch(
-                f"{resources.kernel.name}: argument {i} is {arg!r}, and the parameter has {parameter.size} bytes"
-            )
+            raise RefusedLaunch(f"{title}: argument {i} is {arg!r}, and the parameter has {parameter.size} bytes")
         start = resources.parameter_offsets[parameter.name]
         out[start : start + parameter.size] = np.frombuffer(content, np.uint8)
     return out

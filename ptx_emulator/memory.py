@@ -36,7 +36,10 @@ class Storage(ABC):
 
     data: (size,) uint8
     written: (size,) uint8, WRITTEN, or PENDING while a cp.async is in flight; None if all bytes may be read
+    missing: what a fault says of bytes that are neither
     """
+
+    missing = "which nothing wrote before"
 
     def __init__(self, data: np.ndarray, written: np.ndarray | None):
         self.data, self.written = data, written

@@ -42,10 +42,9 @@ def command(pair: Path, names: tuple[str, ...], device_name: str) -> int:
     show(pd.DataFrame(map(_row, found)), f"{whole.producer.name} writes, {whole.consumer.name} reads")
     for each in found:
         if each.story:
-            device = (each.consumer or each.producer).device
-            click.echo(f"\n{screen_of_pair(each.story, whole.name, each.name, device)}")
+            click.echo(f"\n{screen_of_pair(each.story, whole.name, each.name, each.last.device)}")
     if all(each.verdict is Verdict.EXCLUDED for each in found):
-        raise DeviceUnavailable(f"nothing ran: {(found[0].consumer or found[0].producer).reason}")
+        raise DeviceUnavailable(f"nothing ran: {found[0].last.reason}")
     code = worst(each.verdict.exit_code for each in found)
     if code:
         click.echo(f"\nexit {int(code)} ({exit_words(code, [each.verdict for each in found])})")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache, partial
@@ -39,7 +38,6 @@ from ptx_emulator.unset import Unset
 LARGEST = 1 << 20  # elements; beyond, a case takes minutes
 MOST_TERMS = 1 << 24  # products of a GEMM
 LARGEST_BUFFER = 1 << 30  # bytes of an array
-_PTX_LINE = re.compile(r"\bptx:(\d+)")
 
 
 class EmulatorDevice:
@@ -114,7 +112,7 @@ class EmulatedProgram:
         self.launches, self.case, self.inputs, self.fields, self.also = launches, case, inputs, fields, also
         self.kernels = launches.kernels
         self.seed = case.seed if seed is None else seed
-        self.unwritten: Mapping[str, np.ndarray] = {}  # by input: mask of the bytes that must not be read
+        self.unwritten: Mapping[str, np.ndarray] = {}  # by input: mask of the bytes that its producer does not define
         self.watch: Mapping[BoundLaunch, tuple[int, int]] = {}  # the numbers of block and thread to follow
         self.watched: list[tuple[BoundLaunch, Watch]] = []
         self.lane_instructions = 0  # in all runs, for measuring the emulator
@@ -125,8 +123,8 @@ class EmulatedProgram:
     @property
     def unset(self) -> list[Unset]:
         """The variables that the kernels read and nothing sets."""
-        found = ((each, unset) for each in self.launches.of_kernels for unset in module_of(each.code).unset(each.entry))
-        return list(dict.fromkeys(Unset(_of_file(each, unset.where), unset.declared) for each, unset in found))
+        found = (unset for each in self.launches.of_kernels for unset in module_of(each.code).unset(each.entry))
+        return list(dict.fromkeys(found))
 
     def renew(self) -> bool:
         modules = [module_of(each.code) for each in self.launches.of_kernels]
@@ -147,6 +145,7 @@ class EmulatedProgram:
             memory.put(name, flat(value).copy(), writable=False)
         for name, mask in self.unwritten.items():
             memory.arrays[name].written = (~mask).astype(np.uint8)
+            memory.arrays[name].missing = "which the producer does not define"
         filled = {name: field.allocated for name, field in self.fields.items()} | dict(self.launches.workspace)
         for name, size in filled.items():
             memory.put(name, _filled(name, size, poison), initialised=False)
@@ -174,8 +173,7 @@ class EmulatedProgram:
             if isinstance(each, Zeroed):
                 memory.clear(each.array)
                 continue
-            found = self._launch(each, memory, repeat, stream, nearest).approximated
-            approximated |= dict.fromkeys(_of_file(each, place) for place in found)
+            approximated |= dict.fromkeys(self._launch(each, memory, repeat, stream, nearest).approximated)
         if stream:
             with self._in_words(self.launches.of_kernels[-1]):
                 stream.end()
@@ -203,6 +201,7 @@ class EmulatedProgram:
                 only=only,
                 strict=strict() or self.also,
                 sanitize=not only,  # a shadow of terabytes is too large, and the case itself shows races
+                title=each.title,
             )  # fmt: skip
         self.lane_instructions += counters.lane_instructions
         return counters
@@ -217,10 +216,10 @@ class EmulatedProgram:
         try:
             yield
         except Fault as error:
-            raise self._access_error(each, error) from None
+            raise AccessError(error.kind, error.where, error.sentence) from None
         except RefusedLaunch as error:
             if each.where:  # the extents and arguments are its author's
-                raise SuiteError(each.where, _of_file(each, str(error))) from None
+                raise SuiteError(each.where, str(error)) from None
             raise LaunchError(str(error)) from None
         except NotOnTarget as error:
             raise CompileError(_located(each, error)) from None
@@ -228,13 +227,6 @@ class EmulatedProgram:
             raise LaunchError(_located(each, error)) from None
         except LacksInstruction as error:
             raise NotEmulated(_located(each, error)) from None
-
-    def _access_error(self, each: BoundLaunch, error: Fault) -> AccessError:
-        """Turn a fault into an AccessError that names the kernels as their sources do, and not by mangled names."""
-        sentence = _of_file(each, error.sentence)
-        for entry, title in {one.entry: one.title for one in self.launches.of_kernels}.items():
-            sentence = sentence.replace(entry, title)
-        return AccessError(error.kind, _of_file(each, error.where), sentence)
 
 
 class EmulatedMemory:
@@ -269,16 +261,11 @@ def _filled(name: str, size: int, byte: int) -> np.ndarray:
     return np.full(size, byte, np.uint8)
 
 
-def _of_file(each: BoundLaunch, text: str) -> str:
-    """Name the file in places that only have a line of PTX, because that has no source lines."""
-    return _PTX_LINE.sub(rf"{each.file}:\1", text)
-
-
 def _located(each: BoundLaunch, error: Exception) -> str:
     """The error's text behind the place of the launch, if that has one."""
-    return (f"{each.where}: " if each.where else "") + _of_file(each, str(error))
+    return f"{each.where}: {error}" if each.where else str(error)
 
 
 @lru_cache(maxsize=256)
 def module_of(code: Code) -> Module:
-    return Module(code.ptx, cache_folder() / "emulator")
+    return Module(code.ptx, cache_folder() / "emulator", code.file)

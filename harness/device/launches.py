@@ -20,10 +20,16 @@ from ptx_emulator.tensor_map import TensorMap
 
 
 class Code(Protocol):
-    """What a kernel is loaded from: PTX for the emulator; what a GPU loads is `Compiled.cubin_path` or `image`."""
+    """What a kernel is loaded from: PTX for the emulator; what a GPU loads is `Compiled.cubin_path` or `image`.
+
+    file: whose line a place is that has no line of a source
+    """
 
     @property
     def ptx(self) -> str: ...
+
+    @property
+    def file(self) -> str: ...
 
 
 class Arrays(Protocol):
@@ -54,7 +60,7 @@ class BoundLaunch:
     cluster: CTAs, if the kernel does not say it itself; shared: bytes of dynamic shared memory
     early: whether it may begin before the launch ahead has ended; together: whether all its CTAs must run at once
     by_address: whether arguments are bytes that may hold the address of any array
-    step: of a recipe; where: file and line of somebody else's launch; file: what a line of PTX is a line of
+    step: of a recipe; where: file and line of somebody else's launch
     """
 
     code: Code
@@ -70,7 +76,6 @@ class BoundLaunch:
     by_address: bool = False
     step: Step | None = None
     where: str = ""
-    file: str = "ptx"
 
     @property
     def title(self) -> str:

@@ -48,7 +48,8 @@ class Expected:
     oracles: `numpy`, `torch` or both
     disagreement: a sentence if the oracles differ, or if the inputs are not what they should be or the values all
         alike, in which case no verdict on a kernel is possible
-    differing: the field and the index of the first entry for which the oracles differ, if they do and it is known
+    differing: the field for which the oracles differ, empty if they do not, and the index of its first such entry, if
+        there is one
     """
 
     inputs: dict[str, np.ndarray]
@@ -56,7 +57,7 @@ class Expected:
     values: dict[str, Demand]
     oracles: tuple[str, ...]
     disagreement: str = ""
-    differing: tuple[str, tuple[int, ...]] | None = None
+    differing: tuple[str, tuple[int, ...] | None] = "", None
 
     def on(self, target: str) -> Expected:
         """The demand on our kernels for one architecture, whose matrix unit may have a stated order of sums."""
@@ -242,7 +243,7 @@ def expect_on(
         answers["numpy"] = numpy_values or oracle.numpy_oracle(case, inputs)
     answers["torch"] = torch_calls.ask_torch(oracle, case, inputs, torch_device, alone=not answers)
     values = answers.get("numpy", answers["torch"])
-    disagreement, differing = _misfit(values, fields), None
+    disagreement, differing = _misfit(values, fields), ("", None)
     if not disagreement and "numpy" in answers:
         disagreement, differing = _disagreement(values, answers["torch"])
     values = {name: value.bounds if isinstance(value, Interval) else value for name, value in values.items()}
@@ -273,19 +274,19 @@ def _place_in_dataflow(name: str) -> int:
 
 def _disagreement(
     numpy_values: Mapping[str, Demand], torch_values: Mapping[str, Demand]
-) -> tuple[str, tuple[str, tuple[int, ...]] | None]:
-    """A sentence and the first entry that differs, if there is one, of the earliest field in the dataflow."""
+) -> tuple[str, tuple[str, tuple[int, ...] | None]]:
+    """A sentence, and `Expected.differing`, of the earliest field in the dataflow."""
     for name in sorted(numpy_values, key=_place_in_dataflow):
         value = numpy_values[name]
         other, says = torch_values[name], f"the oracles disagree on {name}: "
         if isinstance(value, Interval) != isinstance(other, Interval):
-            return f"{says}only one of them gives an interval", None
+            return f"{says}only one of them gives an interval", (name, None)
         if value.dtype.name != other.dtype.name or value.shape != other.shape:
-            return f"{says}numpy {value.dtype}{value.shape}, torch {other.dtype}{other.shape}", None
+            return f"{says}numpy {value.dtype}{value.shape}, torch {other.dtype}{other.shape}", (name, None)
         if isinstance(value, Interval):
             found = value.disagreement(other)
             if found:
-                return f"{says}{found}", None
+                return f"{says}{found}", (name, None)
             continue
         differing = np.flatnonzero(value.reshape(-1).view(np.uint8) != other.reshape(-1).view(np.uint8))
         if differing.size:
@@ -295,4 +296,4 @@ def _disagreement(
                 f"the oracles disagree on {differing.size} bytes of {name}, first at byte {differing[0]}: entry "
                 f"{list(at)} is {decoded(name, value[at])} by NumPy, {decoded(name, other[at])} by torch"
             ), (name, at)
-    return "", None
+    return "", ("", None)

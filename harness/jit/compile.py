@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from harness.errors import CompileError, NoDevice, RecipeError
 from harness.files import KERNELS, is_own
@@ -69,6 +69,7 @@ class Compiled(Examined):
     """
 
     packed_ptx: bytes = field(repr=False)
+    file: ClassVar[str] = "ptx"  # what its places are of that have no line of the source
 
     @property
     def ptx(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -87,9 +88,7 @@ def replay(folder: Path) -> Result:
     written, case = _read(folder)
     chosen = select(written.device, kernels=Path(written.kernels) if written.kernels else KERNELS)
     result = verify(case, chosen, inputs=_tensors(folder / TENSORS, case))
-    return Result.from_record(
-        {**result.to_record(), "story": describe(result, written.found.get("cause", "")) if result.story else ""}
-    )
+    return replace(result, story=describe(result, written.found.get("cause", "")) if result.story else "")
 
 
 def _yaml(shrunk: Shrunk, kernels: Path | None) -> str:

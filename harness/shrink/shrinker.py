@@ -6,10 +6,9 @@ Delta debugging: cut off the ends, then leave out smaller and smaller pieces whi
 from __future__ import annotations
 
 import copy
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -23,11 +22,6 @@ from harness.suite.suite import suite_of
 from harness.verdict import Result, Verdict
 from harness.verify.verify import verify
 
-_FIELD = re.compile(r"^field +([\w.]+)", re.MULTILINE)
-_DISAGREED = re.compile(r"the oracles disagree on (?:\d+ bytes of )?([\w.]+)")
-_ACCESS = re.compile(r"^[\w ]+ at [\w.]+:\d+")
-_CAUSE = re.compile(r"^cause +(.+)$", re.MULTILINE)
-
 
 class Failure(NamedTuple):
     """The facts by which two failing results are compared.
@@ -40,27 +34,20 @@ class Failure(NamedTuple):
 
     @classmethod
     def of(cls, result: Result) -> Failure:
-        if field := _FIELD.search(result.story):
-            return cls(result.verdict, field[1])
-        if disagreed := _DISAGREED.search(result.reason):
-            return cls(result.verdict, f"{disagreed[1]}, on which the oracles disagree")
-        access = _ACCESS.search(result.reason)
-        return cls(result.verdict, access[0] if access else "")
+        return cls(result.verdict, result.findings.where)
 
     def __str__(self) -> str:
         return f"{self.verdict} in {self.where}" if self.where else str(self.verdict)
 
 
-def cause_of(result: Result) -> str:
-    """The diagnosed cause with its explanation, or an empty string."""
-    found = _CAUSE.search(result.story)
-    return found[1].strip() if found else ""
-
-
 def describe(result: Result, cause: str = "") -> str:
     """The story; the reason if there is no story. cause: replaces the story's own"""
-    story = result.story or f"{result.verdict}  {result.case_id}\n  {result.reason}"
-    return _CAUSE.sub(lambda line: line[0].replace(line[1], cause), story) if cause else story
+    story = result.findings
+    if cause and story.cause:
+        return str(
+            replace(story, rows=tuple((label, cause if label == "cause" else text) for label, text in story.rows))
+        )
+    return result.story or f"{result.verdict}  {result.case_id}\n  {result.reason}"
 
 
 Items = TypeVar("Items", bound=Sequence)
@@ -188,7 +175,7 @@ def shrink(case: Case, device: Device, budget: Budget) -> Shrunk:
     return Shrunk(
         before=before,
         failure=search.failure,
-        cause=cause_of(before),
+        cause=before.findings.cause,
         case=candidate.case,
         inputs=inputs,
         result=result,

@@ -85,7 +85,8 @@ def attempt(case: Case, device: Device, run: Callable[[Result], Result], draw: b
         result = failed(empty, Verdict.LAUNCH_ERROR, f"admitted, and then called incapable, which is no excuse: {late}")
     except AccessError as error:
         verdict = _ACCESS_VERDICTS.get(error.kind, Verdict.LAUNCH_ERROR)
-        result = failed(empty, verdict, f"{error.kind.replace('_', ' ')} at {error}")
+        kind = error.kind.replace("_", " ")
+        result = failed(empty, verdict, f"{kind} at {error}", Story(where=f"{kind} at {error.where}"))
     except tuple(_ERROR_VERDICTS) as error:
         result = failed(empty, next(v for kind, v in _ERROR_VERDICTS.items() if isinstance(error, kind)), str(error))
     except (MemoryError, RuntimeError) as error:
@@ -182,16 +183,18 @@ def failed(
         reason=next(iter(reason.splitlines()), ""),
         story="\n".join([told, *([] if story.head else fault_of(verdict))]),
         trace=story.trace,
+        findings=story,
         second_opinion=second_opinion.to_record() if second_opinion else {},
     )
 
 
 def disagreeing(empty: Result, case: Case, expected: Expected, where: str = "") -> Result:
     """The result of a case whose oracles disagree, or expect too little. where: which input it is, as in `on ...: `"""
+    name, index = expected.differing
     # Only the case's own input can be traced: both oracles beside what they read.
-    entry = () if where or expected.differing is None else expected.differing
-    trace = trace_options(case, expected.fields, *entry) if entry else ()
-    return failed(empty, Verdict.SETUP_ERROR, f"{where}{expected.disagreement}", Story(trace=trace))
+    trace = () if where or index is None else trace_options(case, expected.fields, name, index)
+    story = Story(trace=trace, where=f"{name}, on which the oracles disagree" if name else "")
+    return failed(empty, Verdict.SETUP_ERROR, f"{where}{expected.disagreement}", story)
 
 
 def _resplit(

@@ -228,7 +228,7 @@ class Transfers:
         missing = (buffer.written[offsets[:, None] + np.arange(width)] != WRITTEN).any(axis=1)
         if missing.any():
             byte = int(offsets[np.argmax(missing)])
-            sentence = f"copies {width} bytes at byte {byte} of buffer {buffer.name!r}, which nothing wrote before"
+            sentence = f"copies {width} bytes at byte {byte} of buffer {buffer.name!r}, {buffer.missing}"
             batch.fault("unwritten_read", self.instruction, lane, sentence)
 
     def _record(self, batch: Batch, access: Access, buffer: Buffer, offsets: np.ndarray, width: int, lane: int) -> None:

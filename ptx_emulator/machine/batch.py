@@ -363,7 +363,7 @@ class Batch(Lanes):
             name, byte = resolved.storage.name_byte(int(resolved.index.flat[row]) * access.bytes)
             start = int(resolved.index.flat[row]) * access.bytes
             pending = (resolved.storage.written[start : start + access.bytes] == PENDING).any()
-            reason = "which a cp.async not yet waited for will write" if pending else "which nothing wrote before"
+            reason = "which a cp.async not yet waited for will write" if pending else resolved.storage.missing
             sentence = f"{access.what} at byte {byte} of {name}, {reason}"
             lane = self.addressing.lane_at(resolved, row)
             self.fault("unwritten_read", access.instruction, lane, sentence)

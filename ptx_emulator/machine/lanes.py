@@ -56,7 +56,7 @@ class Lanes:
 
     def whole_name(self, lane: int) -> str:
         """The kernel and its grid as it was launched, then the lane: `k, grid (4, 1, 1), block (1, 0, 0), …`."""
-        return f"{self.launch.resources.kernel.name}, grid {tuple(self.launch.grid)}, {self.name(lane)}"
+        return f"{self.launch.title}, grid {tuple(self.launch.grid)}, {self.name(lane)}"
 
     def fault(self, kind: str, instruction: Instruction, lane: int, sentence: str) -> NoReturn:
         """Raise Fault for lane number `lane` of the batch."""

@@ -97,7 +97,8 @@ class LaunchState:
     late: reads that come late in this run, see `races.borne`; None in any other
     shadow: of global memory; None without the sanitizer; dependence: on the launches before, if it is of a stream
     echo: takes each line that a kernel prints
-    target: the architecture of the module; approximated: instructions whose bits an order chose, and their lines
+    title: how sentences name the kernel; target: the architecture of the module
+    approximated: instructions whose bits an order chose, and their lines
     copies: what copies did to global memory
     changes: how often a thread changed what others may wait for: it wrote to global memory, copied, arrived or exited
     """
@@ -119,6 +120,7 @@ class LaunchState:
     echo: Callable[[str], object] = lambda line: None
     cluster: Extent = (1, 1, 1)
     dependence: Dependence | None = None
+    title: str = ""
     target: str = ""
     approximated: dict[str, None] = field(default_factory=dict)
     copies: GlobalCopies = field(default_factory=GlobalCopies)

@@ -12,7 +12,6 @@ from ptx_emulator.errors import NotEmulated
 from ptx_emulator.ptx import limits
 from ptx_emulator.ptx.syntax import (
     SIZES,
-    UNKNOWN,
     Address,
     Immediate,
     Instruction,
@@ -44,10 +43,10 @@ _ADDRESS = re.compile(r"\[\s*([^+\]]*?)\s*(?:\+\s*(-?\s*\w+)\s*)?\]$")
 
 
 class BodyParser:
-    """Parses one kernel; a register or a label declared in an inner scope gets a unique name."""
+    """Parses one kernel of the file `name`; a register or a label declared in an inner scope gets a unique name."""
 
-    def __init__(self, kernel: Kernel, files: dict[int, str]):
-        self.kernel, self.files = kernel, files
+    def __init__(self, kernel: Kernel, files: dict[int, str], name: str):
+        self.kernel, self.files, self.name = kernel, files, name
         self.scopes: list[dict[str, str]] = [{}]
         self.outer = {parameter.name for parameter in kernel.parameters}
         self.location: Location | None = None  # from the last .loc
@@ -204,7 +203,7 @@ class BodyParser:
         named = Name(self._resolve(guard), bool(negated)) if guard else None
         if mnemonic.startswith(("bra", "brx")):
             self.branches.append((len(self.kernel.instructions), len(self.labels) - 1))
-        here = self.location or Location(UNKNOWN.file, self.line)
+        here = self.location or Location(self.name, self.line)
         self.kernel.instructions.append(Instruction(mnemonic, operands, named, here))
 
     def _call(self, text: str) -> tuple[Operand, ...]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ptx_emulator.errors import NotEmulated
 from ptx_emulator.ptx import limits
 from ptx_emulator.ptx.kernel_body import BodyParser
-from ptx_emulator.ptx.syntax import Kernel, Variable, check_total, malformed, variable
+from ptx_emulator.ptx.syntax import PTX, Kernel, Variable, check_total, malformed, variable
 
 _MOST_THREADS = 1024  # threads of a block
 
@@ -27,12 +27,13 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class Program:
-    """A module; `kernel` parses the bodies of its kernels on demand."""
+    """A module; `kernel` parses the bodies of its kernels on demand. name: of the file that its own lines are of"""
 
     target: str
     variables: dict[str, Variable]
     files: dict[int, str]
     entries: dict[str, Entry]
+    name: str
 
     def kernel(self, name: str) -> Kernel:
         """Parse one entry. Raises KeyError for an unknown name, NotEmulated for text it cannot read."""
@@ -42,7 +43,7 @@ class Program:
             kernel.cluster = _cluster(entry.directives)
         except (NotEmulated, *limits.UNREADABLE) as error:
             raise malformed("", 0, entry.line, error) from None
-        BodyParser(kernel, self.files).parse(entry.body, entry.line)
+        BodyParser(kernel, self.files, self.name).parse(entry.body, entry.line)
         return kernel
 
 
@@ -57,12 +58,15 @@ _ENTRY = re.compile(r"\s*([\w$]+)\s*(?:\(([^)]*)\))?\s*([^{;]*)")
 _COMMENT = re.compile(r"/\*.*?(?:\*/|\Z)|//[^\n]*", re.DOTALL)
 
 
-def parse(text: str) -> Program:
-    """Split a module into variables and entries. Raises NotEmulated for an unknown construct."""
+def parse(text: str, name: str = PTX) -> Program:
+    """Split a module into variables and entries. Raises NotEmulated for an unknown construct.
+
+    name: of its file, for places that have no line of a source
+    """
     if len(text) > limits.TEXT:
         raise NotEmulated(f"not emulated: PTX of {len(text)} characters; {limits.TEXT} are allowed")
     text = _COMMENT.sub(lambda comment: "\n" * comment[0].count("\n"), text)
-    program = Program("", {}, {}, {})
+    program = Program("", {}, {}, {}, name)
     at, line = 0, 1
     while at < len(text):
         match = _TOP.match(text, at)

@@ -45,7 +45,8 @@ class Location:
         return f"{self}{self.chain()}"
 
 
-UNKNOWN = Location("ptx", 0)
+PTX = "ptx"  # stands for the file of a module whose name is not known
+UNKNOWN = Location(PTX, 0)
 
 
 class Name(NamedTuple):

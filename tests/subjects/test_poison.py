@@ -34,7 +34,7 @@ class Program:
                     raise AccessError(
                         "unwritten_read",
                         "own.cu:7",
-                        f"reads 1 bytes at byte {byte} of {name}, which nothing wrote before",
+                        f"reads 1 bytes at byte {byte} of {name}",
                     )
         return Outcome({"out": self.kernel(self.inputs)})
 

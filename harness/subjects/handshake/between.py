@@ -57,7 +57,7 @@ def arrays_between(pair: Pair, producer: Case, consumer: Case) -> dict[str, Arra
 
 def handed_over(arrays: Mapping[str, Array], written: Mapping[str, np.ndarray]) -> dict[str, Given]:
     """The arrays that the consumer is given, by its own names."""
-    return {name: Given(written[each.source], each.promised) for name, each in arrays.items()}
+    return {name: Given(written[each.source], each.promised, each.source) for name, each in arrays.items()}
 
 
 def consumed(

@@ -81,9 +81,9 @@ class Poisoning:
                 low = middle
         byte = int(places[high - 1])
         inputs = self._filled(fill, {name: self.unpromised[name]} if alone else self.unpromised)
-        return self._told(name, byte, fill, inputs, repeat)
+        return self._leak_at(name, byte, fill, inputs, repeat)
 
-    def _told(self, name: str, byte: int, fill: int, inputs: Inputs, repeat: int) -> Leak:
+    def _leak_at(self, name: str, byte: int, fill: int, inputs: Inputs, repeat: int) -> Leak:
         read = self._read_at({name: self._mask(name, np.array([byte]))}) if self.marks else ""
         try:
             outputs = self._run(inputs, repeat)
@@ -125,7 +125,7 @@ class Poisoning:
             self.prepare(self.inputs, masks).run(POISONS[0], 0)
         except AccessError as error:
             if error.kind == "unwritten_read":
-                return str(error).partition(", which nothing wrote")[0]
+                return str(error)
         return ""
 
 

@@ -15,30 +15,27 @@ from harness.subjects.audit import conventions
 from harness.subjects.card.device import with_card
 from harness.subjects.card.form import MASKED, Form, Promised
 from harness.subjects.handshake.pair import Side
-from harness.subjects.handshake.poison import Inputs, Leak, Poisoning, overwritten
-from harness.verdict import Result, Verdict
+from harness.subjects.handshake.poison import RANDOM, Inputs, Leak, Poisoning, overwritten
+from harness.verdict import Result, Story, Verdict
 from harness.verify.judge import Approximation, Wrong, explained, on_host, run_all, wrong_fields
 from harness.verify.verify import attempt, disagreeing, failed
 
 
 @dataclass(frozen=True)
 class Given:
-    """An array handed to a side: its bytes in memory, and a flat mask of the promised ones."""
+    """An array handed to a side: its bytes in memory, a flat mask of the promised ones, and its producer's name."""
 
     content: np.ndarray
     promised: np.ndarray
+    source: str
 
 
 @dataclass(frozen=True)
 class Done:
-    """The verdict on one side. written: its outputs in memory form; leak: set if it reads unpromised bytes
-
-    poisoned: unpromised bytes, by array
-    """
+    """The verdict on one side. written: its outputs in memory form; poisoned: unpromised bytes, by array"""
 
     result: Result
     written: Mapping[str, np.ndarray]
-    leak: Leak | None = None
     poisoned: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -64,9 +61,10 @@ class Worker:
 class _Run:
     def __init__(self, worker: Worker, case: Case, ours: Expected, given: Mapping[str, Given]):
         self.side, self.device, self.case, self.ours = worker.side, worker.device, case, ours
-        self.card_forms = worker.side.forms(case)
+        self.given, self.card_forms = given, worker.side.forms(case)
         self.expected = self.card_forms.expected(ours)
         self.forms = self.card_forms.outputs(ours.fields)
+        self.read: Mapping[str, Form] = self.card_forms.inputs(ours.inputs)
         self.unpromised = self._unpromised(given)
         inputs = self.expected.inputs | {name: each.content for name, each in given.items()}
         self.inputs: Inputs = inputs | {
@@ -75,8 +73,7 @@ class _Run:
 
     def _unpromised(self, given: Mapping[str, Given]) -> dict[str, np.ndarray]:
         """Masks of the unpromised bytes: of the arrays handed over, and of masked rows in all others."""
-        read: Mapping[str, Form] = self.card_forms.inputs(self.ours.inputs)
-        found = {name: form.regions == MASKED for name, form in read.items() if form.masked and name not in given}
+        found = {name: form.regions == MASKED for name, form in self.read.items() if form.masked and name not in given}
         found |= {name: ~each.promised for name, each in given.items()}
         return {name: mask for name, mask in found.items() if mask.any()}
 
@@ -114,12 +111,26 @@ class _Run:
             read = poisoning.forbidden(name) if self._must_not_read(name) else ""
             if read:
                 result = failed(empty, Verdict.UNWRITTEN, f"{name} is declared `reads: promised`, and {read}")
-                return Done(result, {}, None, counts)
+                return Done(result, {}, counts)
         leak = poisoning.leak()
         if leak is None:
             return None
         reason = f"what it writes depends on bytes of {leak.array} that the producer does not define"
-        return Done(failed(empty, Verdict.UNWRITTEN, reason), {}, leak, counts)
+        return Done(failed(empty, Verdict.UNWRITTEN, reason, self._story(leak)), {}, counts)
+
+    def _story(self, leak: Leak) -> Story:
+        place = f"{leak.array}: masked rows, byte {leak.byte}"
+        if leak.array in self.given:
+            what, at = self.read[leak.array].place(leak.byte)
+            source = self.given[leak.array].source
+            place = f"{leak.array}, the producer's {source}: {what}, entry {at}, byte {leak.byte}"
+        rows = [("array", place), *([("read", leak.read)] if leak.read else [])]
+        if leak.output:
+            fill = "random bytes" if leak.fill == RANDOM else f"0x{leak.fill:02X}"
+            before, after = f"0x{leak.before:02X} with zeros in their place", f"0x{leak.after:02X} with {fill}"
+            rows.append(("changes", f"{leak.count} bytes of {leak.output}, the first is {leak.at}: {before}, {after}"))
+        head = f"{Verdict.UNWRITTEN}  {self.case.id}  reads bytes that the producer does not define"
+        return Story(head, tuple(rows))
 
     def _right(self, empty: Result, written: Mapping[str, np.ndarray], lines: tuple[str, ...]) -> Done:
         promised = sum(int(np.count_nonzero(form.promised)) for form in self.forms.values())
@@ -127,7 +138,7 @@ class _Run:
             empty, verdict=Verdict.CONVENTION if lines else Verdict.PASS, reason="; ".join(lines),
             bytes_compared=promised * len(self.device.targets), oracles=self.ours.oracles,
         )  # fmt: skip
-        return Done(result, written, None, self._counts())
+        return Done(result, written, self._counts())
 
     def _counts(self) -> dict[str, int]:
         return {name: int(np.count_nonzero(mask)) for name, mask in self.unpromised.items()}

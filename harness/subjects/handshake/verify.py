@@ -2,41 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from harness.contract.case import Case
 from harness.device.device import Device
 from harness.expected.expected import NUMPY_LARGEST, expect, expect_on
-from harness.subjects.card.form import Form
-from harness.subjects.handshake.between import Array, arrays_between, consumed, handed_over
+from harness.subjects.handshake.between import arrays_between, consumed, handed_over
 from harness.subjects.handshake.pair import Pair, Side
-from harness.subjects.handshake.poison import RANDOM
-from harness.subjects.handshake.side import Done, Worker
-from harness.verdict import Result, Verdict
+from harness.subjects.handshake.side import Worker
+from harness.verdict import Result, Verdict, labelled
 
 
 @dataclass(frozen=True)
 class Handshake:
     """The findings for one case. producer, consumer: their verdicts; the consumer's is None if the producer was wrong
-    poisoned: bytes that were overwritten between them, and in masked rows; blamed: the side that is wrong, or empty
+    poisoned: bytes that were overwritten between them, and in masked rows
     """
 
+    pair: Pair
     name: str
     producer: Result
     consumer: Result | None
     poisoned: int
-    blamed: str
 
     @property
     def verdict(self) -> Verdict:
         """The producer's verdict if it is wrong or did not run, else the consumer's."""
-        found = self.consumer or self.producer
-        return Verdict.CONVENTION if found.verdict.right and self.producer.reason else found.verdict
+        return Verdict.CONVENTION if self.last.verdict.right and self.producer.reason else self.last.verdict
+
+    @property
+    def last(self) -> Result:
+        """The result of the side that ran last."""
+        return self.consumer or self.producer
+
+    @property
+    def blamed(self) -> str:
+        """The side that is wrong, or empty."""
+        wrong = self.last.verdict.judges and not self.last.verdict.right
+        return self._side.role if wrong else ""
+
+    @property
+    def _side(self) -> Side:
+        return self.pair.consumer if self.consumer else self.pair.producer
 
     @property
     def story(self) -> str:
-        return (self.consumer or self.producer).story
+        """The screen of the side that is wrong, or that could not be judged, behind its name; empty for neither."""
+        if not self.last.story:
+            return ""
+        who = labelled("blamed" if self.blamed else "side", f"the {self._side.role}, {self._side.name}")
+        return f"{who}\n{self.last.story}"
 
 
 def require_agreement(pair: Pair) -> None:
@@ -58,48 +73,10 @@ class Handshaker:
         arrays = arrays_between(self.pair, producer, consumer)
         expected = expect(producer, *where)
         first = self.producer.work(producer, expected, {})
-        result = _told(self.pair.producer, first, {})
-        if not result.verdict.right:
-            blamed = "producer" if result.verdict.judges else ""
-            return Handshake(name, result, None, sum(first.poisoned.values()), blamed)
+        if not first.result.verdict.right:
+            return Handshake(self.pair, name, first.result, None, sum(first.poisoned.values()))
         given = handed_over(arrays, first.written)
         read = expect_on(consumer, consumed(arrays, first.written, expected, consumer), *where)
         second = self.consumer.work(consumer, read, given)
-        found = _told(self.pair.consumer, second, arrays)
-        blamed = "consumer" if found.verdict.judges and not found.verdict.right else ""
         poisoned = sum(first.poisoned.values()) + sum(second.poisoned.values())
-        return Handshake(name, result, found, poisoned, blamed)
-
-
-def _told(side: Side, done: Done, arrays: Mapping[str, Array]) -> Result:
-    """The result with a story that names its side."""
-    result = done.result
-    if result.verdict.right or result.verdict is Verdict.EXCLUDED:
-        return result
-    story = _leak(side, done, arrays) if done.leak else result.story
-    who = "blamed" if result.verdict.judges else "side"
-    return replace(result, story=f"{who:<9} the {side.role}, {side.name}\n{story}")
-
-
-def _leak(side: Side, done: Done, arrays: Mapping[str, Array]) -> str:
-    """The screen for a kernel that reads unpromised bytes."""
-    leak, result = done.leak, done.result
-    if leak is None:
-        return ""
-    lines = [f"{result.verdict}  {result.case_id}  reads bytes that the producer does not define"]
-    array = arrays.get(leak.array)
-    form: Form | None = array.theirs if array else None
-    if form is None:
-        lines.append(f"array     {leak.array}: masked rows, byte {leak.byte}")
-    else:
-        what, at = form.place(leak.byte)
-        lines.append(f"array     {leak.array}, the producer's {array.source}: {what}, entry {at}, byte {leak.byte}")
-    if leak.read:
-        lines.append(f"read      {leak.read}")
-    if leak.output:
-        fill = "random bytes" if leak.fill == RANDOM else f"0x{leak.fill:02X}"
-        lines.append(
-            f"changes   {leak.count} bytes of {leak.output}, the first is {leak.at}: 0x{leak.before:02X} with zeros "
-            f"in their place, 0x{leak.after:02X} with {fill}"
-        )
-    return "\n".join(lines)
+        return Handshake(self.pair, name, first.result, second.result, poisoned)

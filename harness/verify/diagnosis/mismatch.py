@@ -47,7 +47,7 @@ def story_of(
     evidence = Evidence(case, expected.inputs, expected.fields, values, *ordered, intervals)
     if not evidence.differences:
         return Story(f"no byte differs in {case.id} on {target}")
-    rows = _fields(evidence)
+    rows, where = _fields(evidence), next(iter(evidence.differences))
     stage, trace = parts.writer(case, evidence.root), []
     if stage.name:
         rows.append(("stage", parts.stage_spelled(stage)))
@@ -74,7 +74,7 @@ def story_of(
         rows += [("nearest", nearest)] if nearest else []
         if approximated and not cause:
             rows.append(("open", f"PTX leaves the last bits of {', '.join(approximated)} open"))
-    return Story(f"{verdict}  {case.id}  on {target}", tuple(rows), tuple(trace))
+    return Story(f"{verdict}  {case.id}  on {target}", tuple(rows), tuple(trace), where)
 
 
 def trace_options(case: Case, fields: Mapping[str, Field], name: str, index: tuple[int, ...]) -> tuple[str, ...]:
