@@ -10,6 +10,7 @@ It is started by its path, because `-m` would need the current folder in a check
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import os
 import runpy
@@ -24,12 +25,16 @@ _USAGE = 64  # of harness.errors
 
 
 def search_current_folder_last() -> None:
-    """Set `sys.path`: this harness is found, and the current folder comes behind all others."""
-    ours, here = str(Path(__file__).resolve().parents[2]), str(Path.cwd())
-    if ours not in sys.path:
-        sys.path.insert(0, ours)
+    """Set `sys.path`: this harness is found, and the current folder comes behind all others.
+
+    Where it is found anyway, its own folder is left out, as in the supervisor: both look up a user's imports alike.
+    """
+    ours, here = Path(__file__).resolve().parents[2], str(Path.cwd())
     if here not in sys.path:
         sys.path.append(here)
+    found = importlib.util.find_spec("harness")
+    if found is None or not found.origin or Path(found.origin).resolve().parents[1] != ours:
+        sys.path.insert(0, str(ours))
 
 
 def let_signals_through() -> None:

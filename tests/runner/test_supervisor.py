@@ -6,7 +6,10 @@ import os
 import pty
 import subprocess
 import sys
+from importlib.machinery import PathFinder
+from importlib.util import spec_from_file_location
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from processes import wait_until
@@ -106,6 +109,27 @@ supervisor.subprocess.Popen.poll = interrupted
 
 def test_the_child_lets_through_all_that_ends_a_process():
     assert set(ending.ENDING) == set(pytest_child.ENDING)
+
+
+@pytest.mark.parametrize("installed", ["", "here", "elsewhere"])
+def test_the_child_searches_where_the_supervisor_does(installed: str, monkeypatch, tmp_path: Path):
+    """A folder of the harness would answer a user's import of `evidence` or `tests`, in one of the two processes."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "meta_path", [PathFinder])
+    monkeypatch.delitem(sys.modules, "harness")
+    other = tmp_path / "other" / "harness" / "__init__.py"
+    other.parent.mkdir(parents=True)
+    other.touch()
+    before = {"": [], "here": [str(ROOT)], "elsewhere": [str(other.parents[1])]}[installed]
+    monkeypatch.setattr(sys, "path", [*before])
+    pytest_child.search_current_folder_last()
+    assert sys.path == [*([] if installed == "here" else [str(ROOT)]), *before, str(tmp_path)]
+    # An editable install is found by a finder of its own, and has no folder in `sys.path`.
+    finder = SimpleNamespace(find_spec=lambda *_: spec_from_file_location("harness", ROOT / "harness" / "__init__.py"))
+    monkeypatch.setattr(sys, "meta_path", [finder])
+    monkeypatch.setattr(sys, "path", [])
+    pytest_child.search_current_folder_last()
+    assert sys.path == [str(tmp_path)]
 
 
 @pytest.mark.parametrize("processes", ["0", "1"])
