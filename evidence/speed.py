@@ -31,7 +31,7 @@ RATE = "M lane-instructions/s"
 
 
 @dataclass(frozen=True)
-class Row:
+class SpeedGoal:
     """One thing that a user waits for.
 
     goal: seconds at most, or millions of lane-instructions per second at least
@@ -54,22 +54,22 @@ class Row:
         return RATE if self.case else "s"
 
 
-def rows() -> tuple[Row, ...]:
+def rows() -> tuple[SpeedGoal, ...]:
     """The table's rows. Commands use the running Python, except in a clone, which makes its own environment."""
     this = f"VENV= PYTHON={sys.executable}"
     recipes = " ".join(suite.recipe for suite in load_suites() if not suite.file.gemm)
     cores = os.cpu_count() or 1
     full = f"make verify R='{recipes}' SET=full DEVICE=cuda JOBS={max(cores - 1, 1)} {this}"
     return (
-        Row("smoke", "smoke suites", 40, f"make verify DEVICE=emulator {this}"),
-        Row("verify", "verify from a fresh clone, with its environment", 100, "make verify", start="clone"),
-        Row("compile", "compile of every instantiation", 180, f"make compile {this}", start="empty"),
-        Row("test", "tests of the harness", 180, f"make test {this}"),
-        Row("ci", "all that a change must pass, from a fresh clone", 540, ".ci/run", start="clone"),
-        Row("emulator-small", "emulator, both directions", 90, case="per_tensor/default/48x80/normal/eager"),
-        Row("emulator-large", "emulator, both directions", 400, case="per_tensor/default/512x1024/normal/eager"),
-        Row("emulator-gemm", "emulator, a product", 100, case="gemm/default/64x256x256/normal/eager"),
-        Row("full", "full sets of the quantizers on one GPU", 60, full, gpu=True),
+        SpeedGoal("smoke", "smoke suites", 40, f"make verify DEVICE=emulator {this}"),
+        SpeedGoal("verify", "verify from a fresh clone, with its environment", 100, "make verify", start="clone"),
+        SpeedGoal("compile", "compile of every instantiation", 180, f"make compile {this}", start="empty"),
+        SpeedGoal("test", "tests of the harness", 180, f"make test {this}"),
+        SpeedGoal("ci", "all that a change must pass, from a fresh clone", 540, ".ci/run", start="clone"),
+        SpeedGoal("emulator-small", "emulator, both directions", 90, case="per_tensor/default/48x80/normal/eager"),
+        SpeedGoal("emulator-large", "emulator, both directions", 400, case="per_tensor/default/512x1024/normal/eager"),
+        SpeedGoal("emulator-gemm", "emulator, a product", 100, case="gemm/default/64x256x256/normal/eager"),
+        SpeedGoal("full", "full sets of the quantizers on one GPU", 60, full, gpu=True),
     )
 
 
@@ -99,7 +99,7 @@ class Measured:
         return other.value / self.value if self.unit == RATE else self.value / other.value
 
 
-def possible(row: Row) -> bool:
+def possible(row: SpeedGoal) -> bool:
     """Whether this machine can run the row."""
     try:
         return not row.gpu or select("cuda").name == "cuda"
@@ -107,7 +107,7 @@ def possible(row: Row) -> bool:
         return False
 
 
-def measure(row: Row) -> Measured:
+def measure(row: SpeedGoal) -> Measured:
     """Run a row. Raises HarnessError with the end of its output if its command fails."""
     if row.case:
         return _measured(row, *emulate(row.case))
@@ -187,7 +187,7 @@ def page(header: Mapping[str, Any], found: Sequence[Measured]) -> str:
     return f"{title}\n\n{listed}\n\n{markdown(table(found))}\n"
 
 
-def _measured(row: Row, value: float, cpu_s: float, cache_mb: float | None = None) -> Measured:
+def _measured(row: SpeedGoal, value: float, cpu_s: float, cache_mb: float | None = None) -> Measured:
     command = (row.command or row.case).replace(sys.executable, "python")
     return Measured(
         row.name, row.what, command, row.start if row.command else "checks on, one core", row.goal, row.unit,

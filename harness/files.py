@@ -71,7 +71,7 @@ def use_include_dir(folder: Path) -> None:
         INCLUDE_DIRS.append(whole)
 
 
-def is_own(folder: Path) -> bool:
+def is_users(folder: Path) -> bool:
     """Whether a folder has a user's recipes."""
     return folder in RECIPE_DIRS.values()
 

@@ -131,16 +131,16 @@ class Performance(StrEnum):
 
 
 @dataclass(frozen=True)
-class Change:
+class TimeRatio:
     """New times over base times. ratio: of the medians; low, high: its confidence interval"""
 
     ratio: float
     low: float
     high: float
 
-    def scaled(self, factor: float) -> Change:
+    def scaled(self, factor: float) -> TimeRatio:
         """The change in another unit of time."""
-        return Change(self.ratio * factor, self.low * factor, self.high * factor)
+        return TimeRatio(self.ratio * factor, self.low * factor, self.high * factor)
 
     def verdict(self, effect: float, noise: float = 0.0) -> Performance:
         """SLOWER or FASTER only if the interval excludes 1 and the ratio is off by at least `effect` and `noise`.
@@ -180,9 +180,9 @@ class Judgement:
     reason: str
     candidate_us: float | None = None
     reference_us: float | None = None
-    time: Change | None = None
-    cycles: Change | None = None
-    floor: Change | None = None
+    time: TimeRatio | None = None
+    cycles: TimeRatio | None = None
+    floor: TimeRatio | None = None
     dropped: int = 0
     ask_again: bool = False
 

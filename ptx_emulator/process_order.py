@@ -21,7 +21,7 @@ fcntl.fcntl(_ENDED, fcntl.F_SETFL, os.O_APPEND)  # so that lines of several proc
 
 
 @dataclass
-class Launches:
+class EndedLaunches:
     """The launches that ended in a given order, known when its block has ended.
 
     approximated: as `Counters.approximated`, of all of them; kernels: as `ended` is told them, each once
@@ -33,12 +33,12 @@ class Launches:
 
 
 @contextmanager
-def given_order(schedule: Schedule) -> Iterator[Launches]:
+def given_order(schedule: Schedule) -> Iterator[EndedLaunches]:
     """Have all launches run in this order until the block ends.
 
     If it is a drawn order, a launch that asks for a seed draws from that; nothing else that a launch asks for counts.
     """
-    found = Launches()
+    found = EndedLaunches()
     os.ftruncate(_ENDED, 0)
     _put(json.dumps(asdict(schedule)))
     try:

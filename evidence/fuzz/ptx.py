@@ -136,10 +136,10 @@ def _kind(ended: Counters | Exception) -> str:
 
 # ---- changes --------------------------------------------------------------------------------------------------------
 
-Change = Callable[[str, random.Random, tuple[str, ...]], str]
+Mutator = Callable[[str, random.Random, tuple[str, ...]], str]
 
 
-def _token(change: Callable[[list[str], int, random.Random], None]) -> Change:
+def _token(change: Callable[[list[str], int, random.Random], None]) -> Mutator:
     """Change the tokens at a place that is not white space."""
 
     def changed(text: str, rng: random.Random, others: tuple[str, ...]) -> str:
@@ -202,7 +202,7 @@ def _part(text: str, rng: random.Random, others: tuple[str, ...]) -> str:
     return text[:start] + rng.choice(("", *(f".{kind}" for kind in _TYPES))) + text[end:]
 
 
-def _statements(separator: str) -> Change:
+def _statements(separator: str) -> Mutator:
     """Drop, duplicate or move a line or statement, or insert one from another text."""
 
     def changed(text: str, rng: random.Random, others: tuple[str, ...]) -> str:

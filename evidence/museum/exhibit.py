@@ -42,7 +42,7 @@ class Map:
 
 
 @dataclass(frozen=True)
-class Launch:
+class ExhibitLaunch:
     """A launch. early: it may begin before the previous one has ended"""
 
     kernel: str
@@ -62,7 +62,7 @@ class Kernels:
     arch: str
     arrays: Mapping[str, Array]
     maps: Mapping[str, Map]
-    launches: Sequence[Launch]
+    launches: Sequence[ExhibitLaunch]
     same: Sequence[tuple[str, str]]
 
 
@@ -139,10 +139,10 @@ def _map(text: str) -> Map:
     return Map(name, array, kind, *(tuple(map(int, each.split("x"))) for each in (extents, box)))
 
 
-def _launch(text: str) -> Launch:
+def _launch(text: str) -> ExhibitLaunch:
     kernel, grid, block, *arguments = text.split()
     early = "early" in arguments
-    return Launch(kernel, int(grid), int(block), tuple(each for each in arguments if each != "early"), early)
+    return ExhibitLaunch(kernel, int(grid), int(block), tuple(each for each in arguments if each != "early"), early)
 
 
 OPTIONS = ("-std=c++17", "-ftz=false", "-fmad=false", "-lineinfo")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from evidence.mutants.places import Change, Edit, change_of, places, text_edit
+from evidence.mutants.places import Edit, Substitution, change_of, places, text_edit
 from harness.errors import SuiteError
 from harness.files import PACKAGE
 from harness.ground.yaml_lines import first_mistake, read
@@ -27,8 +27,8 @@ class Mutant(BaseModel):
 
     name: unique; story: where this mistake was made, or its effect
     file: below `harness/`, a kernel's source or an oracle's
-    right: an expression of a scope, and number, which of several equal ones (`places.Change`); without a scope, text
-        that occurs exactly once in the file. wrong: its replacement
+    right: an expression of a scope, and number, which of several equal ones (`places.Substitution`); without a scope,
+        text that occurs exactly once in the file. wrong: its replacement
     numerics: the section of NUMERICS about this mistake, 12 or 13; 0 for none
     cases: ids of the cases that must catch it, the closest first; none if any case may
     cause: the cause that the diagnosis must name; empty if any may
@@ -58,7 +58,7 @@ class Mutant(BaseModel):
         """What to do to which text. Raises SuiteError unless what is to be wrong is there once, or has its number."""
         if self.scope:
             try:
-                return places().edit(self.scope, Change(self.right, self.wrong, self.number))
+                return places().edit(self.scope, Substitution(self.right, self.wrong, self.number))
             except LookupError as error:
                 raise SuiteError(f"mutant '{self.name}'", str(error)) from None
         source = places().sources.get(self.file)

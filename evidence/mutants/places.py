@@ -100,7 +100,7 @@ def _glued(source: Source, i: int) -> bool:
     return one.end == two.start and {one.kind, two.kind} <= {NAME, NUMBER}
 
 
-class Change(NamedTuple):
+class Substitution(NamedTuple):
     """The expression `right` becomes `wrong`. number: which one, from 1, of equal ones in a scope; 0 if there is one"""
 
     right: str
@@ -108,11 +108,11 @@ class Change(NamedTuple):
     number: int = 0
 
 
-def change_of(text: str) -> Change:
+def change_of(text: str) -> Substitution:
     """Read `sum{+ + 1+}`, `wait<[-2-]{+3+}>()` or `[-sync();-] @2`, the second sync() of its scope."""
     number, text = _NUMBER.search(text), _NUMBER.sub("", text)
     right, wrong = (_MARK.sub(lambda mark, kept=kept: mark[kept] or "", text) for kept in (1, 2))
-    return Change(right, wrong, int(number[1]) if number else 0)
+    return Substitution(right, wrong, int(number[1]) if number else 0)
 
 
 class Places:
@@ -140,12 +140,18 @@ class Places:
         files = {found.file for found, _ in self._scopes[scope.name]}
         return scope.name if len(files) == 1 else f"{Path(source.file).stem}/{scope.name}"
 
+    def lines_of(self, name: str, right: str) -> Iterator[tuple[str, int]]:
+        """File and number of each line that has a part of an expression, in the scopes of a name."""
+        for source, at in self.all_of(name, right):
+            for token in source.tokens[at : at + len(tokens_of(right, source.python))]:
+                yield source.file, source.text.count("\n", 0, token.start) + 1
+
     @cache  # noqa: B019 - a process has one index
     def all_of(self, name: str, right: str) -> list[tuple[Source, int]]:
         """Where an expression is in the scopes of a name: files and tokens."""
         return [(source, at) for source, scope in self.called(name) for at in occurrences(source, scope, right)]
 
-    def edit(self, name: str, change: Change) -> Edit:
+    def edit(self, name: str, change: Substitution) -> Edit:
         """The edit that makes a change in a scope. Raises LookupError if it is not there, with what is."""
         found, number = self.all_of(name, change.right), change.number
         if not (number <= len(found) if number else len(found) == 1):
@@ -153,11 +159,15 @@ class Places:
         source, at = found[max(number - 1, 0)]
         return edit(source, at, change.wrong, len(tokens_of(change.right, source.python)))
 
-    def _what_is_there(self, name: str, change: Change, count: int) -> str:
-        scopes, right = self.called(name), change.right
+    def _what_is_there(self, name: str, change: Substitution, count: int) -> str:
         if count:
             which = f"; there is no number {change.number}" if change.number else "; ` @2` at the end is the second"
-            return f"{name} has `{right}` {count} times{which}"
+            return f"{name} has `{change.right}` {count} times{which}"
+        return self.absent(name, change.right)
+
+    def absent(self, name: str, right: str) -> str:
+        """What is there in place of an expression that the scopes of a name do not have."""
+        scopes = self.called(name)
         others = {
             self.name_of(source, scope): None
             for named in self._scopes.values()

@@ -19,7 +19,7 @@ from harness.expected.expected import expect
 from harness.files import KERNELS as RIGHT
 from harness.files import PACKAGE
 from harness.jit.compile import Compiled, compile_kernel, ptx_of
-from harness.jit.geometry import Launch
+from harness.jit.geometry import LaunchGeometry
 from harness.jit.machine_code import ptx_digest
 from harness.jit.signature import read_signatures
 from harness.suite.instantiations import instantiations
@@ -96,7 +96,7 @@ def _compiled(step: Step, target: str) -> Compiled:
     return compile_kernel(step.signature, step.flags, ptx_of(target))
 
 
-def _code(compiled: Compiled) -> tuple[Launch, str]:
+def _code(compiled: Compiled) -> tuple[LaunchGeometry, str]:
     if compiled.key not in _DIGESTS:
         _DIGESTS[compiled.key] = ptx_digest(compiled.ptx, compiled.symbol)
     return compiled.launch, _DIGESTS[compiled.key]

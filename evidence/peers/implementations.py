@@ -17,7 +17,7 @@ from harness.bench.rounds import TimedGraph
 from harness.contract.case import Case
 from harness.device.cuda import CudaDevice
 from harness.device.cuda_code import cuda_errors
-from harness.device.memory import Memory
+from harness.device.memory import CaseMemory
 from harness.subjects import handover, streams
 from harness.subjects.handover import tensor
 from harness.subjects.subject import Subject
@@ -46,7 +46,7 @@ class Setup:
     device: CudaDevice
     clock: GpuClock
     case: Case
-    memories: Sequence[Memory]
+    memories: Sequence[CaseMemory]
 
     @contextmanager
     def stream(self) -> Iterator[Any]:

@@ -15,7 +15,7 @@ from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.contract.interval import Interval, inside
 from harness.device.cuda import CudaDevice
-from harness.device.memory import Memory
+from harness.device.memory import CaseMemory
 from harness.expected.expected import oracle_of
 from harness.expected.torch_calls import from_torch, to_torch
 from harness.inputs.draw import make
@@ -81,7 +81,7 @@ class PreparedCase:
         return self._memory.trespass(poison)
 
     @property
-    def _memory(self) -> Memory:
+    def _memory(self) -> CaseMemory:
         return self.setup.memories[0]
 
     def _written(self, name: str) -> Any:
@@ -114,7 +114,7 @@ class CasePreparer:
         }
         fields = oracle.outputs(case)
         torch.cuda.synchronize()
-        first = Memory({name: _bytes_of_cupy(value) for name, value in inputs.items()}, fields)
+        first = CaseMemory({name: _bytes_of_cupy(value) for name, value in inputs.items()}, fields)
         copies = memories(first, int(self._device.identity()["l2_bytes"]))
         torch.cuda.synchronize()
         return PreparedCase(Setup(self._device, self._clock, case, copies), fields, inputs, expected)

@@ -41,7 +41,7 @@ DIGITS = 3  # a bound is rounded up to so many decimals
 Bounds = Mapping[tuple[str, str], float]  # by (product, recipe)
 
 
-class Row(BaseModel):
+class LayerBounds(BaseModel):
     """One layer. The head of the file explains the keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -59,10 +59,10 @@ class Row(BaseModel):
         return next(layer for layer in layers.stored() if layer.name == self.tensors)
 
 
-def load(path: Path = FILE) -> list[tuple[str, Row]]:
+def load(path: Path = FILE) -> list[tuple[str, LayerBounds]]:
     """`file:line` and row of all layers. Raises SuiteError, with both, for the first invalid one."""
     document = read(path, f"{path.parent.name}/{path.name}")
-    found = [(document.where("rows", i), row) for i, row in enumerate(document.each(Row, "rows"))]
+    found = [(document.where("rows", i), row) for i, row in enumerate(document.each(LayerBounds, "rows"))]
     for where, row in found:
         _check(where, row)
     for name in SETS:
@@ -96,7 +96,7 @@ def of_layer(layer: Layer) -> dict[tuple[str, str], float]:
     return found
 
 
-def of_row(where: str, row: Row, layer: Layer) -> dict[tuple[str, str], float]:
+def of_row(where: str, row: LayerBounds, layer: Layer) -> dict[tuple[str, str], float]:
     """The bounds of a row. Raises SuiteError for a bound that is missing or larger than 10.8's."""
     model, found = of_layer(layer), {}
     for (product, recipe), right in model.items():
@@ -134,7 +134,7 @@ def _rounded_up(bound: float) -> float:
     return math.ceil(bound * 10**DIGITS) / 10**DIGITS if math.isfinite(bound) else bound
 
 
-def _check(where: str, row: Row) -> None:
+def _check(where: str, row: LayerBounds) -> None:
     unknown = set(row.sets) - set(SETS)
     if unknown or not row.sets:
         raise SuiteError(where, f"sets: there is no set '{min(unknown, default='')}'; there are {', '.join(SETS)}")

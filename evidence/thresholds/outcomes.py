@@ -42,11 +42,6 @@ class Site(NamedTuple):
     relation: str
     constant: str
 
-    @property
-    def key(self) -> tuple[str, str, str, str]:
-        """An identity that stays the same when lines move."""
-        return self.file, self.text, self.relation, self.constant
-
 
 @dataclass(frozen=True)
 class Missing:

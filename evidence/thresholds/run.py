@@ -8,9 +8,11 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel
 
+from evidence.mutants.places import Places, places
 from evidence.thresholds import watched_kernels, watched_oracles
 from evidence.thresholds.outcomes import OUTCOMES, Missing, Site
 from harness.contract.case import Case
@@ -25,27 +27,48 @@ from harness.suite.suite import Suite, find_case, suite_of
 
 REASONS = Path(__file__).parent / "one_sided.yaml"
 
-Key = tuple[str, str, str]  # file, text of the line, and `lt 5 true`: relation, constant, what is missing
+Key = tuple[str, int, str]  # file, line, and `lt 5 true`: relation, constant, what is missing
 
 
-class Reason(BaseModel):
+class Entry(BaseModel):
     """Why no legal case sees a side of comparisons.
 
-    file, text: the line's; unseen: as the table lists them, `lt 5 true`; because: the reason
+    scope, text: where they are, as mutants say it: an expression of a function, however its lines are broken; the file
+        and no text where the compiler gives no line; unseen: as the table lists them, `lt 5 true`; because: the reason
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    file: str = Field(min_length=1)
+    scope: str = Field(min_length=1)
     text: str
     unseen: tuple[str, ...] = Field(min_length=1)
     because: str = Field(min_length=1)
 
 
-def reasons(path: Path = REASONS) -> dict[Key, str]:
-    """The reason for each missing side. Raises SuiteError for the first invalid entry."""
-    found = read(path, f"{path.parent.name}/{path.name}").each(Reason, "one_sided")
-    return {(each.file, each.text, unseen): each.because for each in found for unseen in each.unseen}
+class Reason(NamedTuple):
+    """Why no legal case sees one side of a comparison. unseen: `lt 5 true`"""
+
+    scope: str
+    text: str
+    unseen: str
+    because: str
+
+
+def reasons(path: Path = REASONS, known: Places | None = None) -> dict[Key, Reason]:
+    """The reason for each missing side. Raises SuiteError for the first entry that is invalid or of nothing there.
+
+    known: of the tree with the kernels and oracles; this one's, if absent
+    """
+    document, known = read(path, f"{path.parent.name}/{path.name}"), known or places()
+    found: dict[Key, Reason] = {}
+    for number, each in enumerate(document.each(Entry, "one_sided")):
+        lines = set(known.lines_of(each.scope, each.text)) if each.text else {(each.scope, 0)}
+        if not lines:
+            raise SuiteError(document.where("one_sided", number), known.absent(each.scope, each.text))
+        for unseen in each.unseen:
+            reason = Reason(each.scope, each.text, unseen, each.because)
+            found |= {(*line, unseen): reason for line in lines}
+    return found
 
 
 def full_cases(path: Path = REASONS) -> list[Case]:
@@ -63,7 +86,7 @@ def full_cases(path: Path = REASONS) -> list[Case]:
 
 def key(missing: Missing) -> Key:
     site = missing.site
-    return site.file, site.text, f"{site.relation} {site.constant} {missing.what}"
+    return site.file, site.line, f"{site.relation} {site.constant} {missing.what}"
 
 
 COLUMNS = ("file", "line", "comparison", "with", "missing", "text", "because")
@@ -141,17 +164,17 @@ def _run(task: tuple[list[Case], Sequence[str]]) -> dict[Site, int]:
     return OUTCOMES.seen
 
 
-def table(found: Sequence[Missing], because: Mapping[Key, str]):
+def table(found: Sequence[Missing], because: Mapping[Key, Reason]):
     """A row for each missing outcome; the ones without a reason come first."""
     rows = [
         (*each.site[:2], each.site.relation, each.site.constant, each.what, each.site.text,
-         because.get(key(each), ""))
+         because[key(each)].because if key(each) in because else "")
         for each in found
     ]  # fmt: skip
     return frame(sorted(rows, key=lambda row: row[-1] != ""), COLUMNS)
 
 
-def unexplained(done: Study, because: Mapping[Key, str]) -> list[str]:
+def unexplained(done: Study, because: Mapping[Key, Reason]) -> list[str]:
     """A sentence for each comparison without a case or a reason, and for each needless reason or case."""
     sentences = [
         f"{each.site.file}:{each.site.line}: no case sees `{each.site.relation} {each.site.constant}` "
@@ -159,10 +182,10 @@ def unexplained(done: Study, because: Mapping[Key, str]) -> list[str]:
         for each in done.found
         if key(each) not in because
     ]
-    unused = because.keys() - {key(each) for each in done.found}
+    unused = {*because.values()} - {because.get(key(each)) for each in done.found}
     sentences += [
-        f"one_sided.yaml: cases see both sides of `{unseen}`, or it is gone: {file}: {text}"
-        for file, text, unseen in sorted(unused)
+        f"one_sided.yaml: cases see both sides of `{each.unseen}`, or it is gone: {each.scope}: {each.text}"
+        for each in sorted(unused)
     ]
     return sentences + [
         f"one_sided.yaml: cases before it see all that this one sees: {each.id}" for each in done.needless

@@ -14,7 +14,7 @@ from harness.contract.case import Case
 from harness.device.cuda import CudaDevice
 from harness.device.cuda_program import CudaProgram, launches_of
 from harness.device.device import Outcome
-from harness.device.memory import Memory
+from harness.device.memory import CaseMemory
 
 COLD = 3  # the copies fill at least this many times the L2
 MOST_COPIES = 256
@@ -34,7 +34,7 @@ def calls_for(copies: int, us: float) -> int:
     return -(-wanted // copies) * copies
 
 
-def memories(first: Memory, l2_bytes: int) -> list[Memory]:
+def memories(first: CaseMemory, l2_bytes: int) -> list[CaseMemory]:
     return [first, *(first.twin() for _ in range(copies_for(first.nbytes, l2_bytes) - 1))]
 
 
@@ -84,7 +84,9 @@ class Passes:
 class Rotation:
     """A case prepared on each of several copies of its memory. first: on the first of them; our kernels if absent"""
 
-    def __init__(self, device: CudaDevice, case: Case, memories: Sequence[Memory], first: CudaProgram | None = None):
+    def __init__(
+        self, device: CudaDevice, case: Case, memories: Sequence[CaseMemory], first: CudaProgram | None = None
+    ):
         self.l2_bytes = int(device.identity()["l2_bytes"])
         first = first or CudaProgram(launches_of(device, case, device.targets[0]), case, memories[0])
         self.programs = [first, *first.on(memories[1:])]

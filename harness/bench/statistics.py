@@ -13,7 +13,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from harness.verdict import Change
+from harness.verdict import TimeRatio
 
 ALPHA = 0.002  # probability that the interval of two sets from one distribution leaves out 1
 THROTTLED = 0.9  # share of the clock's 90th percentile: below it, a time measures the clock and not the kernel
@@ -129,7 +129,7 @@ def describe_clocks(mhz: Sequence[float]) -> str:
     return f"the clock had two speeds, {low:,.0f} MHz in {slow} rounds and {high:,.0f} MHz in {fast}"
 
 
-def change(candidate: Sequence[float], reference: Sequence[float]) -> Change:
+def time_ratio(candidate: Sequence[float], reference: Sequence[float]) -> TimeRatio:
     """The ratio of the times of a candidate to those of a reference, with its Hodges-Lehmann interval.
 
     Without ties the interval leaves out 1 exactly if the Mann-Whitney test (normal approximation) rejects "no change"
@@ -144,8 +144,8 @@ def change(candidate: Sequence[float], reference: Sequence[float]) -> Change:
     rank = math.floor(n * m / 2 - z * math.sqrt(n * m * (n + m + 1) / 12))
     ratio = float(np.median(candidate) / np.median(reference))
     if rank < 0:
-        return Change(ratio, 0.0, math.inf)
-    return Change(ratio, float(np.exp(logs[rank])), float(np.exp(logs[-1 - rank])))
+        return TimeRatio(ratio, 0.0, math.inf)
+    return TimeRatio(ratio, float(np.exp(logs[rank])), float(np.exp(logs[-1 - rank])))
 
 
 def slowest_fifth(candidate: Sequence[float], reference: Sequence[float]) -> float:

@@ -15,7 +15,7 @@ from harness.contract.case import Case
 from harness.device.cuda import CudaDevice
 from harness.device.cuda_program import CudaProgram
 from harness.device.device import Device, Outcome
-from harness.device.memory import Memory
+from harness.device.memory import CaseMemory
 from harness.expected.expected import Expected
 from harness.jit.compile import Compiled
 from harness.jit.geometry import Grid
@@ -91,7 +91,7 @@ class TimedKernels(Timed):
         self._device, self._clock, self._order = device, clock, random.Random(case.seed)
         self._expected: Expected | None = expected
         rotates = case.mode == "graph"
-        memory = Memory.upload(expected.inputs, expected.fields)
+        memory = CaseMemory.upload(expected.inputs, expected.fields)
         copies = memories(memory, device.properties["l2CacheSize"]) if rotates else [memory]
         self._rotation = Rotation(device, case, copies, self._first(memory))
         self.program = self._rotation.programs[0]
@@ -102,7 +102,7 @@ class TimedKernels(Timed):
         filled = self._rotation.filled if rotates else inf
         self.needs = Needs(read, written, operations(case), filled, self.calls)
 
-    def _first(self, memory: Memory) -> CudaProgram | None:
+    def _first(self, memory: CaseMemory) -> CudaProgram | None:
         """The launches on the first copy, if they are not those of our kernels."""
 
     def current(self) -> AbstractContextManager[Any]:

@@ -16,8 +16,8 @@ from harness.files import KERNELS, ROOT, recipe_dir
 from harness.jit.compile import include_closure, instantiation
 from harness.jit.signature import Signature, TemplateParameter, read_signatures
 from harness.suite.flag_values import launch_axes, position
-from harness.suite.launch_plan import Step, bind, own_memory, plan
-from harness.suite.schema import Launch
+from harness.suite.launch_plan import Step, bind, plan, scratch_and_workspace
+from harness.suite.schema import SuiteLaunch
 from harness.suite.suite import Suite
 from harness.suite.suite_file import short
 from harness.text import nearest, spell
@@ -70,7 +70,7 @@ def kernel_errors(suite: Suite) -> Iterator[str]:
             yield from _template_errors(suite, signature, parameter, launches, enums)
 
 
-def _launch_errors(suite: Suite, index: int, launch: Launch, signatures: Mapping[str, Signature]) -> Iterator[str]:
+def _launch_errors(suite: Suite, index: int, launch: SuiteLaunch, signatures: Mapping[str, Signature]) -> Iterator[str]:
     route = ("launches", index)
     if launch.kernel not in signatures:
         choices = nearest(launch.kernel, signatures)
@@ -87,7 +87,7 @@ def _template_errors(
     suite: Suite,
     signature: Signature,
     parameter: TemplateParameter,
-    launches: Sequence[Launch],
+    launches: Sequence[SuiteLaunch],
     enums: Mapping[str, Sequence[str]],
 ) -> Iterator[str]:
     flag, where = parameter.flag, f"{_folder(suite.recipe)}/{signature.where}"
@@ -180,7 +180,7 @@ def _steps(case: Case) -> Iterator[tuple[Step, dict[str, int]]]:
     """The launches of a case and their memory, both where CTAs that wait for each other fit on the device and not."""
     for fits in (False, True):
         steps = plan(case, fits=lambda step, fits=fits: fits)
-        scratch, workspace = own_memory(steps)
+        scratch, workspace = scratch_and_workspace(steps)
         yield from ((step, {**scratch, **workspace}) for step in steps if not step.library)
 
 

@@ -56,7 +56,7 @@ def command(
     return Exit.BYTES_DIFFER if wrong else Exit.CLEAN
 
 
-def _shown(row: study.Row) -> dict[str, object]:
+def _shown(row: study.BitTest) -> dict[str, object]:
     return {
         "direction": row.side,
         "what": row.what,

@@ -17,7 +17,7 @@ from harness.device.capability import CONTEXT, needed, require_cupy
 from harness.device.cuda_code import native_target
 from harness.device.cuda_program import CudaProgram, launches_of
 from harness.device.gpu_account import GpuAccount, account_of
-from harness.device.memory import KEPT, Memory, equal_bytes, kept_or_uploaded
+from harness.device.memory import KEPT, CaseMemory, equal_bytes, kept_or_uploaded
 from harness.device.power import celsius, condition, energy_mj, power_limit_w
 from harness.errors import DeviceUnavailable, NotCapable
 from harness.files import KERNELS
@@ -177,7 +177,7 @@ class CudaDevice:
         if self.account.holds:
             # The oracle's temporaries, which torch keeps, and CuPy cannot use.
             import_module("torch").cuda.empty_cache()
-        return CudaProgram(launches_of(self, case, target), case, Memory.upload(inputs, fields))
+        return CudaProgram(launches_of(self, case, target), case, CaseMemory.upload(inputs, fields))
 
     def accepts(self, actual, expected: Demand) -> bool:
         if isinstance(expected, Interval):

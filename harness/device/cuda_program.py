@@ -20,7 +20,7 @@ from harness.device.cuda_code import blocks_per_sm, cuda_errors, encoded, load, 
 from harness.device.device import Outcome
 from harness.device.driver_launch import DriverLaunch
 from harness.device.launches import BoundLaunch, Launches, LibraryCall, Zeroed, recipe_launches
-from harness.device.memory import Guarded, Memory, equal_bytes, kept_or_uploaded
+from harness.device.memory import CaseMemory, Guarded, equal_bytes, kept_or_uploaded
 from harness.errors import LaunchError
 
 _RENEWALS = count(1)
@@ -47,7 +47,7 @@ class CudaProgram:
 
     renewal = 0  # of its modules; 0 for those that all programs share
 
-    def __init__(self, launches: Launches, case: Case, memory: Memory, wait: bool = True):
+    def __init__(self, launches: Launches, case: Case, memory: CaseMemory, wait: bool = True):
         """wait: whether to wait for the current stream, which filled the memory; if not, launch on that stream"""
         import cupy
 
@@ -60,7 +60,7 @@ class CudaProgram:
             # A non-blocking stream would not wait for the copies above.
             cupy.cuda.get_current_stream().synchronize()
 
-    def on(self, memories: Sequence[Memory]) -> list[CudaProgram]:
+    def on(self, memories: Sequence[CaseMemory]) -> list[CudaProgram]:
         """The same launches on other memories; nothing is planned or compiled again."""
         import cupy
 
@@ -70,7 +70,7 @@ class CudaProgram:
         cupy.cuda.get_current_stream().synchronize()
         return others
 
-    def _place(self, memory: Memory) -> None:
+    def _place(self, memory: CaseMemory) -> None:
         import cupy
 
         self.memory = memory

@@ -57,7 +57,7 @@ class Entry:
     known: int = 0
 
 
-class Memory(Protocol):
+class GpuMemory(Protocol):
     """The memory of a GPU as one process sees it."""
 
     def free(self) -> int:
@@ -94,7 +94,7 @@ class GpuAccount:
                 self._write()
 
     @contextmanager
-    def hold(self, name: str, wants: int, least: int, memory: Memory, alone: bool = False) -> Iterator[None]:
+    def hold(self, name: str, wants: int, least: int, memory: GpuMemory, alone: bool = False) -> Iterator[None]:
         """Wait for `wants` bytes, first come, first served, and hold them. A process has one reservation at a time.
 
         name: of the case; least: bytes that are enough where no process has a reservation. What this process and

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from harness.contract.case import Case
 from harness.jit.compile import Compiled, compile_kernel
 from harness.jit.geometry import Grid
-from harness.suite.launch_plan import Step, bind, own_memory, plan
+from harness.suite.launch_plan import Step, bind, plan, scratch_and_workspace
 from ptx_emulator.tensor_map import TensorMap
 
 
@@ -176,7 +176,7 @@ def recipe_launches(
         )  # fmt: skip
 
     steps = plan(case, kernels, fits, suites)
-    return Launches(tuple(map(bound, steps)), *own_memory(steps))
+    return Launches(tuple(map(bound, steps)), *scratch_and_workspace(steps))
 
 
 def begins_early(arch: str) -> bool:

@@ -159,7 +159,7 @@ class Lent:
         self.allocation = self.payload = array
 
 
-class Memory:
+class CaseMemory:
     """The inputs and outputs of one case.
 
     inputs: what the kernels read; pristine: copies that the inputs must still equal afterwards; outputs: what they
@@ -172,13 +172,13 @@ class Memory:
         self.outputs = {name: Guarded(field, of) for name, field in fields.items()}
 
     @classmethod
-    def upload(cls, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]) -> Memory:
+    def upload(cls, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]) -> CaseMemory:
         """Copy the inputs to the GPU."""
         return cls({name: kept_or_uploaded(value) for name, value in inputs.items()}, fields)
 
-    def twin(self) -> Memory:
+    def twin(self) -> CaseMemory:
         """Other memory with the same inputs, which share their pristine copies."""
-        return Memory(self.pristine, {name: output.field for name, output in self.outputs.items()}, self._of)
+        return CaseMemory(self.pristine, {name: output.field for name, output in self.outputs.items()}, self._of)
 
     @property
     def nbytes(self) -> int:

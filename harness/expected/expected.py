@@ -32,7 +32,7 @@ from harness.suite.suite_file import file_of
 
 NUMPY_LARGEST = 1 << 26  # in `Case.work`; beyond it, the NumPy oracle takes minutes, so only torch is asked
 _SMALL = 1 << 20  # elements; tensors up to this size are drawn twice, to check that the seed matters
-_own_oracles: dict[str, Any] = {}
+_users_oracles: dict[str, Any] = {}
 _drawn_again: set[tuple[object, ...]] = set()
 LEAST = 8  # bytes per element: at least the tensor and a float32 copy are in memory
 NUMPY_LARGEST_TIMED = 1 << 20  # the same for a timed run, where a GPU waits for the oracle
@@ -197,8 +197,8 @@ def _forget_if_edited(recipe: str) -> None:
     """Drop cached answers if a user's oracle was edited while the process runs, as in a notebook."""
     if recipe_dir(recipe) is not None:
         oracle = oracle_of(recipe)
-        if _own_oracles.get(recipe) is not oracle:
-            _own_oracles[recipe] = oracle
+        if _users_oracles.get(recipe) is not oracle:
+            _users_oracles[recipe] = oracle
             forget()
             _inputs.cache_clear()
 

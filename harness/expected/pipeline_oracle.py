@@ -75,7 +75,7 @@ def _ask_stages(function: str, case: Case, tensors: Mapping[str, Any]) -> dict[s
             ask = getattr(oracle_of(stage.case.recipe), function)
             read = stage.read({**tensors, **found})
             alone = fitted(stage)
-            found |= stage.keyed(ask(alone, {**stage.own(tensors), **shaped(alone, read)}))
+            found |= stage.keyed(ask(alone, {**stage.select(tensors), **shaped(alone, read)}))
     return found
 
 

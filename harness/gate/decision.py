@@ -35,7 +35,7 @@ import numpy as np
 from harness.bench import statistics
 from harness.bench.statistics import Samples
 from harness.records.claims import LARGEST_EFFECT
-from harness.verdict import Change, Judgement, Performance
+from harness.verdict import Judgement, Performance, TimeRatio
 
 CHANGED = (Performance.SLOWER, Performance.FASTER)  # verdicts that a second process must confirm
 EFFECT = 0.01  # least change of a median that counts in one process
@@ -104,17 +104,17 @@ class _Evidence:
         return ("this run", self.candidate), ("the baseline", self.reference)
 
     @cached_property
-    def time(self) -> Change:
-        return statistics.change(self.candidate.us, self.reference.us)
+    def time(self) -> TimeRatio:
+        return statistics.time_ratio(self.candidate.us, self.reference.us)
 
     @cached_property
-    def floor(self) -> Change | None:
-        return None if self.repeat is None else statistics.change(self.candidate.us, self.repeat.us)
+    def floor(self) -> TimeRatio | None:
+        return None if self.repeat is None else statistics.time_ratio(self.candidate.us, self.repeat.us)
 
     @cached_property
-    def cycles(self) -> Change | None:
+    def cycles(self) -> TimeRatio | None:
         """The change in cycles of each round, where both sides share rounds."""
-        return None if self.repeat is None else statistics.change(self.candidate.cycles, self.reference.cycles)
+        return None if self.repeat is None else statistics.time_ratio(self.candidate.cycles, self.reference.cycles)
 
     @property
     def noise(self) -> float:
@@ -132,10 +132,12 @@ class _Evidence:
         """The least relative change that says anything of this machine code."""
         return self.least * (DOUBTED if self.unchanged else 1)
 
-    def verdict(self, change: Change) -> Performance:
+    def verdict(self, change: TimeRatio) -> Performance:
         return change.verdict(self.least, self.noise)
 
-    def judged(self, verdict: Performance, reason: str, change: Change | None = None, ask: bool = False) -> Judgement:
+    def judged(
+        self, verdict: Performance, reason: str, change: TimeRatio | None = None, ask: bool = False
+    ) -> Judgement:
         """A judgement with the medians. ask: whether to ask a second process"""
         medians = self.candidate.median, self.reference.median
         return Judgement("", verdict, reason, *medians, change, self.cycles, self.floor, self.dropped, ask)
@@ -221,7 +223,7 @@ def _between_processes(evidence: _Evidence, in_time: Performance) -> tuple[Perfo
     return in_time, summary
 
 
-def _hidden(evidence: _Evidence, change: Change) -> str:
+def _hidden(evidence: _Evidence, change: TimeRatio) -> str:
     """Why a changed kernel with unchanged times may not be called SAME, or an empty string."""
     least = evidence.least
     if evidence.unchanged or least <= evidence.effect or change.verdict(least) is not Performance.SAME:
@@ -281,7 +283,7 @@ def _by_cycles(evidence: _Evidence, clocks: str) -> Judgement:
     elif not all(len(side.mhz) and min(side.mhz) > 0 for side in sides):
         reason += ", and one of both has no clocks"
     else:
-        cycles = statistics.change(*(side.cycles for side in sides))
+        cycles = statistics.time_ratio(*(side.cycles for side in sides))
         if cycles.verdict(evidence.doubted) is not Performance.SAME:
             reason += f"; cycles {cycles}"
         else:

@@ -21,7 +21,7 @@ from harness.records.run_folder import Header
 from harness.records.seal import sources_digest
 from harness.suite.suite import find_case
 from harness.suite.suite_file import is_recipe
-from harness.verdict import Change, Judgement, Performance
+from harness.verdict import Judgement, Performance, TimeRatio
 
 # Tolerances for rounding: of a change, and of the last digits of a time in us or a clock in GHz.
 _ROUNDED, _LAST_DIGITS = 2e-5, 1.1e-4
@@ -71,7 +71,7 @@ def _other_times(line: Line, found: Judgement) -> str:
     # Earlier gates decided before they rounded.
     near = _ROUNDED + _LAST_DIGITS / min(line["head_us"], line["base_us"]) if line["time"] else 0.0
     for name in ("time", "cycles", "floor"):
-        said, own = line[name] and Change(*line[name]), getattr(found, name)
+        said, own = line[name] and TimeRatio(*line[name]), getattr(found, name)
         more = 1e3 * _LAST_DIGITS / max(line["mhz"]) if name == "cycles" and own else 0.0
         if said and any(abs(a - b) > (near + more) * b for a, b in zip(astuple(said), astuple(own), strict=True)):
             return f"has the {name} {said}, and that of its samples is {own}"

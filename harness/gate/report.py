@@ -21,7 +21,7 @@ from harness.report.merge_request import junit, metrics, write_code_quality
 from harness.report.pages import rows
 from harness.report.plots import Distribution, distribution, heat_maps
 from harness.report.tables import markdown, pictures_of, write_files, wrong_groups
-from harness.verdict import Change, Judgement, Performance, Result, Verdict, exit_words, failures_of
+from harness.verdict import Judgement, Performance, Result, TimeRatio, Verdict, exit_words, failures_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -113,7 +113,7 @@ def from_lines(header: Header, lines: Sequence[Mapping[str, Any]], records: Sequ
     judgements = [
         Judgement(
             line["case_id"], Performance(line["verdict"]), line["reason"], line["head_us"], line["base_us"],
-            Change(*line["time"]) if line["time"] else None,
+            TimeRatio(*line["time"]) if line["time"] else None,
         )
         for line in found
     ]  # fmt: skip

@@ -19,7 +19,7 @@ from harness.bench.timed import POISON, digest
 from harness.contract.case import Case
 from harness.device.cuda import CudaDevice
 from harness.device.cuda_program import launches_of
-from harness.device.memory import Memory, equal_bytes
+from harness.device.memory import CaseMemory, equal_bytes
 from harness.errors import CaseError, LaunchError, NoDevice, UsageError
 from harness.expected.expected import NUMPY_LARGEST_TIMED, Expected, expect
 from harness.gate.decision import CHANGED, EFFECT, decide
@@ -93,7 +93,7 @@ class RevisionBench:
             return without_times(Performance.NOT_MEASURED, f"{verified.verdict}: {verified.reason}")
         try:
             expected = expect(case, "cuda", NUMPY_LARGEST_TIMED)
-            memory = Memory.upload(expected.inputs, expected.fields)
+            memory = CaseMemory.upload(expected.inputs, expected.fields)
             shared = memories(memory, int(self.head.identity()["l2_bytes"]))
             head = Rotation(self.head, case, shared)
         except CaseError as error:

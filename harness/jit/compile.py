@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from harness.errors import CompileError, NoDevice, RecipeError
-from harness.files import KERNELS, is_own
+from harness.files import KERNELS, is_users
 from harness.ground.seconds import COMPILE, SECONDS
 from harness.jit import cache, cuda_headers, plain_text
-from harness.jit.geometry import Launch, read_launch
+from harness.jit.geometry import LaunchGeometry, read_launch
 from harness.jit.machine_code import code_digest, require_static, resources_of
 from harness.jit.nvrtc import UNNAMED, Built, build, nvrtc_build
 from harness.jit.signature import Signature, source_text
@@ -52,7 +52,7 @@ class Examined:
     expression: str
     arch: str
     symbol: str
-    launch: Launch
+    launch: LaunchGeometry
     registers: int
     spill_bytes: int
     stack_bytes: int
@@ -126,7 +126,7 @@ def _question(
     """The expression, sources and options for the compiler, and a digest of all of them."""
     expression = instantiation(signature, flags)
     sources = include_closure(signature.path)
-    options = _options(arch, include_folders(sources, is_own(signature.path.parent)))
+    options = _options(arch, include_folders(sources, is_users(signature.path.parent)))
     return expression, sources, options, _key(sources, expression, options)
 
 
@@ -165,32 +165,32 @@ def include_closure(path: Path, folder: Path | None = None) -> dict[str, str]:
     because the key of the cache could not cover it.
     """
     folder = folder or path.parent
-    own = is_own(folder)
+    users = is_users(folder)
     sources: dict[str, str] = {}
     waiting = [(path.relative_to(folder).as_posix(), "")]
     while waiting:
         current, where = waiting.pop()
         if current in sources:
             continue
-        beside = folder if not own or (folder / current).is_file() else KERNELS
+        beside = folder if not users or (folder / current).is_file() else KERNELS
         try:
             text = source_text(beside / current, current)
         except OSError:
             raise CompileError(f"{where or current}: no file {current!r} in the kernels' folder") from None
         # NVRTC gets the text in which the includes were found.
-        sources[current] = _plain(text, folder) if own else text
-        waiting += [(name, at) for name, at, angled in _includes(current, sources[current], own) if not angled]
+        sources[current] = _plain(text, folder) if users else text
+        waiting += [(name, at) for name, at, angled in _includes(current, sources[current], users) if not angled]
     return sources
 
 
-def include_folders(sources: Mapping[str, str], own: bool) -> dict[Path, str]:
+def include_folders(sources: Mapping[str, str], users: bool) -> dict[Path, str]:
     """Folder → version of the CUDA toolkits whose headers sources of the user's include, as in `<cuda_bf16.h>`.
 
     Raises CompileError for a header that no toolkit here has, NoDevice for one that this machine may be given.
     """
     found = {}
-    for current, text in sources.items() if own else ():
-        for name, where, angled in _includes(current, text, own):
+    for current, text in sources.items() if users else ():
+        for name, where, angled in _includes(current, text, users):
             if angled:
                 folder = cuda_headers.folder_with(name)
                 if folder is None:
@@ -212,15 +212,15 @@ def _plain(text: str, folder: Path) -> str:
 
 
 @lru_cache(maxsize=512)  # every launch asks for the same few files that all kernels include
-def _includes(current: str, text: str, own: bool) -> tuple[tuple[str, str, bool], ...]:
+def _includes(current: str, text: str, users: bool) -> tuple[tuple[str, str, bool], ...]:
     """A file's includes: target, line, and whether in angle brackets, which only a user's file may use."""
     found = []
     for match in _INCLUDE.finditer(text):
         where = f"{current}:{text.count(chr(10), 0, match.start('target')) + 1}"
         quoted = _QUOTED.fullmatch(match["target"].strip())
-        angled = _ANGLED.fullmatch(match["target"].strip()) if own else None
+        angled = _ANGLED.fullmatch(match["target"].strip()) if users else None
         if not quoted and not angled:
-            more = " or `#include <header_of_cuda.h>`" if own else ""
+            more = " or `#include <header_of_cuda.h>`" if users else ""
             raise CompileError(f'{where}: only `#include "path/below/kernels.cuh"`{more} is allowed')
         found.append(((quoted or angled)[1], where, not quoted))
     return tuple(found)
@@ -258,7 +258,7 @@ def _stored(key: str, kinds: set[str]) -> Entry | None:
 
 
 def _read(kind: type[Found], record: Mapping[str, Any], key: str, **more: bytes) -> Found:
-    return kind(**{**record, "launch": Launch(**record["launch"]), "key": key}, **more)
+    return kind(**{**record, "launch": LaunchGeometry(**record["launch"]), "key": key}, **more)
 
 
 def _compile(

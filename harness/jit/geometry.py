@@ -31,7 +31,7 @@ class Schedule(IntEnum):
 
 
 @dataclass(frozen=True)
-class Launch:
+class LaunchGeometry:
     """The `Launch` constant of a kernel, field for field (see `kernels/scheduler/launch.cuh`).
 
     tile_rows, tile_cols: elements that one CTA takes, in all or (persistent) at a time
@@ -50,7 +50,7 @@ class Launch:
     cluster_x: int = 1
     cluster_y: int = 1
 
-    def of_case(self, flags: Mapping[str, object]) -> Launch:
+    def of_case(self, flags: Mapping[str, object]) -> LaunchGeometry:
         """The launch with the schedule that the flags of a case choose, where its kernel leaves it to them."""
         if self.schedule != Schedule.BY_FLAG:
             return self
@@ -120,7 +120,7 @@ class Launch:
         return -(-round_up(rows, padded_to) // self.tile_rows), -(-round_up(cols, padded_to) // self.tile_cols)
 
 
-def _require_possible(launch: Launch, ptx: str, kernel: str, entry: str) -> None:
+def _require_possible(launch: LaunchGeometry, ptx: str, kernel: str, entry: str) -> None:
     """Raise CompileError for tiles, threads or a schedule that no launch can have."""
     wrong = f"{kernel}: {kernel}_launch has"
     for name in ("tile_rows", "tile_cols"):
@@ -151,7 +151,7 @@ def _directive(ptx: str, entry: str, names: str) -> tuple[int, ...]:
     return tuple(map(int, found[1].split(","))) if found else ()
 
 
-def read_launch(ptx: str, symbol: str, kernel: str, entry: str = "") -> Launch:
+def read_launch(ptx: str, symbol: str, kernel: str, entry: str = "") -> LaunchGeometry:
     """The `Launch` that initialises the constant `symbol` in PTX text; CompileError if it cannot be one.
 
     entry: mangled name of the instantiation, which declares its clusters and, for a launch by flag, the CTAs per SM
@@ -164,7 +164,7 @@ def read_launch(ptx: str, symbol: str, kernel: str, entry: str = "") -> Launch:
         )
     # Trailing zero bytes are left out of an initialiser.
     content = bytes(int(byte) for byte in found[1].split(",")).ljust(20, b"\0")
-    launch = Launch(*(int.from_bytes(content[i : i + 4], "little", signed=True) for i in range(0, 20, 4)))
+    launch = LaunchGeometry(*(int.from_bytes(content[i : i + 4], "little", signed=True) for i in range(0, 20, 4)))
     across, down = _cluster(ptx, kernel, entry)
     launch = replace(launch, cluster_x=across, cluster_y=down)
     _require_possible(launch, ptx, kernel, entry)

@@ -28,7 +28,7 @@ _DILUTED = 1.0  # the most standard deviations that a bias alone may add to a su
 
 
 @dataclass(frozen=True)
-class Row:
+class BitTest:
     """One line of the report.
 
     side: rowwise or columnwise; what: the test; n: elements, or pairs; found: bias or share; seen: the smallest that
@@ -73,7 +73,7 @@ class Plan:
         return self.alpha / 2 / biases, self.alpha / 2 / pairs
 
 
-def examine(sampler: Sampler, plan: Plan) -> list[Row]:
+def examine(sampler: Sampler, plan: Plan) -> list[BitTest]:
     """Every test on every direction that the kernel writes."""
     places = design.spread(plan.rows, plan.cols, plan.cells)
     values = np.array([cell.value for cell in plan.cells])
@@ -93,7 +93,7 @@ def _judged(cell: Cell, bits: int) -> bool:
     return not cell.probe or cell.fraction >= 2.0**-bits
 
 
-def _places(side: str, plan: Plan, rounded: Sequence[Codes], at: np.ndarray, sides: int) -> Iterator[Row]:
+def _places(side: str, plan: Plan, rounded: Sequence[Codes], at: np.ndarray, sides: int) -> Iterator[BitTest]:
     alpha, _ = plan.alphas(sides)
     cells, wanted = plan.cells, len(plan.cells)
     here = np.stack([each.counted for each in rounded]) & ~design.diagonals(*at.shape)
@@ -105,7 +105,7 @@ def _places(side: str, plan: Plan, rounded: Sequence[Codes], at: np.ndarray, sid
     strange = int(np.count_nonzero(here & ~right))
     ups, ns = (np.bincount(numbers[here & right & mask], minlength=wanted) for mask in (up, np.ones_like(up)))
     total = int(np.count_nonzero(here))
-    yield Row(side, "neither neighbour", total, strange / max(1, total), 1 / max(1, total), strange > 0)
+    yield BitTest(side, "neither neighbour", total, strange / max(1, total), 1 / max(1, total), strange > 0)
     counts = [Count(int(k), int(n), cell.fraction) for k, n, cell in zip(ups, ns, cells, strict=True)]
     pairs = list(zip(cells, counts, strict=True))
     for (number, (one, other)), negative_cells in itertools.product(enumerate(INTERVALS), (False, True)):
@@ -125,15 +125,15 @@ def _places(side: str, plan: Plan, rounded: Sequence[Codes], at: np.ndarray, sid
     yield _resolution(side, pairs)
 
 
-def _pooled(side: str, what: str, counts: Sequence[Count], alpha: float) -> Row:
+def _pooled(side: str, what: str, counts: Sequence[Count], alpha: float) -> BitTest:
     return _row(side, what, significance.pooled(counts, alpha), alpha)
 
 
-def _row(side: str, what: str, test: Test, alpha: float, note: str = "") -> Row:
-    return Row(side, what, test.n, test.bias, test.seen, test.p < alpha, note)
+def _row(side: str, what: str, test: Test, alpha: float, note: str = "") -> BitTest:
+    return BitTest(side, what, test.n, test.bias, test.seen, test.p < alpha, note)
 
 
-def _resolution(side: str, pairs: Sequence[tuple[Cell, Count]]) -> Row:
+def _resolution(side: str, pairs: Sequence[tuple[Cell, Count]]) -> BitTest:
     """A row on how fine the random numbers are.
 
     It is never wrong itself: the tests of the places judge the probes that the declared number of bits can resolve.
@@ -144,14 +144,14 @@ def _resolution(side: str, pairs: Sequence[tuple[Cell, Count]]) -> Row:
 
     idle = next((bits for bits in PROBES if not of(bits, "ups")), None)
     if idle is None:
-        return Row(side, "how fine they are", of(PROBES[-1], "n"), 2.0 ** -PROBES[-1], math.nan, False,
+        return BitTest(side, "how fine they are", of(PROBES[-1], "n"), 2.0 ** -PROBES[-1], math.nan, False,
                    f"elements 2^-{PROBES[-1]} of the way up still go there")  # fmt: skip
     n, finest = of(idle, "n"), 2.0 ** (1 - idle)
     note = f"0 of {n} went up from 2^-{idle} of the way, {n * finest / 2:.0f} if bits were that fine"
-    return Row(side, "how fine they are", n, finest, math.nan, False, note)
+    return BitTest(side, "how fine they are", n, finest, math.nan, False, note)
 
 
-def _bits(side: str, plan: Plan, launches: dict[str, Codes], sides: int) -> Iterator[Row]:
+def _bits(side: str, plan: Plan, launches: dict[str, Codes], sides: int) -> Iterator[BitTest]:
     of_bias, of_repeats = plan.alphas(sides)
     signs = {name: _signs(codes) for name, codes in launches.items()}
     counts = [_count([each[:, place::BLOCK] for each in signs.values()]) for place in range(BLOCK)]
@@ -168,7 +168,7 @@ def _bits(side: str, plan: Plan, launches: dict[str, Codes], sides: int) -> Iter
                                  note=f"{strongest.what}: {strongest.note}")]  # fmt: skip
 
 
-def _between_sides(plan: Plan, launch: dict[str, Codes]) -> Iterator[Row]:
+def _between_sides(plan: Plan, launch: dict[str, Codes]) -> Iterator[BitTest]:
     """Rows on repetition between directions: by rounded element, by place in the output, and by number there."""
     if len(launch) < 2:
         return
@@ -181,14 +181,14 @@ def _between_sides(plan: Plan, launch: dict[str, Codes]) -> Iterator[Row]:
         yield _repeat("both", f"rowwise and columnwise, {name}", rows, np.ascontiguousarray(other), alpha)
 
 
-def _repeat(side: str, what: str, one: np.ndarray, other: np.ndarray, alpha: float) -> Row:
+def _repeat(side: str, what: str, one: np.ndarray, other: np.ndarray, alpha: float) -> BitTest:
     n = int(np.count_nonzero(one))
     if _diluted(one, other):
-        return Row(side, what, n, math.nan, math.nan, False, "not tested, since bits that are biased agree by that")
+        return BitTest(side, what, n, math.nan, math.nan, False, "not tested, since bits that are biased agree by that")
     found = significance.strongest(one, other, alpha, itself=one is other)
     place = f"{found.lag[0]} rows and {found.lag[1]} columns apart" if any(found.lag) else "in the same place"
     note = f"{place}, {found.strength:.1f} of {found.limit:.1f} standard deviations"
-    return Row(side, what, n, found.share, found.seen, found.found, note, found.strength)
+    return BitTest(side, what, n, found.share, found.seen, found.found, note, found.strength)
 
 
 def _signs(codes: Codes) -> np.ndarray:

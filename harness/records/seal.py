@@ -44,7 +44,7 @@ def seal(cases: Iterable[Case] = (), suites: Iterable[Path] = (), subject: str =
     """
     made = _digests(_sources())
     made |= _digests((_named(path), path) for path in sorted(suites) if not path.is_relative_to(SUITES))
-    made |= _digests((_named(path), path) for path in _own_sources())
+    made |= _digests((_named(path), path) for path in _users_sources())
     made |= tensors(cases)
     packages = set(_PACKAGES)
     if subject.endswith((".yaml", ".yml")):
@@ -138,7 +138,7 @@ def _sources() -> Iterator[tuple[str, Path]]:
                 yield f"{name}/{path.relative_to(folder)}", path
 
 
-def _own_sources() -> list[Path]:
+def _users_sources() -> list[Path]:
     """Kernels, headers and oracles in the folders of the user's recipes, one level deep, because one may be a home."""
     folders = sorted(set(RECIPE_DIRS.values()))
     found = (path for folder in folders for pattern in ("*", "*/*") for path in sorted(folder.glob(pattern)))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import UsageError
-from harness.files import is_own, resolved_path, use_include_dir
+from harness.files import is_users, resolved_path, use_include_dir
 from harness.ground.command_lines import Asked, is_card, subject_of
 from harness.ground.strictness import use_strict
 from harness.records.seal import require_no_link
@@ -155,7 +155,7 @@ def named_suites(words: Sequence[str], folder: Path) -> tuple[tuple[Path, ...], 
         if path.is_dir():
             below = path if path.name == "suites" else path / "suites"
             whole |= dict.fromkeys(sorted(below.glob("*.yaml")), True)
-        elif path.suffix == ".yaml" and (path.parent.name == "suites" or is_own(path.parent)):
+        elif path.suffix == ".yaml" and (path.parent.name == "suites" or is_users(path.parent)):
             whole[path] = whole.get(path, False) or not node
             if node:
                 nodes.setdefault(path, set()).add(node)

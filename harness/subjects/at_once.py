@@ -22,7 +22,7 @@ from harness.bench.statistics import summarize
 from harness.bench.timed import Timed
 from harness.contract.case import Case
 from harness.device.device import Device
-from harness.device.memory import Memory
+from harness.device.memory import CaseMemory
 from harness.errors import CaseError, DeviceUnavailable, LaunchError, UsageError
 from harness.expected.expected import fields_of, make_inputs
 from harness.subjects import streams
@@ -66,7 +66,7 @@ class _Calls(Timed):
     def __init__(self, subject: Subject, case: Case, device: Device, clock: Clock):
         self.subject, self.case, self._clock = subject, case, clock
         inputs, fields = make_inputs(case), fields_of(case)
-        memory = Memory.upload(inputs, fields)
+        memory = CaseMemory.upload(inputs, fields)
         self.moved = memory.nbytes
         copies = memories(memory, int(device.identity()["l2_bytes"])) if case.mode == "graph" else [memory]
         layouts = {name: (array.dtype.name, array.shape) for name, array in inputs.items()}
@@ -109,7 +109,9 @@ class _Calls(Timed):
             yield
 
 
-def _views(memory: Memory, layouts: Mapping[str, tuple[str, tuple[int, ...]]]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _views(
+    memory: CaseMemory, layouts: Mapping[str, tuple[str, tuple[int, ...]]]
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Inputs and outputs with the dtypes and shapes that a function is given; bf16 is CuPy's uint16."""
 
     def view(name: str, flat: Any) -> Any:

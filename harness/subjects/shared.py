@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from harness.contract.field import Field, round_up
-from harness.device.memory import ALIGNMENT, GUARD, Guarded, Memory
+from harness.device.memory import ALIGNMENT, GUARD, CaseMemory, Guarded
 from harness.errors import NoDevice
 
 WHOLE = 2 << 20  # bytes of the driver's allocation unit; a smaller allocation would share one with other memory
@@ -76,7 +76,7 @@ class CudaBlock(HostBlock):
         return found, ()
 
 
-class SharedMemory(Memory):
+class SharedMemory(CaseMemory):
     """A case's memory within a block."""
 
     def __init__(self, pristine: Mapping[str, Any], fields: Mapping[str, Field], block: HostBlock):

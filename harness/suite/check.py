@@ -17,7 +17,7 @@ from harness.inputs import draw, tensor_file
 from harness.jit.signature import LIBRARY_CALLS
 from harness.suite import flag_values, shapes, stage_checks
 from harness.suite.flag_values import Errors
-from harness.suite.schema import Block, Launch, Shape, SuiteFile
+from harness.suite.schema import Block, Shape, SuiteFile, SuiteLaunch
 from harness.suite.sizes import GEMM_NAMES, NAMES, size_error
 from harness.text import nearest, spell
 
@@ -32,12 +32,12 @@ def block_axes(file: SuiteFile, block: Block) -> dict[str, list[FlagValue]]:
     return {flag: chosen.get(flag, values[:1] if only_defaults else values) for flag, values in file.axes.items()}
 
 
-def check(file: SuiteFile, document: Document, stem: str, root: Path, own: bool = False) -> None:
+def check(file: SuiteFile, document: Document, stem: str, root: Path, users: bool = False) -> None:
     """Raise SuiteError, with the line, for the first mistake.
 
-    own: whether the suite is a user's, outside of the tree
+    users: whether the suite is a user's, outside of the tree
     """
-    for route, error in itertools.chain(_errors(file, stem, root), () if own else _complete_errors(file)):
+    for route, error in itertools.chain(_errors(file, stem, root), () if users else _complete_errors(file)):
         if error is not None:
             raise SuiteError(document.where(*route), error)
 
@@ -98,7 +98,7 @@ def _axis_errors(flag: str, values: Sequence[FlagValue]) -> Errors:
             yield ("axes", flag, index), f"axis {flag} lists '{spell(value)}' twice, as case ids write it"
 
 
-def _memory_errors(file: SuiteFile, route: Route, launch: Launch) -> Errors:
+def _memory_errors(file: SuiteFile, route: Route, launch: SuiteLaunch) -> Errors:
     for kind, sizes in launch.memory.items():
         for name, size in sizes.items():
             yield (*route, kind, name), size_error(size, GEMM_NAMES if file.gemm else NAMES)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Container, Iterator, Sequence
 
-Row = tuple[int, ...]
+Combination = tuple[int, ...]
 Partial = tuple[int | None, ...]
 Pair = tuple[tuple[int, int], tuple[int, int]]  # (axis, value) twice, the lower axis first
 Refused = Callable[[Partial], bool]
@@ -22,12 +22,12 @@ class TooManyError(Exception):
     """There are too many combinations, or finding those that are legal takes too long."""
 
 
-def product(sizes: Sequence[int]) -> Iterator[Row]:
+def product(sizes: Sequence[int]) -> Iterator[Combination]:
     """Every combination, the last axis fastest; excluded ones too, so that they can be counted."""
     return itertools.product(*map(range, sizes))
 
 
-def each(sizes: Sequence[int]) -> Iterator[Row]:
+def each(sizes: Sequence[int]) -> Iterator[Combination]:
     """The first value of every axis, then every other value of one axis at a time; excluded ones too."""
     first = (0,) * len(sizes)
     yield first
@@ -49,7 +49,7 @@ def partial(pair: Pair, width: int) -> Partial:
     return tuple(chosen.get(axis) for axis in range(width))
 
 
-def pairwise(sizes: Sequence[int], refused: Refused) -> list[Row]:
+def pairwise(sizes: Sequence[int], refused: Refused) -> list[Combination]:
     """Few combinations that hold every pair of values which some legal combination holds. Raises TooManyError.
 
     Greedy, with backtracking: each combination starts from the first pair still missing and takes, axis by axis, the
@@ -59,7 +59,7 @@ def pairwise(sizes: Sequence[int], refused: Refused) -> list[Row]:
     require_few(sum(one * other for one, other in itertools.combinations(sizes, 2)))
     missing = dict.fromkeys(pairs(sizes))
     refused = _limited(refused)
-    rows: list[Row] = []
+    rows: list[Combination] = []
     while missing:
         pair = next(iter(missing))
         row = _complete(partial(pair, width), sizes, refused, missing)
@@ -98,7 +98,7 @@ def legal(row: Partial, sizes: Sequence[int], refused: Refused) -> bool:
     return _complete(row, sizes, refused, ()) is not None
 
 
-def _complete(row: Partial, sizes: Sequence[int], refused: Refused, missing: Container[Pair]) -> Row | None:
+def _complete(row: Partial, sizes: Sequence[int], refused: Refused, missing: Container[Pair]) -> Combination | None:
     if refused(row):
         return None
     if None not in row:

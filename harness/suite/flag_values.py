@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from harness.contract.case import Case, Flags, FlagValue
 from harness.ground.yaml_lines import Route
-from harness.suite.schema import Launch, SuiteFile
+from harness.suite.schema import SuiteFile, SuiteLaunch
 from harness.text import nearest, spell
 
 EDGES = "edges"
@@ -26,7 +26,7 @@ def holds(when: Mapping[str, Sequence[FlagValue]], flags: Mapping[str, FlagValue
     return True
 
 
-def launched(launch: Launch, flags: Mapping[str, FlagValue]) -> bool:
+def launched(launch: SuiteLaunch, flags: Mapping[str, FlagValue]) -> bool:
     """Whether a launch belongs to a case with these flags, for any number of rows."""
     return holds(launch.when, flags) and not (launch.unless and holds(launch.unless, flags))
 

@@ -104,7 +104,7 @@ def _sizes(sizes: Mapping[str, int | str], stage: Stage) -> dict[str, int]:
     return {stage.key(name): size_of(size, extents) for name, size in sizes.items()}
 
 
-def own_memory(steps: Iterable[Step]) -> tuple[dict[str, int], dict[str, int]]:
+def scratch_and_workspace(steps: Iterable[Step]) -> tuple[dict[str, int], dict[str, int]]:
     """Scratch and workspace of a case, name to bytes. Launches that use a name share it, at the largest size."""
     scratch: dict[str, int] = {}
     workspace: dict[str, int] = {}

@@ -99,7 +99,7 @@ class Corner(_Part):
     """The shape of each larger tensor or product, as in a set; each extent a multiple of the case's."""
 
 
-class Launch(_Part):
+class SuiteLaunch(_Part):
     """One kernel of the recipe, or one call of a library; launches run in the order written."""
 
     kernel: Name | None = None
@@ -128,7 +128,7 @@ class Launch(_Part):
     kernel waits itself before it touches what that one writes. The first launch of a case is never early."""
 
     @model_validator(mode="after")
-    def _one_of_two(self) -> Launch:
+    def _one_of_two(self) -> SuiteLaunch:
         if (self.kernel is None) == (self.library is None):
             raise ValueError("a launch has either the key 'kernel' or the key 'library'")
         if self.early and (self.library or self.fits):
@@ -235,7 +235,7 @@ class SuiteFile(_Part):
     """Cases that are expected to have few different values; any other such case is an error."""
     corners: list[Corner] = []
     """Cases that the emulator also runs at the end of larger tensors."""
-    launches: list[Launch] = []
+    launches: list[SuiteLaunch] = []
     """The kernels, in order."""
     pipeline: list[Stage] = []
     """In place of launches: stages of other recipes, in order. Such a suite has neither a kernel nor an oracle of its
@@ -262,7 +262,7 @@ _PARTS: dict[str, type[BaseModel]] = {
     "exclude": Exclusion,
     "degenerate": Degenerate,
     "corners": Corner,
-    "launches": Launch,
+    "launches": SuiteLaunch,
     "pipeline": Stage,
     "sets": Block,
 }

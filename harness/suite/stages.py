@@ -58,7 +58,7 @@ class Stage:
         """Rename arrays of the stage to their names in the pipeline."""
         return {self.key(name): array for name, array in arrays.items()}
 
-    def own(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
+    def select(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
         """Select the stage's own arrays from the pipeline's, by their names in the stage."""
         start = self.key("")
         return {key.removeprefix(start): array for key, array in arrays.items() if key.startswith(start)}

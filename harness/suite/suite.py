@@ -17,7 +17,7 @@ from harness.errors import ContractError, SuiteError, UsageError
 from harness.ground.yaml_lines import Document
 from harness.suite import check as suite_check
 from harness.suite import cover, flag_values, gemm_operands, shapes
-from harness.suite.schema import Block, Launch, Mode, Shape, SuiteFile
+from harness.suite.schema import Block, Mode, Shape, SuiteFile, SuiteLaunch
 from harness.suite.stage_checks import refuse_stages
 from harness.suite.stages import stages_of
 from harness.suite.suite_file import content_of, defaults_of, file_of, read_suite, settled_state, suite_path
@@ -63,7 +63,7 @@ class Suite:
         """Why these flags are excluded, or None if they are legal; flags may be missing."""
         return flag_values.refusal(self.file, flags)
 
-    def launches(self, case: Case) -> tuple[Launch, ...]:
+    def launches(self, case: Case) -> tuple[SuiteLaunch, ...]:
         """The kernels and library calls of a case, in launch order."""
         flags = flag_values.launch_flags(self.file, case)
         return tuple(
@@ -250,7 +250,7 @@ def _read(path: Path) -> Suite:
 @lru_cache(maxsize=64)
 def _checked(path: Path, content: bytes) -> Suite:
     file, document = read_suite(path)
-    suite_check.check(file, document, path.stem, files.ROOT, files.is_own(path.parent))
+    suite_check.check(file, document, path.stem, files.ROOT, files.is_users(path.parent))
     return Suite(path, file, document)
 
 

@@ -23,7 +23,7 @@ from harness.device.memory import ALIGNMENT, GUARD
 from harness.expected.expected import fields_of
 from harness.ground.locks import NamedLock, tell_waiting
 from harness.ground.seconds import WAITS
-from harness.suite.launch_plan import own_memory, plan
+from harness.suite.launch_plan import plan, scratch_and_workspace
 from harness.verify.judge import POISONS
 
 LARGE = 1 << 28  # elements
@@ -85,7 +85,7 @@ def gpu_needs(case: Case, device: Device, inputs: Mapping[str, np.ndarray]) -> i
 
 def _of_launches(case: Case, fits: bool) -> int:
     """Scratch and workspaces, where a GPU holds all CTAs of a launch at once, or does not."""
-    scratch, workspace = own_memory(plan(case, fits=lambda step: fits))
+    scratch, workspace = scratch_and_workspace(plan(case, fits=lambda step: fits))
     return _sum(scratch.values()) + _sum(map(_guarded, workspace.values()))
 
 

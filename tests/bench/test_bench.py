@@ -526,7 +526,7 @@ def test_our_kernels_are_timed_as_the_mode_says(monkeypatch, mode: str, in_passe
 
     copies: list[int] = []
     for name, fake in {
-        "Memory": SimpleNamespace(upload=lambda *_: "memory"),
+        "CaseMemory": SimpleNamespace(upload=lambda *_: "memory"),
         "memories": lambda first, l2_bytes: [first] * 3,
         "Rotation": lambda device, case, memories, first: copies.append(len(memories)) or rotation,
         "bytes_moved": lambda *_: MOVED,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from harness.contract.field import Field
-from harness.device.memory import GUARD, Guarded, KeptCopies, Lent, Memory
+from harness.device.memory import GUARD, CaseMemory, Guarded, KeptCopies, Lent
 
 FIELD = Field((5,), "float32", slack=3)
 
@@ -46,7 +46,7 @@ def test_what_is_written_beside_the_field_is_named(guarded: Guarded, offset: int
 
 
 def test_another_split_lies_at_the_same_address():
-    memory = Memory({"input": np.zeros(4, np.uint8)}, {"output": FIELD}, np)
+    memory = CaseMemory({"input": np.zeros(4, np.uint8)}, {"output": FIELD}, np)
     output = memory.outputs["output"]
     before = output.allocation.ctypes.data
     memory.refit({"output": Field((8,), "float32")})

@@ -103,7 +103,7 @@ def test_the_needs_of_a_case_are_its_arrays():
     device = SimpleNamespace(name="cuda", subject_label="")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("harness.verify.room.fields_of", lambda case: fields)
-        patch.setattr("harness.verify.room.own_memory", lambda steps: ({"count": 4}, {"notes": 100}))
+        patch.setattr("harness.verify.room.scratch_and_workspace", lambda steps: ({"count": 4}, {"notes": 100}))
         found = gpu_needs(SMALL, device, inputs)
         graph = gpu_needs(replace(SMALL, mode="graph"), device, inputs)
         assert gpu_needs(replace(SMALL, problem=Dense(1024, 1008)), device, inputs) == 0

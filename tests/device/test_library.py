@@ -25,7 +25,7 @@ from harness.device import cublas
 from harness.device.emulator import EmulatorDevice
 from harness.errors import LaunchError
 from harness.suite.instantiations import instantiations
-from harness.suite.launch_plan import bind, own_memory, plan
+from harness.suite.launch_plan import bind, plan, scratch_and_workspace
 from harness.suite.suite import find_case, suite_of
 from harness.verdict import Result, Verdict
 from harness.verify.verify import verify
@@ -130,7 +130,7 @@ def test_a_status_is_a_launch_error(stand_in):
 def test_a_launch_binds_the_library_by_the_names_of_its_arguments(stand_in):
     for case, names in ((WITH_C, ["acc"]), (CASE, ["factor", "output"])):
         step = plan(case)[1]
-        arrays = {name: f"<{name}>" for name in (*own_memory(plan(case))[1], "output")}
+        arrays = {name: f"<{name}>" for name in (*scratch_and_workspace(plan(case))[1], "output")}
         bound = [f"<{name}>" for name in ("a_decoded", "b_decoded", *names)]
         assert step.library
         assert [value for _, value in bind(step, arrays)] == [*bound, 128, 128, 256]
@@ -169,8 +169,8 @@ def test_the_launches_of_every_route_and_their_memory():
         for route in ("library", "fastest"):
             assert launched(f"gemm/route={route},{flags}/528x16x16/normal/eager") == with_sums
     decoded = {"a_decoded": 2 * 128 * 128, "b_decoded": 2 * 256 * 128, "factor": 8}
-    assert own_memory(plan(CASE))[1] == decoded
-    assert own_memory(plan(WITH_C))[1] == {**decoded, "acc": 4 * 128 * 256}
+    assert scratch_and_workspace(plan(CASE))[1] == decoded
+    assert scratch_and_workspace(plan(WITH_C))[1] == {**decoded, "acc": 4 * 128 * 256}
 
 
 def test_a_library_is_not_emulated_and_not_compiled():

@@ -36,7 +36,7 @@ __device__ void f(int rows, int cols) {{
 FLAGS = {"rht": False, "width": 8, "outputs": "both"}
 
 
-def made(changes: list[kinds.Change], text: str) -> set[tuple[str, str, str]]:
+def made(changes: list[kinds.Mutation], text: str) -> set[tuple[str, str, str]]:
     return {(change.operator, text[change.start : change.end], change.wrong) for change in changes}
 
 

@@ -24,7 +24,7 @@ from evidence.mutants import hunt, reach, table
 from evidence.mutants.catalogue import KERNELS, Mutant, find, load
 from evidence.mutants.generated import proofs
 from evidence.mutants.generated.draw import of_file
-from evidence.mutants.places import Change, Edit, Places, places
+from evidence.mutants.places import Edit, Places, Substitution, places
 from evidence.mutants.source import CLOSING, Source, tokens_of
 from harness.device.emulator import EmulatorDevice
 from harness.errors import SuiteError
@@ -146,7 +146,7 @@ def test_a_function_that_moves_and_other_line_breaks_leave_all_mutants(tmp_path)
     index = moved_and_reformatted(tmp_path)
     moved = 0
     for mutant in MUTANTS:
-        edit = index.edit(mutant.scope, Change(mutant.right, mutant.wrong, mutant.number))
+        edit = index.edit(mutant.scope, Substitution(mutant.right, mutant.wrong, mutant.number))
         assert mutated_tokens(index, edit) == mutated_tokens(places(), mutant.edit), mutant.name
         moved += edit.file != mutant.file
     assert moved >= 2

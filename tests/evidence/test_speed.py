@@ -10,10 +10,10 @@ import pytest
 
 from evidence import speed
 from evidence.__main__ import main
-from evidence.speed import RATE, Measured, Row
+from evidence.speed import RATE, Measured, SpeedGoal
 from harness.errors import Exit, HarnessError
 
-QUICK = Row("quick", "a command that does little", 60, "sleep 0.05")
+QUICK = SpeedGoal("quick", "a command that does little", 60, "sleep 0.05")
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from evidence.mutants.places import Places
 from evidence.thresholds import run, watched_kernels, watched_oracles
 from evidence.thresholds.outcomes import (
     ABOVE,
@@ -89,15 +90,32 @@ def test_a_comparison_in_other_words_is_the_same():
 
 def test_every_reason_is_of_a_comparison_that_is_listed():
     listed = csv.DictReader(io.StringIO((RESULTS / "thresholds.csv").read_text(), newline=""))
-    rows = {(row["file"], row["text"], f"{row['comparison']} {row['with']} {row['missing']}") for row in listed}
-    assert set(run.reasons()) <= rows
+    rows = {(row["file"], f"{row['comparison']} {row['with']} {row['missing']}", row["because"]) for row in listed}
+    assert {(file, each.unseen, each.because) for (file, _, _), each in run.reasons().items()} <= rows
 
 
 def test_a_reason_that_says_nothing(tmp_path):
     path = tmp_path / "one_sided.yaml"
-    path.write_text("one_sided:\n- {file: kernels/a.cuh, text: a, unseen: [lt 5 true]}\n")
+    path.write_text("one_sided:\n- {scope: kernels/a.cuh, text: a, unseen: [lt 5 true]}\n")
     with pytest.raises(SuiteError, match="one_sided.yaml:2: because: field required"):
         run.reasons(path)
+
+
+def test_a_reason_is_of_an_expression_however_its_lines_are_broken(tmp_path):
+    path, kernel = tmp_path / "one_sided.yaml", tmp_path / "kernels" / "a.cuh"
+    kernel.parent.mkdir()
+    path.write_text("one_sided:\n- {scope: f, text: if (x < 5), unseen: [lt 5 true], because: no row has it}\n")
+    for text, lines in (
+        ("int f(int x) {\n  if (x < 5) x = 5;\n  return x;\n}", {2}),
+        ("// a head\n\nint f(int x)\n{\n  if (x\n      < 5)\n    x = 5;\n  return x;\n}", {5, 6}),
+    ):
+        kernel.write_text(text)
+        assert {line for _, line, _ in run.reasons(path, Places(tmp_path))} == lines
+    kernel.write_text("int f(int x) {\n  if (x <= 5) x = 5;\n  return x;\n}")
+    with pytest.raises(
+        SuiteError, match=r"one_sided.yaml:2: f has no `if \(x < 5\)`; the nearest there is `if .x <= 5.`"
+    ):
+        run.reasons(path, Places(tmp_path))
 
 
 SOURCE = """\
@@ -137,13 +155,10 @@ def test_the_check_is_red_for_a_comparison_without_a_reason_and_for_a_reason_or_
         return run.unexplained(run.Study([], list(found), list(needless)), because)
 
     known, other = Missing(site("lt"), "false"), Missing(site("gt"), "true")
-    because = {run.key(known): "no row has it"}
+    because = {run.key(known): run.Reason("f", "if (x lt 5)", "lt 5 false", "no row has it")}
     assert unexplained(known) == []
-    assert unexplained(replace(known, site=known.site._replace(line=70))) == []
     assert unexplained(known, other) == ["kernels/a.cuh:7: no case sees `gt 5` true: if (x gt 5)"]
-    assert unexplained() == [
-        "one_sided.yaml: cases see both sides of `lt 5 false`, or it is gone: kernels/a.cuh: if (x lt 5)"
-    ]
+    assert unexplained() == ["one_sided.yaml: cases see both sides of `lt 5 false`, or it is gone: f: if (x lt 5)"]
     case = suite_of("casts").cases("smoke")[0]
     assert unexplained(known, needless=[case]) == [
         f"one_sided.yaml: cases before it see all that this one sees: {case.id}"

@@ -108,7 +108,7 @@ def meet(monkeypatch):
         result = Result(CASE.id, CASE.recipe, verdict, "" if verdict is Verdict.PASS else "wrong")
         fakes = {
             "verify": lambda *_: result, "same_sources": lambda *_: False, "launches_of": launches_of,
-            "expect": lambda *_: expected, "Memory": SimpleNamespace(upload=lambda *_: None),
+            "expect": lambda *_: expected, "CaseMemory": SimpleNamespace(upload=lambda *_: None),
             "memories": lambda *_: [None] * 3, "Rotation": prepare, "take": take,
             "rotate": lambda clock, launches: (Graph(launches[0], 3), 3),
             "capture": capture or (lambda clock, launches, calls: Graph(launches[0], calls)),

@@ -10,7 +10,7 @@ from timed_runs import HEADER, gate_run
 from harness.errors import Exit
 from harness.gate.against_baseline import exit_code, judge
 from harness.gate.screen import MOST_LINES, render
-from harness.verdict import Change, Judgement, Performance, Result, Verdict
+from harness.verdict import Judgement, Performance, Result, TimeRatio, Verdict
 
 AROUND = 2  # where the page lies, and whether there is a baseline
 LONG_ID = "gemm_grouped/" + ",".join(f"flag{number}=value" for number in range(9)) + "/8*4096x1024x2048/normal/eager"
@@ -30,7 +30,7 @@ def test_the_worst_gate_ends_on_one_screen(width: int, alone: bool):
         for n in range(40)
     ]
     judged = [
-        Judgement(f"{LONG_ID}{each}{n}", each, f"{n} {LONG_REASON}" * 3, 2.0, 1.0, Change(2.0, 1.9, 2.1))
+        Judgement(f"{LONG_ID}{each}{n}", each, f"{n} {LONG_REASON}" * 3, 2.0, 1.0, TimeRatio(2.0, 1.9, 2.1))
         for each in Performance
         for n in range(40)
     ]

@@ -13,7 +13,7 @@ from harness.contract.case import Flags
 from harness.errors import CompileError, RecipeError
 from harness.files import KERNELS
 from harness.jit.compile import ARCHES, FLAGS, compile_kernel, examine, include_closure, instantiation, ptx_of
-from harness.jit.geometry import Launch
+from harness.jit.geometry import LaunchGeometry
 from harness.jit.machine_code import ptx_digest
 from harness.jit.nvrtc import build, nvrtc_build
 from harness.jit.signature import read_signatures
@@ -56,7 +56,7 @@ def test_ptx_neither_flushes_nor_contracts(arch):
 
 def test_geometry_is_read_back_from_the_compiled_module(kernels):
     compiled = compile_kernel(read_signatures("swizzle", kernels)["swizzle"], FLAGS_OF_SWIZZLE, "sm_90a")
-    assert compiled.launch == Launch(tile_rows=256, tile_cols=256, threads=256, blocks_per_sm=0, schedule=0)
+    assert compiled.launch == LaunchGeometry(tile_rows=256, tile_cols=256, threads=256, blocks_per_sm=0, schedule=0)
     assert compiled.spill_bytes == 0
     assert 0 < compiled.registers <= 255
 

@@ -10,7 +10,7 @@ from emulated import output_of
 
 from harness.device.emulator import EmulatorDevice
 from harness.expected.expected import expect
-from harness.jit.geometry import Launch
+from harness.jit.geometry import LaunchGeometry
 from harness.oracles import gemm_grouped, nvfp4
 from harness.suite.suite import find_case
 from harness.verdict import Verdict
@@ -109,9 +109,9 @@ def test_more_ctas_than_tiles_change_nothing(monkeypatch):
     """A host that does not know the extents may launch more."""
     case = _case(WIDE)
     right = output_of(case, "sm_90a", expect(case).inputs)
-    ctas = Launch.grid(Launch(128, 128, 128, 0, 0), case.problem, 4)[0]
+    ctas = LaunchGeometry.grid(LaunchGeometry(128, 128, 128, 0, 0), case.problem, 4)[0]
     assert ctas == 2 * 2
-    monkeypatch.setattr(Launch, "grid", lambda self, case, multiprocessors: (ctas + 5, 1, 1))
+    monkeypatch.setattr(LaunchGeometry, "grid", lambda self, case, multiprocessors: (ctas + 5, 1, 1))
     np.testing.assert_array_equal(output_of(case, "sm_90a", expect(case).inputs), right)
 
 

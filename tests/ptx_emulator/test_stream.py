@@ -40,7 +40,7 @@ def source(wait: str, trigger: str = TRIGGER) -> str:
     return SOURCE.replace("WAIT", wait).replace("TRIGGER", trigger)
 
 
-class Memory:
+class StreamMemory:
     """Three arrays, and a stream that launches on them."""
 
     def __init__(self, text: str):
@@ -57,7 +57,7 @@ class Memory:
 
 @pytest.mark.covers("griddepcontrol.wait", "griddepcontrol.launch_dependents")
 def test_waiting_kernels_pass() -> None:
-    memory = Memory(source(WAIT))
+    memory = StreamMemory(source(WAIT))
     for kernel, names in (("first", "a"), ("second", "ab"), ("third", "abc"), ("over", "a")):
         memory.launch(kernel, names, early=True)
     assert (memory.arrays["c"] == 2 * np.arange(64) + 1).all()
@@ -65,13 +65,13 @@ def test_waiting_kernels_pass() -> None:
 
 
 def test_one_thread_waits_and_a_barrier_tells_the_others() -> None:
-    memory = Memory(source(f"if (!threadIdx.x) {WAIT} __syncthreads();"))
+    memory = StreamMemory(source(f"if (!threadIdx.x) {WAIT} __syncthreads();"))
     memory.launch("first", "a", early=True)
     memory.launch("second", "ab", early=True)
 
 
 def test_without_the_attribute_nothing_begins_early() -> None:
-    memory = Memory(source(""))
+    memory = StreamMemory(source(""))
     for kernel, names in (("first", "a"), ("second", "ab"), ("over", "a")):
         memory.launch(kernel, names, early=False)
 
@@ -79,7 +79,7 @@ def test_without_the_attribute_nothing_begins_early() -> None:
 @pytest.mark.parametrize("trigger", [TRIGGER, ""])
 def test_a_read_before_the_wait(trigger: str) -> None:
     text = source("", trigger)
-    memory = Memory(text)
+    memory = StreamMemory(text)
     memory.launch("first", "a", early=False)
     with pytest.raises(
         Fault, match=r"that launch 1 \(first\) wrote at .* no griddepcontrol.wait comes before"
@@ -92,7 +92,7 @@ def test_a_read_before_the_wait(trigger: str) -> None:
 
 def test_a_write_over_what_is_still_read() -> None:
     text = source("")
-    memory = Memory(text)
+    memory = StreamMemory(text)
     memory.launch("second", "ab", early=False)
     with pytest.raises(Fault, match=re.escape(f"read at {line_of(text, '// read')}")) as caught:
         memory.launch("over", "a", early=True)
@@ -101,7 +101,7 @@ def test_a_write_over_what_is_still_read() -> None:
 
 def test_a_wait_covers_no_launch_that_the_one_before_did_not_wait_for() -> None:
     text = source("").replace("a[threadIdx.x] + 1;  // read", "1;")
-    memory = Memory(text)
+    memory = StreamMemory(text)
     memory.launch("first", "a", early=True)
     memory.launch("second", "ab", early=True)
     with pytest.raises(Fault, match="launch 2, which griddepcontrol.wait waits for, did not wait for it") as caught:
@@ -112,7 +112,7 @@ def test_a_wait_covers_no_launch_that_the_one_before_did_not_wait_for() -> None:
 
 def test_a_last_launch_that_waits_for_nobody_ends_before_the_one_ahead() -> None:
     text = source("").replace("a[threadIdx.x] + 1;  // read", "1;")
-    memory = Memory(text)
+    memory = StreamMemory(text)
     memory.launch("first", "a", early=True)
     memory.stream.end()
     memory.launch("second", "ab", early=True)
@@ -123,11 +123,11 @@ def test_a_last_launch_that_waits_for_nobody_ends_before_the_one_ahead() -> None
 
 def test_behind_a_launch_that_waits_or_is_not_early_all_have_ended() -> None:
     text = source(WAIT).replace("a[threadIdx.x] + 1;  // read", "1;")
-    memory = Memory(text)
+    memory = StreamMemory(text)
     memory.launch("first", "a", early=True)
     memory.launch("second", "ab", early=True)
     memory.stream.end()
-    memory = Memory(text.replace(WAIT, ""))
+    memory = StreamMemory(text.replace(WAIT, ""))
     memory.launch("first", "a", early=False)
     memory.launch("second", "ab", early=False)
     memory.stream.end()

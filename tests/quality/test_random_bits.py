@@ -16,7 +16,7 @@ from harness.errors import LaunchError, UsageError
 from harness.random_bits import design, significance, study
 from harness.random_bits.sample import Sampler, case_of, under_test
 from harness.random_bits.significance import Count
-from harness.random_bits.study import Plan, Row
+from harness.random_bits.study import BitTest, Plan
 
 SOURCE = Path(__file__).with_name("stochastic.cu")
 MUTANTS = [word.strip() for word in SOURCE.read_text().partition("enum {")[2].partition("}")[0].split(",")]
@@ -50,14 +50,14 @@ def card(mutant: str, dtype: str = "bf16", sides: tuple[str, ...] = ("rowwise",)
     return "card.yaml"
 
 
-def examined(subject: str | None, flags: Sequence[str] = (), shape: str = SHAPE, launches: int = 2) -> list[Row]:
+def examined(subject: str | None, flags: Sequence[str] = (), shape: str = SHAPE, launches: int = 2) -> list[BitTest]:
     with under_test(EmulatorDevice(), subject) as device:
         case = case_of("per_tensor", flags, shape, device)
         plan = Plan(case.rows, case.cols, launches, 1e-6, 8, str(case.flags.dtype))
         return study.examine(Sampler(device, case), plan)
 
 
-def wrong(rows: Sequence[Row]) -> set[str]:
+def wrong(rows: Sequence[BitTest]) -> set[str]:
     return {row.what for row in rows if row.wrong}
 
 

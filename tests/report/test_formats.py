@@ -36,7 +36,7 @@ from harness.records.run_folder import RunFiles, read_bench
 from harness.report.merge_request import code_of, code_quality, junit, metrics, two_digits
 from harness.report.tables import write_times
 from harness.suite.suite import find_case
-from harness.verdict import Change, Judgement, Performance, Result, Verdict
+from harness.verdict import Judgement, Performance, Result, TimeRatio, Verdict
 
 
 @pytest.fixture
@@ -258,7 +258,7 @@ def test_the_line_of_a_match_is_one_that_a_report_reads():
         line_of(Comparison(case, untimed, verified, {})),
     ]
     gated = from_lines(GATE_HEADER, json.loads(json.dumps(lines)))
-    assert gated.judgements[0] == Judgement(case.id, Performance.SLOWER, "proven", 55.0, 50.0, Change(1.1, 1.1, 1.1))
+    assert gated.judgements[0] == Judgement(case.id, Performance.SLOWER, "proven", 55.0, 50.0, TimeRatio(1.1, 1.1, 1.1))
     assert gated.judgements[1].time is None
     gated = from_lines(GATE_HEADER, lines[:1])
     first = {name: side[case.id][0] for name, side in gated.samples.items()}

@@ -13,7 +13,7 @@ from harness.contract.problem import Gemm
 from harness.device.emulator import EmulatorDevice
 from harness.errors import ContractError, NotCapable, RecipeError, UsageError
 from harness.expected.expected import expect, high_precision
-from harness.jit.geometry import Launch
+from harness.jit.geometry import LaunchGeometry
 from harness.jit.signature import CallParameter
 from harness.oracles import gemm
 from harness.suite.launch_plan import Step, bind, numbers, plan
@@ -114,7 +114,7 @@ def test_a_file_must_hold_both_operands():
 
 
 def test_a_grid_covers_the_output_and_pads_nothing():
-    tiles = Launch(tile_rows=16, tile_cols=64, threads=256, blocks_per_sm=0, schedule=0)
+    tiles = LaunchGeometry(tile_rows=16, tile_cols=64, threads=256, blocks_per_sm=0, schedule=0)
     assert tiles.grid(Gemm(17, 4096, 128), 132) == (2, 2, 1)
     persistent = replace(tiles, blocks_per_sm=2, schedule=1)
     assert persistent.grid(Gemm(17, 4096, 128), 132) == (4, 1, 1)

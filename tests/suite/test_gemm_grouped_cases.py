@@ -14,7 +14,7 @@ from harness.contract.group_shape import GroupedShape
 from harness.contract.problem import GroupedGemm
 from harness.errors import ContractError, UsageError
 from harness.expected.expected import expect, high_precision
-from harness.jit.geometry import Launch
+from harness.jit.geometry import LaunchGeometry
 from harness.oracles import gemm_grouped
 from harness.suite.gemm_operands import input_extents
 from harness.suite.launch_plan import numbers, plan
@@ -156,7 +156,7 @@ def test_what_a_group_costs():
 
 
 def test_a_grid_covers_the_outputs_of_all_groups():
-    tiles = Launch(tile_rows=128, tile_cols=16, threads=128, blocks_per_sm=2, schedule=0)
+    tiles = LaunchGeometry(tile_rows=128, tile_cols=16, threads=128, blocks_per_sm=2, schedule=0)
     assert tiles.grid(CASE.problem, 132) == (3 * 3, 1, 1)
     assert replace(tiles, schedule=1).grid(CASE.problem, 132) == (9, 1, 1)
     assert replace(tiles, schedule=1).grid(CASE.problem, 2) == (4, 1, 1)

@@ -20,16 +20,16 @@ from harness.errors import ContractError, SuiteError, UsageError
 from harness.expected.expected import expect, high_precision
 from harness.inputs.draw import make
 from harness.jit.compile import compile_kernel
-from harness.jit.geometry import Launch
+from harness.jit.geometry import LaunchGeometry
 from harness.runner.selection import FIXED_COST, cost
-from harness.suite.launch_plan import Step, bind, numbers, own_memory, plan
+from harness.suite.launch_plan import Step, bind, numbers, plan, scratch_and_workspace
 from harness.suite.physics import bytes_moved
 from harness.suite.suite import find_case, suite_of
 from harness.verdict import Verdict
 from harness.verify.verify import verify
 
-PERSISTENT = Launch(tile_rows=64, tile_cols=128, threads=64, blocks_per_sm=2, schedule=1)
-TILED = Launch(tile_rows=128, tile_cols=128, threads=64, blocks_per_sm=0, schedule=0)
+PERSISTENT = LaunchGeometry(tile_rows=64, tile_cols=128, threads=64, blocks_per_sm=2, schedule=1)
+TILED = LaunchGeometry(tile_rows=128, tile_cols=128, threads=64, blocks_per_sm=0, schedule=0)
 
 
 @pytest.fixture
@@ -257,7 +257,7 @@ def test_no_launch_depends_on_a_split_and_reading_one_on_the_host_fails(case_id:
                     read(problem if read is str else problem.tensors)
         kernels = [compile_kernel(step.signature, step.flags, "compute_90a") for step in steps]
         grids = [kernel.launch.grids(step.case.problem, 4) for kernel, step in zip(kernels, steps, strict=True)]
-        made.append((grids, own_memory(steps), [numbers(step.case) for step in steps]))
+        made.append((grids, scratch_and_workspace(steps), [numbers(step.case) for step in steps]))
     assert all(each == made[0] for each in made)
 
 

@@ -12,16 +12,16 @@ from harness.contract.problem import Dense
 from harness.device.emulator import EmulatorDevice
 from harness.errors import CompileError, RecipeError
 from harness.files import KERNELS
-from harness.jit.geometry import Launch, read_launch
+from harness.jit.geometry import LaunchGeometry, read_launch
 from harness.jit.signature import read_signatures
-from harness.suite.launch_plan import Step, bind, own_memory, plan
+from harness.suite.launch_plan import Step, bind, plan, scratch_and_workspace
 from harness.suite.stages import Stage
 from harness.suite.suite import find_case, load_suite
 from harness.verify.verify import verify
 
-TILED = Launch(tile_rows=128, tile_cols=64, threads=256, blocks_per_sm=0, schedule=0)
-PERSISTENT = Launch(tile_rows=16, tile_cols=1024, threads=256, blocks_per_sm=4, schedule=1)
-PATCHES = Launch(tile_rows=256, tile_cols=256, threads=256, blocks_per_sm=2, schedule=3)
+TILED = LaunchGeometry(tile_rows=128, tile_cols=64, threads=256, blocks_per_sm=0, schedule=0)
+PERSISTENT = LaunchGeometry(tile_rows=16, tile_cols=1024, threads=256, blocks_per_sm=4, schedule=1)
+PATCHES = LaunchGeometry(tile_rows=256, tile_cols=256, threads=256, blocks_per_sm=2, schedule=3)
 CASE = find_case("per_tensor/default/48x80/normal/eager")
 
 
@@ -139,7 +139,7 @@ def test_launches_that_use_a_name_share_the_largest_of_its_sizes():
     signature = read_signatures("per_tensor")["per_tensor_amax"]
     sizes = [({"a": 16, "b": 8},), ({"a": 4}, {"c": 2}), ({}, {"c": 3})]
     steps = [Step(signature, Stage("", CASE), CASE.flags, *own) for own in sizes]
-    assert own_memory(steps) == ({"a": 16, "b": 8}, {"c": 3})
+    assert scratch_and_workspace(steps) == ({"a": 16, "b": 8}, {"c": 3})
 
 
 def test_a_parameter_nothing_goes_by_is_named():

@@ -12,7 +12,7 @@ from harness.device import corner as device_corner
 from harness.device.corner import corner, ends
 from harness.device.emulator import EmulatorDevice
 from harness.files import KERNELS
-from harness.jit.geometry import Launch, Schedule
+from harness.jit.geometry import LaunchGeometry, Schedule
 from harness.suite.schema import Corner
 from harness.suite.shapes import corner_errors
 from harness.suite.suite import find_case, suite_of
@@ -67,7 +67,7 @@ def test_the_largest_extents_have_corners(recipe):
 @pytest.mark.parametrize("tile_rows", [8, 16, 32, 64, 128, 256])
 def test_no_tile_of_a_legal_tensor_begins_beyond_31_bits(tile_rows):
     """This includes tiles after the last row, which the last layer of the grid may have."""
-    tiles = Launch(tile_rows=tile_rows, tile_cols=256, threads=256, blocks_per_sm=0, schedule=Schedule.TILES)
+    tiles = LaunchGeometry(tile_rows=tile_rows, tile_cols=256, threads=256, blocks_per_sm=0, schedule=Schedule.TILES)
     for less in range(0, 1 << 16, 128):
         for problem in (Dense(LARGEST_EXTENT - less, 256), Gemm(LARGEST_EXTENT - less, 16, 16)):
             _, down, layers = tiles.grid(problem, 132)

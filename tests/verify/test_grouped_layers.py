@@ -19,7 +19,7 @@ from harness.expected import pipeline_oracle
 from harness.expected.expected import expect, expect_split, fields_of, high_precision, make_inputs
 from harness.expected.witness import objection
 from harness.expected.witness.fields import wrong_slack
-from harness.suite.launch_plan import own_memory, plan
+from harness.suite.launch_plan import plan, scratch_and_workspace
 from harness.suite.stages import is_pipeline, stages
 from harness.suite.suite import find_case, suite_of
 from harness.verdict import Verdict
@@ -91,7 +91,7 @@ def test_what_is_launched_depends_on_the_capacity_alone():
         for case in (PART, other)
     ]
     assert launched[0] == launched[1]
-    assert own_memory(plan(PART)) == own_memory(plan(other))
+    assert scratch_and_workspace(plan(PART)) == scratch_and_workspace(plan(other))
     for split in other_splits(PART_BACK):
         assert [step.case.problem for step in plan(split)] == [step.case.problem for step in plan(PART_BACK)]
 

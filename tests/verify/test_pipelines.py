@@ -14,7 +14,7 @@ from harness.errors import UsageError
 from harness.expected.expected import expect, high_precision, make_inputs, oracle_of
 from harness.inputs.draw import make
 from harness.suite.instantiations import instantiations
-from harness.suite.launch_plan import bind, own_memory, plan
+from harness.suite.launch_plan import bind, plan, scratch_and_workspace
 from harness.suite.physics import bytes_moved
 from harness.suite.stages import is_pipeline, stages, terms
 from harness.suite.suite import find_case, suite_of
@@ -41,7 +41,7 @@ def test_every_other_case_is_one_stage_without_a_name():
     case = find_case("gemm/default/16x16x16/normal/eager")
     (stage,) = stages(case)
     assert (stage.name, stage.case, stage.key("a_data"), is_pipeline(case)) == ("", case, "a_data", False)
-    assert stage.own({"a_data": 1}) == {"a_data": 1}
+    assert stage.select({"a_data": 1}) == {"a_data": 1}
 
 
 def test_the_production_recipe_is_what_transformer_engine_trains_with():
@@ -130,7 +130,7 @@ def test_launches_of_a_step_are_those_of_its_stages_in_order():
 def test_a_launch_is_bound_to_the_arrays_numbers_and_memory_of_its_stage():
     expected = expect(BACKWARD)
     amax, encode, dx, dw = plan(BACKWARD)
-    scratch, _ = own_memory(plan(FORWARD))
+    scratch, _ = scratch_and_workspace(plan(FORWARD))
     assert scratch == {"x.amax_state": 16, "w.amax_state": 16}
     arrays = {**dict.fromkeys([*expected.inputs, *expected.fields]), "dy.amax_state": None}
     arrays = {name: name for name in arrays}

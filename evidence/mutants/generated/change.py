@@ -31,7 +31,7 @@ OTHER = {word: other for pair in _PAIRS for word, other in (pair, pair[::-1])}
 INDICES = {"group", "tensor", "index", "item", "half", "buffer", "slot", "stage", "band", "direction", "window"}
 
 
-class Change(NamedTuple):
+class Mutation(NamedTuple):
     """text[start:end] becomes `wrong`. operator: one of OPERATORS"""
 
     operator: str

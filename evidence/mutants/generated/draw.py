@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from evidence.mutants.catalogue import KERNELS, ORACLES, Mutant
-from evidence.mutants.generated.change import CONCURRENCY, Change
+from evidence.mutants.generated.change import CONCURRENCY, Mutation
 from evidence.mutants.generated.cuda_changes import changes_of_cuda
 from evidence.mutants.generated.python_changes import changes_of_python
 from evidence.mutants.places import Places, places, text_edit
@@ -87,7 +87,7 @@ def _defaults(file: str) -> dict[str, FlagValue]:
     return {name: value for recipe in reversed(recipes_of(file)) for name, value in suite_of(recipe).defaults.items()}
 
 
-def _mutant(source: Source, change: Change, index: Places) -> Mutant:
+def _mutant(source: Source, change: Mutation, index: Places) -> Mutant:
     """The change of a statement of its scope, with a name that stays when the scope moves or is formatted."""
     edit = text_edit(source, change.start, change.end, change.wrong)
     last = max(edit.last, edit.first + 1)

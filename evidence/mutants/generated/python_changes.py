@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
 from evidence.mutants.generated import change as kinds
-from evidence.mutants.generated.change import Change, other_names
+from evidence.mutants.generated.change import Mutation, other_names
 from harness.contract.case import FlagValue
 
 _ABS = {"abs", "absolute", "fabs"}
@@ -22,7 +22,7 @@ _NO_BYTES = re.compile(r"_?(refuse|require)|(en|de)code_steps$")
 _SIGNS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Add: "+", ast.Sub: "-"}
 
 
-def changes_of_python(text: str, flags: Mapping[str, FlagValue]) -> Iterator[Change]:
+def changes_of_python(text: str, flags: Mapping[str, FlagValue]) -> Iterator[Mutation]:
     """Changes of what a module computes, never of a docstring, an annotation, an error text or a refusal.
 
     flags: see `changes_of_cuda`
@@ -58,14 +58,14 @@ class _Source:
         first, last = self.span(node)
         return self.text[first:last]
 
-    def changes(self, node: ast.AST, flags: Mapping[str, FlagValue]) -> Iterator[Change]:
+    def changes(self, node: ast.AST, flags: Mapping[str, FlagValue]) -> Iterator[Mutation]:
         match node:
             case ast.Constant(value=value) if type(value) in (int, float):
                 yield from self._constants(node)
             case ast.Constant(value=str(value)) if self.of(node)[1:-1] == value:
                 first, last = self.span(node)
                 for other in other_names(value, self.strings):
-                    yield Change(kinds.PLANE, first + 1, last - 1, other)
+                    yield Mutation(kinds.PLANE, first + 1, last - 1, other)
             case ast.Compare(left=left, ops=signs, comparators=comparators):
                 for sign, before, after in zip(signs, [left, *comparators], comparators, strict=False):
                     yield from self._sign(kinds.COMPARISON, sign, before, after)
@@ -74,19 +74,19 @@ class _Source:
             case ast.AugAssign(target=target, op=sign, value=value):
                 yield from self._sign(kinds.SUM, sign, target, value)
             case ast.Attribute(value=ast.Attribute(attr="flags"), attr=name) if name in flags:
-                yield Change(kinds.FLAG, *self.span(node), repr(flags[name]))
+                yield Mutation(kinds.FLAG, *self.span(node), repr(flags[name]))
             case ast.Call():
                 yield from self._call(node, flags)
             case ast.Subscript(slice=ast.Name(id=name) as index) if name in kinds.INDICES:
                 for wrong in (f"{name} + 1", f"{name} - 1"):
-                    yield Change(kinds.GROUP, *self.span(index), wrong)
+                    yield Mutation(kinds.GROUP, *self.span(index), wrong)
         if isinstance(node, ast.Attribute):
             yield from self._attribute(node)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
             for other in other_names(node.id, self.names):
-                yield Change(kinds.PLANE, *self.span(node), other)
+                yield Mutation(kinds.PLANE, *self.span(node), other)
 
-    def _constants(self, node: ast.Constant) -> Iterator[Change]:
+    def _constants(self, node: ast.Constant) -> Iterator[Mutation]:
         number, hexadecimal = node.value, self.of(node).lower().startswith("0x")
         seen = {number}
         for operator, result in (
@@ -97,25 +97,25 @@ class _Source:
             if result not in seen:
                 seen.add(result)
                 written = f"{result:#x}" if hexadecimal else repr(result)
-                yield Change(operator, *self.span(node), f"({written})" if result < 0 else written)
+                yield Mutation(operator, *self.span(node), f"({written})" if result < 0 else written)
 
-    def _sign(self, operator: str, sign: ast.AST, before: ast.expr, after: ast.expr) -> Iterator[Change]:
+    def _sign(self, operator: str, sign: ast.AST, before: ast.expr, after: ast.expr) -> Iterator[Mutation]:
         written = _SIGNS.get(type(sign))
         if written is None:
             return
         start, end = self.span(before)[1], self.span(after)[0]
         at = self.text.index(written, start, end)
-        yield Change(operator, at, at + len(written), kinds.OPPOSITE[written])
+        yield Mutation(operator, at, at + len(written), kinds.OPPOSITE[written])
 
-    def _attribute(self, node: ast.Attribute) -> Iterator[Change]:
+    def _attribute(self, node: ast.Attribute) -> Iterator[Mutation]:
         last = self.span(node)[1]
         first = last - len(node.attr)
         if node.attr in _NARROW:
-            yield Change(kinds.NARROW, first, last, _NARROW[node.attr])
+            yield Mutation(kinds.NARROW, first, last, _NARROW[node.attr])
         for other in other_names(node.attr, self.names):
-            yield Change(kinds.PLANE, first, last, other)
+            yield Mutation(kinds.PLANE, first, last, other)
 
-    def _call(self, node: ast.Call, flags: Mapping[str, FlagValue]) -> Iterator[Change]:
+    def _call(self, node: ast.Call, flags: Mapping[str, FlagValue]) -> Iterator[Mutation]:
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         # Without abs, `np.abs(x)` leaves its argument, and `x.abs()` the text before the method.
         is_method = isinstance(node.func, ast.Attribute) and not (
@@ -124,23 +124,23 @@ class _Source:
         operands = ([node.func.value] if is_method else []) + node.args
         parts = [self.of(operand) for operand in operands]
         if name in _ABS and parts:
-            yield Change(kinds.ABS, *self.span(node), f"({parts[0]})")
+            yield Mutation(kinds.ABS, *self.span(node), f"({parts[0]})")
         if name in _CLAMP and len(parts) >= 2 and not node.keywords:
             for part in parts[: 1 if is_method or len(parts) > 2 else 2]:
                 if not _CONSTANT.fullmatch(part):
-                    yield Change(kinds.CLAMP, *self.span(node), f"({part})")
+                    yield Mutation(kinds.CLAMP, *self.span(node), f"({part})")
         if name not in _COMMUTATIVE:
             for one, other in pairwise(node.args):
                 yield from self._swap(one, other)
         for argument in [*node.args, *(keyword.value for keyword in node.keywords)]:
             if isinstance(argument, ast.Name) and argument.id in flags:
-                yield Change(kinds.FLAG, *self.span(argument), repr(flags[argument.id]))
+                yield Mutation(kinds.FLAG, *self.span(argument), repr(flags[argument.id]))
 
-    def _swap(self, one: ast.expr, other: ast.expr) -> Iterator[Change]:
+    def _swap(self, one: ast.expr, other: ast.expr) -> Iterator[Mutation]:
         (first, end), (begin, last) = self.span(one), self.span(other)
         if self.of(one) != self.of(other):
             wrong = self.text[begin:last] + self.text[end:begin] + self.text[first:end]
-            yield Change(kinds.SWAP, first, last, wrong)
+            yield Mutation(kinds.SWAP, first, last, wrong)
 
 
 def _code(node: ast.AST) -> Iterator[ast.AST]:

@@ -93,7 +93,7 @@ def wrong_slack(case: Case, inputs: Mapping[str, np.ndarray], fields: Mapping[st
     for stage in stages(case):
         if stage.case.problem.capacity is not None:
             of = _of_product if stage.case.is_gemm else _of_group
-            found = of(stage.case, stage.own(inputs), stage.own(fields))
+            found = of(stage.case, stage.select(inputs), stage.select(fields))
             if found:
                 return f"stage {stage.name}: {found}" if stage.name else found
     return ""

@@ -252,7 +252,7 @@ def _same_bytes(one: np.ndarray, other: np.ndarray) -> bool:
 def _misplaced(stage: Stage, inputs: Mapping[str, np.ndarray]) -> str:
     """A sentence unless the group's extents and offsets describe tensors back to back with the case's extents."""
     of = f" of stage {stage.name}" if stage.name else ""
-    own = stage.own(inputs)
+    own = stage.select(inputs)
     if "tensor_offsets" not in own:
         return f"the extents{of} are missing" if of and stage.case.is_group and not stage.given else ""
     start = 0

@@ -10,7 +10,7 @@ from harness.bench.timed import POISON, Timed, TimedKernels, require_right
 from harness.contract.case import Case
 from harness.device.cuda_program import CudaProgram
 from harness.device.device import Outcome
-from harness.device.memory import Memory
+from harness.device.memory import CaseMemory
 from harness.expected.expected import NUMPY_LARGEST_TIMED, Expected, expect
 from harness.subjects.card.card import with_masked_m
 from harness.subjects.card.device import CardDevice
@@ -45,7 +45,7 @@ class TimedCard(TimedKernels):
         read, written = arrays_moved(steps, without_slack(ours.inputs), ours.fields)
         self.needs = Needs(read, written, operations(case), self.needs.filled, self.calls)
 
-    def _first(self, memory: Memory) -> CudaProgram:
+    def _first(self, memory: CaseMemory) -> CudaProgram:
         device = self._card_device
         return CudaProgram(device.launches(self._case, device.targets[0]), self._case, memory)
 

@@ -19,7 +19,7 @@ from harness.ground.yaml_lines import Document, read
 from harness.subjects.card.arguments import arrays_of, expressions_of, extents_of, misfit, tensors_of
 from harness.subjects.card.code import Code, NoSuchKernel, read_code
 from harness.subjects.card.forms import CardForms, Starts, tensor_starts
-from harness.subjects.card.schema import Argument, ArrayForm, CardFile, Launch, Map
+from harness.subjects.card.schema import Argument, ArrayForm, CardFile, CardLaunch, Map
 from harness.subjects.convention import Convention
 from harness.suite.launch_plan import numbers
 from harness.suite.schema import route_of, sentence_of
@@ -119,7 +119,7 @@ class Card:
         allocated = {"allocated_rows": case.rows + self.masked}
         return {"elements": case.elements, "num_tensors": 1, **allocated, **whole}
 
-    def launches(self, case: Case) -> list[tuple[int, Launch]]:
+    def launches(self, case: Case) -> list[tuple[int, CardLaunch]]:
         """The launches of a case, with their numbers in the card.
 
         A launch whose grid is empty, because the case has no elements, is left out, as host wrappers do.
@@ -301,6 +301,6 @@ def _sentence(document: Document, error: ErrorDetails) -> str:
 def _part(route: Sequence[str | int]) -> type[BaseModel]:
     """The model that contains an unknown key."""
     models: dict[str, type[BaseModel]] = {
-        "launches": Launch, "arguments": Argument, "struct": Argument, "map": Map, "arrays": ArrayForm,
+        "launches": CardLaunch, "arguments": Argument, "struct": Argument, "map": Map, "arrays": ArrayForm,
     }  # fmt: skip
     return next((models[part] for part in reversed(route[:-1]) if part in models), CardFile)

@@ -14,7 +14,7 @@ from harness.device.cuda_program import CudaProgram
 from harness.device.device import Device, InPlaceOfOurs
 from harness.device.emulator import LARGEST, MOST_TERMS, EmulatedProgram, module_of
 from harness.device.launches import Launches
-from harness.device.memory import Memory
+from harness.device.memory import CaseMemory
 from harness.errors import CompileError, DeviceUnavailable, NotCapable, NotEmulated, UsageError
 from harness.subjects.card.card import Card, with_masked_m
 from harness.subjects.card.code import runs_on
@@ -93,7 +93,7 @@ class CardDevice(InPlaceOfOurs):
         """Prepare a case. inputs, fields: in the card's form"""
         inputs = with_masked_m(case, inputs)
         if self.name == "cuda":
-            return CudaProgram(self.launches(case, target), case, Memory.upload(inputs, fields))
+            return CudaProgram(self.launches(case, target), case, CaseMemory.upload(inputs, fields))
         return EmulatedProgram(self.launches(case, self.card.file.arch), case, inputs, fields)
 
     def launches(self, case: Case, arch: str) -> Launches:

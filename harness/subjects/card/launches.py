@@ -13,7 +13,7 @@ from harness.subjects.card.arguments import bytes_of, extents_of
 from harness.subjects.card.card import Card
 from harness.subjects.card.code import Code
 from harness.subjects.card.forms import Starts
-from harness.subjects.card.schema import Launch
+from harness.subjects.card.schema import CardLaunch
 from harness.suite.sizes import size_of
 
 _LEFT = "; name it under workspace, and `zero` it before its launch, if that is how the kernel is used"
@@ -27,7 +27,7 @@ def card_launches(card: Card, case: Case, code: Code, starts: Callable[[], Start
     numbers = card.numbers(case)
     starts = cache(starts or (lambda: card.tensor_starts(case)))
 
-    def bound(number: int, each: Launch) -> BoundLaunch | Zeroed:
+    def bound(number: int, each: CardLaunch) -> BoundLaunch | Zeroed:
         if each.zero is not None:
             return Zeroed(each.zero)
         where, kernel = card.document.where("launches", number), str(each.kernel)

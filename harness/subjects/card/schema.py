@@ -135,7 +135,7 @@ class Argument(Part):
         return self.kinds()[0]
 
 
-class Launch(Part):
+class CardLaunch(Part):
     """One launch of a kernel, or an array set to zero bytes before the next."""
 
     kernel: str | None = None
@@ -158,7 +158,7 @@ class Launch(Part):
     """In the order of the kernel's parameters."""
 
     @model_validator(mode="after")
-    def _one_of_two(self) -> Launch:
+    def _one_of_two(self) -> CardLaunch:
         if (self.kernel is None) == (self.zero is None):
             raise ValueError("a launch has either the key 'kernel' or the key 'zero'")
         return self
@@ -216,5 +216,5 @@ class CardFile(Part):
     """Memory of its own: name → bytes. All zero before the first launch and after the last."""
     workspace: dict[str, Whole] = {}
     """As `scratch`, but with any contents before the first launch and after the last."""
-    launches: list[Launch] = Field(min_length=1)
+    launches: list[CardLaunch] = Field(min_length=1)
     """In the order of the stream."""

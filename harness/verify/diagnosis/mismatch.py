@@ -116,7 +116,9 @@ def _of_tensor(e: Evidence, number: int) -> Evidence:
 
 
 def _of_stage(e: Evidence, stage: Stage) -> Evidence:
-    return _part(e, stage.case, parts.inputs_of_stage(stage, e.tensors, e.expected), stage.own(e.fields), stage.own)
+    return _part(
+        e, stage.case, parts.inputs_of_stage(stage, e.tensors, e.expected), stage.select(e.fields), stage.select
+    )
 
 
 def _part(e: Evidence, case: Case, tensors: Mapping, fields: Mapping, own: Callable[[Mapping], Mapping]) -> Evidence:

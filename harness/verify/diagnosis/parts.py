@@ -31,7 +31,7 @@ def inputs_of_stage(stage: Stage, tensors: Arrays, answers: Mapping[str, Any]) -
     answers: the expected outputs of stages, which later stages read; no stage reads a field with an interval
     """
     written = {name: array for name, array in answers.items() if not isinstance(array, Interval)}
-    return {**stage.own(tensors), **shaped(fitted(stage), stage.read({**written, **tensors}))}
+    return {**stage.select(tensors), **shaped(fitted(stage), stage.read({**written, **tensors}))}
 
 
 def stage_spelled(stage: Stage) -> str:

@@ -65,8 +65,8 @@ def trace(
     if stage.name:
         title = [f"stage {parts.stage_spelled(stage)}", name]
         inputs = parts.inputs_of_stage(stage, inputs, next(iter(outputs.values())))
-        outputs = {who: stage.own(arrays) for who, arrays in outputs.items()}
-        fields, name = stage.own(fields), name.removeprefix(stage.key(""))
+        outputs = {who: stage.select(arrays) for who, arrays in outputs.items()}
+        fields, name = stage.select(fields), name.removeprefix(stage.key(""))
     if case.is_group:
         title.insert(-1, f"tensor {parts.tensor_spelled(alone, tensor)}")
         inputs = parts.inputs_of_tensor(alone, inputs, tensor)
