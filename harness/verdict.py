@@ -265,8 +265,13 @@ class Result:
 
 def exit_words(code: Exit, verdicts: Iterable[Verdict]) -> str:
     """What an exit code means, and why no kernel was judged, by the verdicts of the cases; empty for CLEAN."""
+    return "; ".join(exit_meanings(code, verdicts))
+
+
+def exit_meanings(code: Exit, verdicts: Iterable[Verdict]) -> list[str]:
+    """The parts of `exit_words`: what a code means comes first."""
     if not code:
-        return ""
+        return []
     found = Counter(verdicts)
     others = any(each.judges for each in found)
     unjudged = [
@@ -275,12 +280,12 @@ def exit_words(code: Exit, verdicts: Iterable[Verdict]) -> str:
         if found[each]
     ]
     if any(_NOT_JUDGED.get(each) is code for each in found):
-        return "; ".join(unjudged)
+        return unjudged
     told = code.name.lower().replace("_", " ")
     failed = {each for each in found if each.exit_code is Exit.BYTES_DIFFER}
     if code is Exit.BYTES_DIFFER and failed and failed <= _BEFORE_COMPARED.keys():
         told = ", and ".join(why for each, why in _BEFORE_COMPARED.items() if each in failed)
-    return "; ".join([told, *unjudged])
+    return [told, *unjudged]
 
 
 _BEFORE_COMPARED = {

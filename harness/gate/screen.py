@@ -10,7 +10,7 @@ from harness import text
 from harness.errors import Exit
 from harness.gate.report import worst_first
 from harness.records.records import Record
-from harness.verdict import Judgement, Performance, Verdict, exit_words, failures_of
+from harness.verdict import Judgement, Performance, Verdict, exit_meanings, failures_of
 
 MOST_LINES = 25
 _AROUND = 6  # lines: the page's path, the baseline, what is left out, a blank line, and two of counts
@@ -44,7 +44,7 @@ def render(records: Sequence[Record], judgements: Sequence[Judgement], code: Exi
     unjudged = sum(not Verdict(record["verdict"]).judges for record in wrong)
     summary += [f"{len(wrong) - unjudged} wrong"] if len(wrong) > unjudged else []
     summary += [f"{unjudged} not judged"] if unjudged else []
-    means = exit_words(code, verdicts).partition(";")[0] or "clean"  # the counts have the rest
+    means = next(iter(exit_meanings(code, verdicts)), "clean")  # the counts have the rest
     end = f"{', '.join(summary)}: exit {int(code)} ({means})"
     return "\n".join([*shown, *([""] if shown else []), end])
 

@@ -245,20 +245,25 @@ def pair_table(timed: Sequence[Record]) -> pd.DataFrame:
 
 def against(record: Record) -> str:
     """The opponent of a time: `per_tensor rht=true,rounding=sr`, with its shape if that is another, `a copy`."""
+    return " of ".join(filter(None, _opponent(record)))
+
+
+def _opponent(record: Record) -> tuple[str, str]:
+    """The opponent of a time, and its shape if that is another."""
     recipe, _, rest = record["times"]["baseline"].partition("/")
     if recipe == "copy":
-        return "a copy of its bytes"
+        return "a copy", "its bytes"
     flags, _, rest = rest.partition("/")
     shape = rest.partition("/")[0]
-    other = shape and shape != _with_parts(record)["shape"] and not recipe.startswith("ours ")
-    return f"{recipe} {flags}{f' of {shape}' if other else ''}".strip()
+    other = shape != _with_parts(record)["shape"] and not recipe.startswith("ours ")
+    return f"{recipe} {flags}".strip(), shape if other else ""
 
 
 def _opponents(timed: Sequence[Record]) -> str:
     """Every opponent, with the recipes that are compared with it."""
     found: dict[str, dict[str, None]] = {}
     for record in timed:
-        found.setdefault(against(record).partition(" of ")[0], {})[record["recipe"]] = None
+        found.setdefault(_opponent(record)[0], {})[record["recipe"]] = None
     return "; ".join(f"{name}: {', '.join(recipes)}" for name, recipes in found.items())
 
 
