@@ -14,13 +14,17 @@ import numpy as np
 
 from harness.contract.case import Case
 from harness.contract.problem import Dense
+from harness.device.emulator import EmulatorDevice
 from harness.errors import CaseError, HarnessError, UsageError
-from harness.expected.expected import Expected, expect_on, make_inputs, oracle_of
+from harness.expected.expected import Expected, expect, expect_on, make_inputs, oracle_of
 from harness.expected.formats import decoded
 from harness.oracles import layout
 from harness.subjects import cuda_fp4
 from harness.subjects.audit import conventions
 from harness.subjects.audit.differing import differing
+from harness.subjects.card.card import Card
+from harness.subjects.card.device import with_card
+from harness.subjects.card.verify import verify_card
 from harness.subjects.convention import Convention
 from harness.subjects.subject import Arrays, Subject
 from harness.verify.diagnosis.difference import compare
@@ -199,3 +203,21 @@ def _blocks(case: Case, expected: Expected, written: Arrays) -> Iterator[tuple[l
         blocks = differing(case, direction, field, x, amax, expected.values, written)
         for values, granule in list(zip(blocks.x, blocks.amax, strict=True))[:MOST]:
             yield direction, values, float(granule)
+
+
+def card_answers(card: Card, cases: Iterable[Case]) -> Iterator[Answer]:
+    """Yield a card's answers, on the emulator; an error that it finds is a bug. Raises UsageError for a wrong card."""
+    cases, device = list(cases), with_card(EmulatorDevice(), card)
+    card.check(case for case in cases if not card.refuses(case))
+    for case in cases:
+        reason = card.refuses(case) or expect(case).disagreement  # such as too few different values
+        if reason:
+            yield Answer(card.name, case, Kind.NOT_OFFERED, (reason,))
+            continue
+        result = verify_card(case, device)
+        lines = tuple(filter(None, result.reason.split("; ")))
+        if result.verdict.right:
+            yield Answer(card.name, case, *named(lines))
+        else:
+            kind = Kind.BUG if result.verdict.judges else Kind.NOT_OFFERED
+            yield Answer(card.name, case, kind, (result.reason,))

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import click
 
-from evidence.agreement import cards, cases, committed, page
-from evidence.agreement.answers import ON_CPU, Answer, Kind, answers
+from evidence.agreement import cases, committed, page
+from evidence.agreement.answers import ON_CPU, Answer, Kind, answers, card_answers
 from harness.commands import _shared
 from harness.contract.case import Case
 from harness.errors import Exit, UsageError
@@ -59,6 +59,6 @@ def _answers(name: str, asked: Sequence[Case]) -> tuple[str, list[Answer]]:
     """A subject's label, and its answers."""
     if is_card(name):
         card = read_card(name)
-        return card.label, list(cards.answers(card, asked))
+        return card.label, list(card_answers(card, asked))
     subject = load(name)
     return subject.label, list(answers(subject, asked))
