@@ -26,7 +26,6 @@ from harness.ground.processes import adopt_orphans
 from harness.ground.strictness import use_strict
 from harness.subjects import messages, subject
 from harness.subjects.caller import Caller, CudaCaller, SubjectRaised
-from harness.subjects.messages import ACCESS
 
 # Names of exceptions that mean "not me": ours, Python's, pytest's and unittest's, none of them imported.
 _DECLINING = {"NotCapable", "NotImplementedError", "Skipped", "XFailed", "SkipTest"}
@@ -110,7 +109,7 @@ class Service:
                 "declines_late" if declines(cause) and operation != "refuses" else "raises", describe(cause)
             )
         except AccessError as error:
-            answer = _error(f"{ACCESS}{error.kind}", str(error))
+            answer = _error("access", error.kind, error.where, error.sentence)
         except LaunchError as error:
             answer = _error("launch", str(error))
         except CompileError as error:
@@ -128,8 +127,8 @@ class Service:
         return answer
 
 
-def _error(kind: str, text: str) -> dict[str, Any]:
-    return {"error": [kind, text]}
+def _error(kind: str, *text: str) -> dict[str, Any]:
+    return {"error": [kind, *text]}
 
 
 def serve(number: int, parent: int) -> None:

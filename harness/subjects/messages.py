@@ -10,7 +10,6 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-ACCESS = "access "  # prefix of the kind of an emulator error; the fault's kind follows
 LARGEST = 1 << 20  # bytes of an answer; the longest in use are a few hundred
 _HEAD = struct.Struct("<Q")
 _MOST_FILES = 4

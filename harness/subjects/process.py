@@ -151,9 +151,8 @@ def checked(name: str, answer: Mapping[str, Any], token: str, loading: bool = Fa
             return found
         case {"error": ["usage", str(text)]} if loading:
             raise UsageError(shown(text))
-        case {"error": [str(kind), str(text)]} if kind.startswith(messages.ACCESS):
-            where, _, sentence = shown(text).partition(": ")
-            raise AccessError(shown(kind.removeprefix(messages.ACCESS)), where, sentence)
+        case {"error": ["access", str(kind), str(where), str(sentence)]}:
+            raise AccessError(*map(shown, (kind, where, sentence)))
         case {"error": [str(kind), str(text)]} if kind in _ERRORS:
             raise _ERRORS[kind](shown(text))
         case {"error": [str(kind), str(text)]} if kind in _OFFENCES:

@@ -19,7 +19,7 @@ CASE = "swizzle/default/48x80/normal/eager"
 
 
 def test_a_fault_that_a_process_tells_of_is_one_here():
-    answer = {"token": "t", "error": ["access race", "mine.py:7: writes 4 global bytes\x1b; k, block (1, 0, 0)"]}
+    answer = {"token": "t", "error": ["access", "race", "mine.py:7", "writes 4 global bytes\x1b; k, block (1, 0, 0)"]}
     with pytest.raises(AccessError) as raised:
         checked("mine", answer, "t")
     assert (raised.value.kind, raised.value.where) == ("race", "mine.py:7")
@@ -32,7 +32,9 @@ def test_a_process_tells_of_a_fault():
 
     service = child.Service()
     service.caller = SimpleNamespace(call=raises)
-    assert service.answer("call", {"number": 0}) == {"error": ["access unwritten_read", "mine.py:7: reads 4 bytes"]}
+    assert service.answer("call", {"number": 0}) == {
+        "error": ["access", "unwritten_read", "mine.py:7", "reads 4 bytes"]
+    }
 
 
 def test_what_the_emulator_lacks_is_no_fault_of_the_subject():
