@@ -13,12 +13,14 @@ goes wrong is a `HarnessError`, whose text is one sentence.
 
 A suite in YAML names cases; every case runs a CUDA kernel and two independent oracles on the same input, compares
 every byte, and only then is timed. `docs/tour.md` walks through it. Beside the folders lie only the command line
-(`cli`), the pytest plugin (`plugin`), verdicts (`verdict`), and helpers that import no folder.
+(`cli`), the pytest plugin (`plugin`), what other projects' tests call (`testing`), verdicts (`verdict`), and helpers
+that import no folder.
 """
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from harness import testing as testing
     from harness.api.cases import find_case as find_case
     from harness.api.cases import find_cases as find_cases
     from harness.api.cases import list_recipes as list_recipes
@@ -59,10 +61,12 @@ __all__ = sorted(_WHERE)  # noqa: PLE0605 - the names above
 
 
 def __getattr__(name: str) -> object:
-    if name not in _WHERE:
-        raise AttributeError(f"module 'harness' has no attribute '{name}'; it has {', '.join(__all__)}")
     from importlib import import_module
 
+    if name == "testing":
+        return import_module("harness.testing")
+    if name not in _WHERE:
+        raise AttributeError(f"module 'harness' has no attribute '{name}'; it has {', '.join(__all__)}")
     found = getattr(import_module(f"harness.{_WHERE[name]}"), name)
     globals()[name] = found
     return found

@@ -19,7 +19,8 @@ HOUSES = ("harness", "ptx_emulator", "evidence")
 # Each folder of the harness may import itself, what stands before it, and the emulator if it is named below.
 ORDER = (
     "text", "errors", "files", "ground", "contract", "inputs", "oracles", "jit", "suite", "device", "expected",
-    "verdict", "verify", "api", "check", "records", "bench", "report", "gate", "subjects", "vectors", "shrink",
+    "verdict", "verify", "api", "testing", "check", "records", "bench", "report", "gate", "subjects", "vectors",
+    "shrink",
     "quality", "random_bits", "runner", "plugin", "commands", "cli", "__main__",
 )  # fmt: skip
 # The emulator's folders: the ground, PTX, what instructions compute and record, the machine, and its users.

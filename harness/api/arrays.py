@@ -19,6 +19,7 @@ from harness.expected.torch_calls import from_torch, to_torch
 
 ALIGNMENT = 16  # bytes; every kernel assumes this alignment for every array
 
+_OF_BYTES = ("float8_e4m3fn", "float4_e2m1fn_x2")  # of ml_dtypes and torch; float4_e2m1fn has a byte for each code
 _NAMES = {dtype.name: name for name, dtype in DTYPES.items()}
 _CPU, _CUDA = (1, 3), (2, 13)  # DLPack's device types: host memory, plain or pinned; GPU memory, plain or managed
 
@@ -192,6 +193,17 @@ def require_plain(name: str, array: Any) -> np.ndarray:
     """The array in NumPy. Raises UsageError, see `taken`."""
     whole, library = taken(name, array)
     return library.host(whole)
+
+
+def bytes_of(array: Any) -> Any:
+    """The bytes of an array of packed e2m1 or e4m3 that its library has a type for; any other array as it is."""
+    if str(getattr(array, "dtype", "")).rpartition(".")[2] not in _OF_BYTES:
+        return array
+    if isinstance(array, np.ndarray):
+        return array.view(np.uint8)
+    import torch
+
+    return array.view(torch.uint8)
 
 
 def dtype_of(name: str, array: Any, said: str | None) -> str:

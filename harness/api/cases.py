@@ -119,5 +119,4 @@ def case_of(case: Any) -> Case:
 def require_arrays(name: str, arrays: Any) -> None:
     """Raise UsageError unless `arrays` is a mapping from names to arrays."""
     if not isinstance(arrays, Mapping):
-        fields = "; take its .fields" if hasattr(arrays, "fields") else ""
-        raise UsageError(f"{name} is a {type(arrays).__name__}; it must have arrays by name, as a dict has{fields}")
+        raise UsageError(f"{name} is a {type(arrays).__name__}; it must have arrays by name, as a dict has")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.api.arrays import require_plain
+from harness.api.arrays import bytes_of, require_plain
 from harness.api.cases import case_of, require_arrays
 from harness.contract.case import Case
 from harness.contract.field import Field
@@ -22,7 +22,7 @@ from harness.text import nearest
 from harness.verdict import Result, labelled
 from harness.verify import verify
 from harness.verify.diagnosis.mismatch import story_of
-from harness.verify.screen import screen
+from harness.verify.screen import Story, screen
 
 ORACLES = ("numpy", "torch")
 _POISON = 0xA5
@@ -111,15 +111,21 @@ def compare_outputs(
     case = case_of(case)
     fields = output_fields(case)
     arrays = _inputs(case, inputs)
-    right = ask_oracle(case, "numpy", arrays) if expect is None else _fields_of("expect", expect, fields)
-    found = _fields_of("actual", actual, fields)
-    wanted = expected.Expected(arrays, fields, right, ("numpy",))
-    if all(_accepts(right[name], found[name]) for name in fields):
+    right = ask_oracle(case, "numpy", arrays) if expect is None else fields_of("expect", expect, fields)
+    found = fields_of("actual", actual, fields)
+    story = story_if_wrong(case, expected.Expected(arrays, fields, right, ("numpy",)), found)
+    if not story:
         return ""
-    story = story_of(case, "your arrays", wanted, [found])
     # No command repeats it with our kernel, and one that traces it shows bytes of drawn inputs.
     traced = [labelled("trace", trace_command(case.id, story.trace))] if story.trace and inputs is None else []
     return "\n".join([str(story), *traced])
+
+
+def story_if_wrong(case: Case, wanted: expected.Expected, found: Mapping[str, np.ndarray]) -> Story | None:
+    """The mismatch story of somebody's arrays, by field; None if no byte differs from what is wanted."""
+    if all(_accepts(wanted.values[name], found[name]) for name in wanted.fields):
+        return None
+    return story_of(case, "your arrays", wanted, [found])
 
 
 def _accepts(right: np.ndarray | Interval, found: np.ndarray) -> bool:
@@ -128,7 +134,8 @@ def _accepts(right: np.ndarray | Interval, found: np.ndarray) -> bool:
     return right.tobytes() == found.tobytes()
 
 
-def _fields_of(name: str, arrays: Mapping[str, Any], fields: Mapping[str, Field]) -> dict[str, Any]:
+def fields_of(name: str, arrays: Mapping[str, Any], fields: Mapping[str, Field]) -> dict[str, Any]:
+    """Somebody's arrays in NumPy, by field. name: for messages. Raises UsageError unless they fit the fields."""
     require_arrays(name, arrays)
     _require_known(name, arrays, fields)
     found: dict[str, Any] = {}
@@ -136,9 +143,9 @@ def _fields_of(name: str, arrays: Mapping[str, Any], fields: Mapping[str, Field]
         if field_name not in arrays:
             raise UsageError(f"{name} lacks the field '{field_name}'; it has {', '.join(arrays) or 'none'}")
         value = arrays[field_name]
-        if isinstance(value, Interval) and name == "actual":
-            raise UsageError(f"actual['{field_name}'] is an interval, which has no bytes; give it as expect")
-        value = value if isinstance(value, Interval) else require_plain(f"{name}['{field_name}']", value)
+        if isinstance(value, Interval) and name != "expect":
+            raise UsageError(f"{name}['{field_name}'] is an interval, which has no bytes; give it as expect")
+        value = value if isinstance(value, Interval) else require_plain(f"{name}['{field_name}']", bytes_of(value))
         if (value.dtype, tuple(value.shape)) != (np.dtype(field.dtype), field.shape):
             raise UsageError(
                 f"{name}['{field_name}'] is {value.dtype} {tuple(value.shape)}; it must be {field.dtype} {field.shape}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import MappingProxyType, SimpleNamespace
@@ -13,11 +13,12 @@ import numpy as np
 from harness.api.arrays import Library, as_dtype, dtype_of, require_aligned, taken
 from harness.api.cases import make_case, require_text
 from harness.contract.case import Case, FlagValue
+from harness.contract.dtypes import DTYPES
 from harness.contract.field import Field, granularity_of
 from harness.errors import UsageError
 from harness.expected.expected import oracle_of
 from harness.suite.suite import suite_of
-from harness.text import nearest
+from harness.text import nearest, one_line
 
 if TYPE_CHECKING:
     from harness.device.cuda import CudaDevice
@@ -27,9 +28,16 @@ _SIDES = ("rowwise", "columnwise")
 _INPUT = "normal"  # fills the input's place in the case id of a caller's tensor; nothing is drawn
 
 
-@dataclass(frozen=True)
-class Quantized:
-    """A quantized tensor, its arrays in the library and on the device of what was quantized.
+class MissingField(UsageError, KeyError):
+    """There is no such field; `get` and `in` of a mapping need the KeyError."""
+
+    def __str__(self) -> str:
+        return one_line(self.args[0])  # KeyError's own has quotes round it
+
+
+@dataclass(frozen=True, eq=False)
+class Quantized(Mapping[str, Any]):
+    """A quantized tensor: a mapping of its arrays, in the library and on the device of what was quantized.
 
     recipe, flags: how it was made; shape: the tensor's shape, as case ids spell it
     fields: `rowwise_data` (rows, cols/2) packed e2m1, `rowwise_scale_inv` e4m3 padded to (128, 4),
@@ -43,8 +51,16 @@ class Quantized:
 
     def __getitem__(self, name: str) -> Any:
         if name not in self.fields:
-            raise UsageError(f"there is no field {name!r} in this tensor{nearest(str(name), tuple(self.fields))}")
+            raise MissingField(f"there is no field {name!r} in this tensor{nearest(str(name), tuple(self.fields))}")
         return self.fields[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.fields)
+
+    def __len__(self) -> int:
+        return len(self.fields)
+
+    __eq__, __hash__ = object.__eq__, object.__hash__  # arrays have no one answer to whether they are equal
 
 
 def quantize(
@@ -64,28 +80,41 @@ def quantize(
     nothing waits for them; on a CPU the NumPy oracle computes the same bytes. Raises UsageError for an array, a
     flag or a shape that the recipe does not take, in one sentence.
     """
+    case, whole, library = case_of_tensor(x, recipe, shape, seed, offset, dtype, flags)
+    if library.gpu is None:
+        arrays = host_inputs(case, whole, library)
+        made = {name: library.like(array) for name, array in oracle_of(recipe).numpy_oracle(case, arrays).items()}
+    else:
+        require_aligned("x", whole, library)
+        made = _on_gpu(case, library, {"input": whole}, oracle_of(recipe).outputs(case))
+    return Quantized(recipe, MappingProxyType(dict(case.flags)), case.shape, MappingProxyType(made))
+
+
+def case_of_tensor(
+    x: Any, recipe: str, shape: str, seed: int, offset: int, dtype: str | None, flags: Mapping[str, FlagValue]
+) -> tuple[Case, Any, Library]:
+    """The case that quantizes a tensor, see `quantize`, and the tensor with its library. Raises UsageError."""
     require_text(recipe=recipe)
     whole, library = taken("x", x)
-    spelled = dtype_of("x", whole, dtype)
-    case = _case(whole, recipe, shape, spelled, flags)
+    case = _case(whole, recipe, shape, dtype_of("x", whole, dtype), flags)
     case = replace(case, philox_seed=_number("seed", seed, 64), philox_offset=_number("offset", offset, 32))
     fields = oracle_of(recipe).outputs(case)
     if not any(f"{side}_data" in fields for side in _SIDES):
         raise UsageError(f"{recipe} with these flags makes no codes and scales, but {', '.join(fields)}")
-    if library.gpu is None:
-        x = as_dtype(library.host(whole), spelled)
-        arrays = oracle_of(recipe).inputs(case, x.reshape(-1) if case.is_group else x)
-        made = {name: library.like(array) for name, array in oracle_of(recipe).numpy_oracle(case, arrays).items()}
-    else:
-        require_aligned("x", whole, library)
-        made = _on_gpu(case, library, {"input": whole}, fields)
-    return Quantized(recipe, MappingProxyType(dict(case.flags)), case.shape, MappingProxyType(made))
+    return case, whole, library
+
+
+def host_inputs(case: Case, x: Any, library: Library) -> dict[str, np.ndarray]:
+    """The arrays of NumPy that a case reads of a tensor."""
+    host = as_dtype(library.host(x), str(case.flags.get("dtype", "bf16")))
+    return oracle_of(case.recipe).inputs(case, host.reshape(-1) if case.is_group else host)
 
 
 def dequantize(quantized: Quantized, dtype: str = "bf16", side: str = "rowwise") -> Any:
     """The values of a quantized tensor, (rows, cols) in `bf16`, `fp16` or `fp32`, by the recipe `dequantize`.
 
     side: `rowwise` or `columnwise`, which copy to read; a rotation (rht) of the columnwise one is not undone
+    A tensor without rows has values without rows. A group is refused.
     Where the codes lie on a GPU, its kernel is queued on the caller's stream. Raises UsageError.
     """
     if not isinstance(quantized, Quantized):
@@ -100,6 +129,10 @@ def dequantize(quantized: Quantized, dtype: str = "bf16", side: str = "rowwise")
         raise UsageError("a group is not dequantized as a whole; quantize and dequantize its tensors one by one")
     fields = oracle_of(quantized.recipe).outputs(made_by)
     arrays, library = _copy_of(quantized, side, fields)
+    if not made_by.elements:
+        values = Field((made_by.rows, made_by.cols), DTYPES[dtype].name)
+        host = library.gpu is None
+        return library.like(np.empty(values.shape, DTYPES[dtype])) if host else library.empty(values)
     swizzled = fields[f"{side}_scale_inv"].swizzled
     case = _decoder(made_by, side, tuple(arrays["amax"].shape), dtype, swizzled)
     fields = oracle_of(case.recipe).outputs(case)

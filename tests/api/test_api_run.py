@@ -85,9 +85,9 @@ ON_A_CASE = (
         (lambda: harness.compare_outputs(ID, None), UsageError, "actual is a NoneType; it must have arrays by name"),
         (lambda: harness.compare_outputs(ID, harness.ask_oracle(ID), 3), UsageError, "expect is a int; it must have"),
         (
-            lambda: harness.compare_outputs(ID, harness.quantize(np.zeros((16, 16), np.float32))),
+            lambda: harness.compare_outputs(ID, harness.quantize(np.zeros((64, 16), np.float32), outputs="columnwise")),
             UsageError,
-            "a dict has; take its .fields",
+            "actual ",
         ),
         (lambda: harness.make_inputs("per_tensor/default/65536x16777216/normal/eager"), UsageError, "GiB of memory"),
         (lambda: harness.run_kernel(ID, "gpu"), UsageError, "there is no device 'gpu'"),
@@ -131,7 +131,7 @@ def as_float8() -> dict:
     import torch
 
     written = harness.ask_oracle(QUANTIZER)
-    scales = torch.from_numpy(written["rowwise_scale_inv"]).view(torch.float8_e4m3fn)
+    scales = torch.from_numpy(written["rowwise_scale_inv"]).view(torch.float8_e5m2)
     return written | {"rowwise_scale_inv": scales}
 
 
@@ -139,7 +139,7 @@ def as_float8() -> dict:
     ("case", "actual", "sentence"),
     [
         (QUANTIZER, swapped, "actual['rowwise_amax'] is >f4 (1,); it must be float32 (1,)"),
-        (QUANTIZER, as_float8, "there is a torch.float8_e4m3fn tensor; pass its bytes, .view(torch.uint8)"),
+        (QUANTIZER, as_float8, "there is a torch.float8_e5m2 tensor; pass its bytes, .view(torch.uint8)"),
         (QUANTIZER, lambda: harness.ask_oracle(QUANTIZER) | {"x": 1}, "actual has 'x', which nothing reads; there are"),
         (PRODUCT, lambda: harness.ask_oracle(PRODUCT), "actual['output'] is an interval, which has no bytes; give it"),
     ],

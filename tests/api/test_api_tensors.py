@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -15,6 +16,8 @@ from harness.api import tensors
 from harness.api.arrays import OfCupy, OfTorch, require_aligned
 from harness.errors import UsageError
 from harness.oracles import per_tensor
+from harness.suite import cover
+from harness.suite.suite import suite_of
 
 X = np.random.default_rng(1).normal(size=(128, 256)).astype(ml_dtypes.bfloat16)
 RECIPES = ("per_tensor", "per_token", "row_scaled", "local_1x64", "four_over_six")
@@ -107,6 +110,53 @@ def test_the_recipe_of_a_group_may_be_named_and_a_group_is_not_dequantized_as_a_
     assert made.flags["recipe"] == "row_scaled"
     with pytest.raises(UsageError, match="a group is not dequantized as a whole; quantize and dequantize its tensors"):
         harness.dequantize(made)
+
+
+def test_what_is_quantized_is_a_mapping():
+    made = harness.quantize(X, outputs="rowwise")
+    names = ["rowwise_data", "rowwise_scale_inv", "rowwise_amax"]
+    assert isinstance(made, Mapping) and list(made) == names and len(made) == 3
+    assert dict(made) == dict(made.items()) == dict(**made) and [*made.values()][0] is made["rowwise_data"]
+    assert "rowwise_amax" in made and "columnwise_data" not in made and made.get("columnwise_data") is None
+    assert made == made and made != harness.quantize(X, outputs="rowwise") and hash(made)
+    with pytest.raises(KeyError):
+        made["rowise_data"]
+
+
+def decodable(recipe: str):
+    """Flags of a recipe that quantize takes, every legal pair of values among them."""
+    suite = suite_of(recipe)
+    axes = {flag: values for flag, values in suite.file.axes.items() if flag not in ("stage", "activation", "dtype")}
+    sizes = [len(values) for values in axes.values()]
+    for row in cover.pairwise(sizes, lambda row: suite.refusal(flags_of(axes, row)) is not None):
+        yield flags_of(axes, row)
+
+
+def flags_of(axes, row):
+    return {flag: values[i] for (flag, values), i in zip(axes.items(), row, strict=True) if i is not None}
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_all_that_quantize_makes_is_dequantized(recipe):
+    """Also a tensor without rows, a ragged one, and a columnwise copy alone."""
+    least = suite_of(recipe).file.multiple_of
+    for flags in decodable(recipe):
+        for shape in ((0, 256), (least, least), (3 * least, 5 * least)):
+            x = X[:1, :1] * np.ones(shape, np.float32).astype(X.dtype)
+            made = harness.quantize(as_torch(x) if shape[0] == least else x, recipe, **flags)
+            for side in ("rowwise", "columnwise"):
+                if f"{side}_data" in made:
+                    back = harness.dequantize(made, "bf16", side)
+                    assert tuple(back.shape) == shape and type(back) is type(made[f"{side}_data"]), flags
+                else:
+                    with pytest.raises(UsageError, match=f"there is no {side} copy in this tensor; it has "):
+                        harness.dequantize(made, "bf16", side)
+
+
+def test_a_tensor_without_rows_keeps_its_library_and_dtype():
+    for name, dtype in (("bf16", torch.bfloat16), ("fp16", torch.float16), ("fp32", torch.float32)):
+        back = harness.dequantize(harness.quantize(torch.zeros(0, 64, dtype=torch.bfloat16)), name, "columnwise")
+        assert back.shape == (0, 64) and back.dtype == dtype
 
 
 def test_a_view_has_the_signs_that_it_shows():
