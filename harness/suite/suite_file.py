@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import re
 import time
 from functools import lru_cache
 from pathlib import Path
 
 from harness import files
 from harness.contract.case import Case, Flags
-from harness.errors import UsageError
+from harness.errors import SuiteError, UsageError
 from harness.ground.yaml_lines import Document, read
 from harness.oracles import by_recipe
 from harness.suite.flag_values import holds
 from harness.suite.schema import Degenerate, SuiteFile, parse
 from harness.text import nearest
 
+# A key that a card has, the YAML of compiled kernels' launches, and those of a suite, which need not be valid YAML
+_OF_CARDS, _OF_SUITES = (
+    re.compile(rb"^['\"]?(?:%s)['\"]? *:" % keys, re.MULTILINE) for keys in (b"code", b"axes|sets")
+)
 _SETTLED = 2_000_000_000  # nanoseconds; a second write after this time changes the file's mtime
 
 
@@ -24,7 +29,20 @@ def read_suite(path: Path) -> tuple[SuiteFile, Document]:
     if not files.is_file(path):
         others = map(short, sorted(path.parent.glob("*.yaml")))
         raise UsageError(f"there is no suite {name}{nearest(name, others)}")
+    if is_card_file(path):
+        raise SuiteError(f"{name}:1", _NO_SUITE.format(name))
     return _parsed(path, content_of(path))
+
+
+def is_card_file(path: Path) -> bool:
+    """Whether a file is a card, and no suite, by its keys alone: one with a mistake in it is still what it is."""
+    content = content_of(path)
+    return bool(_OF_CARDS.search(content)) and not _OF_SUITES.search(content)
+
+
+_NO_SUITE = (
+    "this is a card, which launches compiled kernels, and no suite; run it by `harness verify RECIPE --subject {}`"
+)
 
 
 def content_of(path: Path) -> bytes:
@@ -45,6 +63,9 @@ def suite_path(recipe: str, folder: Path | None = None) -> Path:
     """The path of a recipe's suite. Raises UsageError, with the nearest choice, if the folder has none."""
     folder = folder or files.recipe_dir(recipe) or files.SUITES
     path = folder / f"{recipe}.yaml"
+    cards = (other / f"{recipe}.yaml" for other in dict.fromkeys(files.RECIPE_DIRS.values()))
+    for card in filter(is_card_file, cards if recipe not in files.RECIPE_DIRS else ()):
+        raise UsageError(f"{short(card)}: {_NO_SUITE.format(short(card))}")
     if not files.is_file(path):
         others = (*files.RECIPE_DIRS, *(path.stem for path in sorted(folder.glob("*.yaml"))))
         raise UsageError(f"there is no recipe '{recipe}'{_in_a_folder(recipe) or nearest(recipe, others)}")
@@ -103,7 +124,11 @@ def use_recipe_dir(folder: Path) -> tuple[str, ...]:
     folder = files.resolved_path(folder)
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder} with recipes; `harness new NAME` makes one")
-    names = tuple(sorted(path.stem for path in folder.glob("*.yaml")))
+    found = sorted(path for path in folder.glob("*.yaml") if not path.is_dir())
+    cards = [path for path in found if is_card_file(path)]  # for `--subject`; they may lie beside the recipe
+    names = tuple(path.stem for path in found if path not in cards)
+    if cards and not names:
+        raise UsageError(f"{folder} has no suite; {cards[0].name}: {_NO_SUITE.format(cards[0])}")
     if not names:
         raise UsageError(f"{folder} has no suite S.yaml beside S.cu and S.py; `harness new NAME` writes the three")
     for name in names:
