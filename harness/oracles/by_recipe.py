@@ -24,6 +24,7 @@ from harness.errors import HarnessError, OracleError
 
 _FILES: dict[str, Path] = {}  # of users, by recipe
 _CHECKED_BY_OUTPUTS = ("numpy_oracle", "torch_oracle")
+_FUNCTIONS = ("outputs", "inputs", "inputs_of", "refuse", *_CHECKED_BY_OUTPUTS)
 
 
 def use(recipe: str, path: Path) -> None:
@@ -53,6 +54,8 @@ class UsersOracle:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._module, name)
+        if name in _FUNCTIONS and not callable(found):
+            raise OracleError(f"{self._path.name}:1: '{name}' is a {type(found).__name__}; it must be a function")
         return self._guarded(name, found) if callable(found) and not isinstance(found, type) else found
 
     def _guarded(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -129,9 +132,9 @@ def _wrong(function: str, answer: Any, fields: Mapping[str, Field]) -> str:
     fields: what `outputs` returned for the same case; only the oracles' answers must match it
     """
     if function == "outputs":
-        return _not_mapping(function, answer, Field, "Fields") or ("" if answer else "outputs returned no field")
+        return _not_mapping(function, answer, Field, "Fields") or _no_fields(answer)
     if function == "inputs":
-        return _not_mapping(function, answer, np.ndarray, "arrays of NumPy")
+        return _not_mapping(function, answer, np.ndarray, "arrays of NumPy") or _of_objects(answer)
     return _of_oracle(function, answer, fields) if function in _CHECKED_BY_OUTPUTS else ""
 
 
@@ -140,9 +143,27 @@ def _not_mapping(function: str, answer: Any, kind: type | tuple[type, ...], says
         what = "nothing" if answer is None else f"a {type(answer).__name__}"
         return f"{function} returned {what} and no dict; it returns {says} by name{_forgotten(answer)}"
     for name, value in answer.items():
+        if not isinstance(name, str):
+            return f"{function}: the name {name!r} is a {type(name).__name__}, and names of parameters are text"
         if not isinstance(value, kind):
             return f"{function}: '{name}' is a {type(value).__name__}, and {function} returns {says}"
     return ""
+
+
+def _no_fields(answer: Mapping[str, Field]) -> str:
+    for name, field in answer.items():
+        if not all(isinstance(extent, int | np.integer) and extent >= 0 for extent in field.shape):
+            return f"outputs: '{name}' has the shape {field.shape}; extents are integers and not negative"
+        try:
+            np.dtype(field.dtype)
+        except TypeError:
+            return f"outputs: '{name}' has the dtype '{field.dtype}', which NumPy does not have"
+    return "" if answer else "outputs returned no field"
+
+
+def _of_objects(answer: Mapping[str, np.ndarray]) -> str:
+    objects = [name for name, value in answer.items() if value.dtype.hasobject]
+    return f"inputs: '{objects[0]}' holds objects of Python, which no kernel reads" if objects else ""
 
 
 def _forgotten(answer: Any) -> str:
