@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from harness.check.set_rules import legal_pairs
 from harness.contract.case import Case, FlagValue
 from harness.report.tables import markdown, write_table
 from harness.suite import cover
@@ -126,9 +127,7 @@ def _possible(suite: Suite, cases: Iterable[Case]) -> Iterator[Pair]:
     def value(axis: int, index: int) -> Value:
         return flags[axis], choices[axis][index]
 
-    for pair in cover.pairs(sizes):
-        if cover.legal(cover.partial(pair, len(sizes)), sizes, refused):
-            yield value(*pair[0]), value(*pair[1])
+    yield from legal_pairs(suite)
     others: dict[str, dict[Value, None]] = {SHAPE: {}, INPUT: {}, GROUP: {}}
     for case in cases:
         for kind, found in values(case):

@@ -7,11 +7,11 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from harness.check import tree_rules
 from harness.files import ROOT
 from harness.jit.compile import include_closure
 from harness.suite.suite import load_suites
@@ -28,13 +28,9 @@ def relative(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-def imports(path: Path) -> Iterator[str]:
+def imports(path: Path) -> list[str]:
     """Every module a file imports, wherever in the file; `from a import b` counts as `a.b`."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (name.name for name in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield from (f"{node.module}.{name.name}" for name in node.names)
+    return [name for _, name in tree_rules.imports(ast.parse(path.read_text()))]
 
 
 def test_a_recipe_is_a_kernel_a_suite_and_an_oracle():
@@ -57,25 +53,13 @@ def test_every_kernel_that_a_suite_launches_is_in_its_file():
 
 # Kernels
 
-NUMERICS = re.compile(
-    r"\b(448|2688|1536)(\.0*)?f?\b|\b(6\.0*|0?\.25|1\.5)f\b|FLT_MAX|0x7F7FFFFF|\bcvt\.", re.IGNORECASE
-)
-
-
 # Headers in numerics/ say which byte; the rest says where, and when.
-
-
-@pytest.mark.parametrize("path", [path for path in CUDA if path.parent.name != "numerics"], ids=relative)
-def test_numerics_are_in_one_folder(path: Path):
-    code = re.sub(r"/\*.*?\*/|//[^\n]*", lambda comment: "\n" * comment[0].count("\n"), path.read_text(), flags=re.S)
-    found = [f"{path.name}:{n}: {line.strip()}" for n, line in enumerate(code.splitlines(), 1) if NUMERICS.search(line)]
-    assert found == []
 
 
 @pytest.mark.parametrize("name", ["nvfp4", "e2m1", "e4m3", "packed16"])
 def test_the_numerics_are_there(name: str):
-    """The pattern above finds something where there is something to find."""
-    assert NUMERICS.search((KERNELS / "numerics" / f"{name}.cuh").read_text())
+    """The pattern finds something where there is something to find."""
+    assert tree_rules.NUMERICS.search((KERNELS / "numerics" / f"{name}.cuh").read_text())
 
 
 @pytest.mark.parametrize("path", [path for path in CUDA if path.parent.name == "numerics"], ids=relative)
@@ -86,20 +70,8 @@ def test_the_numerics_know_no_places(path: Path):
 # Oracles
 
 
-@pytest.mark.parametrize("path", sorted(ORACLES.glob("*.py")), ids=relative)
-def test_an_oracle_knows_nothing_of_kernels(path: Path):
-    allowed = (
-        "harness.contract.case.",
-        "harness.errors.",
-        "harness.contract.group_arrays.",
-        "harness.contract.group_shape.",
-        "harness.contract.interval.",
-        "harness.contract.problem.",
-        "harness.contract.field.",
-        "harness.oracles.",
-    )
-    ours = [name for name in imports(path) if name.startswith("harness")]
-    assert [name for name in ours if not name.startswith(allowed)] == []
+def test_an_oracle_and_what_it_is_made_of_know_nothing_of_kernels():
+    assert [error for path in sorted(ORACLES.glob("*.py")) for error in tree_rules.oracle_errors(path)] == []
 
 
 @pytest.mark.parametrize("path", sorted(ORACLES.glob("*.py")), ids=relative)
@@ -110,11 +82,6 @@ def test_the_two_oracles_share_nothing(path: Path):
     siblings = {name.split(".")[2] for name in imports(path) if name.startswith("harness.oracles.")}
     torch_side = path.stem.startswith("torch_")
     assert {name for name in siblings if name.startswith("torch_") != torch_side} == set()
-
-
-@pytest.mark.parametrize("path", CUDA, ids=relative)
-def test_a_kernel_is_made_by_nobodys_oracle(path: Path):
-    assert "oracle" not in " ".join(re.findall(r"#\s*include.*", path.read_text()))
 
 
 HARNESS = ROOT / "harness"
@@ -131,30 +98,18 @@ def test_inputs_share_nothing_with_the_oracles(path: Path):
 
 # One test for all files: as a test for each of them, collecting and reporting took longer than reading.
 
-TOLERANCES = {"atol", "rtol", "allclose", "isclose", "assert_close", "approx"}
-
 
 def test_no_check_vanishes_under_python_o_and_no_comparison_has_a_tolerance():
-    asserts, tolerances = [], []
-    for path in PYTHON:
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Assert):
-                asserts.append(f"{relative(path)}:{node.lineno}")
-            if TOLERANCES & {getattr(node, field, None) for field in ("id", "attr", "arg", "name")}:
-                tolerances.append(f"{relative(path)}:{getattr(node, 'lineno', 0)}")
-    assert asserts == [], "these are assert statements; raise an error of harness.errors"
-    assert tolerances == []
+    assert [error for path in PYTHON for error in tree_rules.python_errors(path, ENVIRONMENT)] == []
 
 
 ENVIRONMENT = {"HARNESS_CACHE", "HARNESS_DEBUG", "CUDA_VISIBLE_DEVICES", "MAKEFLAGS", "MAKELEVEL", "PYTHONPATH"}
-VARIABLE = re.compile(r"""(?:environ(?:\.get)?[(\[]|getenv\()\s*["'](\w+)""")
 
 
 def test_the_environment_chooses_no_numerics():
     """Variables may choose verbosity, a cache folder, which GPUs there are or a shown command, and these are they."""
-    read = {path: set(VARIABLE.findall(path.read_text())) for path in PYTHON}
-    assert {relative(path): names for path, names in read.items() if names - ENVIRONMENT} == {}
-    assert ENVIRONMENT - {"CUDA_VISIBLE_DEVICES"} <= set().union(*read.values())  # the pattern finds what there is
+    read = {name for path in PYTHON for name in tree_rules.VARIABLE.findall(path.read_text())}
+    assert ENVIRONMENT - {"CUDA_VISIBLE_DEVICES"} <= read  # the pattern finds what there is
 
 
 def test_what_is_imported_is_declared():
@@ -210,12 +165,10 @@ def test_every_make_target_that_is_named_exists(name: str):
     assert {target for words in called for target in words.split()} <= targets()
 
 
-MOST_LINES = {".py": 400, ".cu": 650, ".cuh": 450}
 STANDS_ALONE = "harness/vectors/check.py"  # a checker for users without this package is one file
 
 
 def test_no_file_is_longer_than_one_reads_at_once():
-    files = [path for house in ("harness", "ptx_emulator", "evidence") for path in (ROOT / house).rglob("*.*")]
-    counted = {path: MOST_LINES[path.suffix] for path in files if path.suffix in MOST_LINES}
-    long = [path for path, most in counted.items() if path.read_text().count("\n") > most]
-    assert [str(path.relative_to(ROOT)) for path in long] == [STANDS_ALONE]
+    files = [path for house in ("harness", "ptx_emulator", "evidence") for path in sorted((ROOT / house).rglob("*.*"))]
+    text = [path for path in files if path.suffix in tree_rules.MOST_LINES]
+    assert [error.partition(":")[0] for path in text for error in tree_rules.length_errors(path)] == [STANDS_ALONE]

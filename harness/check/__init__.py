@@ -1,4 +1,4 @@
-"""Whether the three files of a recipe agree, and how many cases each device compares, before anything is compiled.
+"""Whether the three files of a recipe agree and keep the rules, and how many cases each device compares, before anything is compiled.
 
-May import `suite/`, `jit/`, `oracles/` and `verify/`; `harness check` and a run import it.
+May import `suite/`, `jit/`, `oracles/` and `expected/`; `harness check` and a run import it.
 """

@@ -1,6 +1,7 @@
 """Whether the three files of a recipe agree: kernels/S.cu, oracles/S.py and suites/S.yaml. Nothing is compiled.
 
-Every error is a sentence that starts with `file:line`. A pipeline is a suite alone.
+A recipe of the tree also keeps the rules of `tree_rules` and `set_rules`; a user's need not. Every error is a sentence
+that starts with `file:line`. A pipeline is a suite alone.
 """
 
 from __future__ import annotations
@@ -11,16 +12,17 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from harness.check import set_rules, tree_rules
 from harness.check.kernel_parameters import binding_errors, kernel_errors
 from harness.contract.dtypes import DTYPES
 from harness.errors import HarnessError, SuiteError, UsageError
 from harness.expected import torch_calls
-from harness.files import KERNELS, PACKAGE, RECIPE_DIRS, SUITES, recipe_dir
+from harness.files import INSTALLED, KERNELS, PACKAGE, RECIPE_DIRS, SUITES, recipe_dir
 from harness.ground.side_by_side import each_alone
 from harness.oracles.by_recipe import not_python
 from harness.suite.shapes import is_grouped
 from harness.suite.suite import Suite, suite_of
-from harness.suite.suite_file import short
+from harness.suite.suite_file import short, suite_path
 from harness.text import nearest
 
 ORACLES = PACKAGE / "oracles"
@@ -65,9 +67,10 @@ def _errors(name: str) -> Iterator[str]:
     own = recipe_dir(name)
     kernel, oracle = (own or KERNELS) / f"{name}.cu", (own or ORACLES) / f"{name}.py"
     present = [path for path in (kernel, oracle) if path.is_file()]
+    in_tree = not own and not INSTALLED
     if not own and not (SUITES / f"{name}.yaml").is_file():
         if not present:
-            raise UsageError(f"there is no recipe '{name}'{nearest(name, stems())}")
+            suite_path(name)  # raises UsageError, with the nearest choice
         three = "harness/kernels/S.cu, harness/oracles/S.py and suites/S.yaml"
         yield f"{short(present[0])}:1: there is no suites/{name}.yaml; a recipe is {three}"
         return
@@ -79,17 +82,24 @@ def _errors(name: str) -> Iterator[str]:
     if suite.file.pipeline:
         for path in present:
             yield f"{short(path)}:1: {name} is a pipeline, whose stages are other recipes; remove this file"
+        if not present and in_tree:
+            yield from (*tree_rules.suite_errors(suite), *set_rules.errors(suite))
         return
     found = [*_missing(suite, kernel), *_missing(suite, oracle), *_dtype_errors(suite), *_quality_errors(suite)]
     found += _oracle_errors(suite, oracle) if oracle in present else []
     found += kernel_errors(suite) if kernel in present else []
-    yield from found or binding_errors(suite)
+    found = found or list(binding_errors(suite))
+    if in_tree and not found:
+        found = [*tree_rules.text_errors(suite, kernel, oracle), *set_rules.errors(suite)]
+    yield from found
 
 
 def _missing(suite: Suite, path: Path) -> Iterator[str]:
     if not path.is_file():
-        others = sorted(other.stem for other in path.parent.glob(f"*{path.suffix}"))
-        yield f"{suite.document.where('recipe')}: there is no {short(path)}{nearest(path.stem, others)}"
+        others = sorted(other.stem for other in path.parent.glob(f"*{path.suffix}") if other.stem != path.stem)
+        what = "is no file" if path.exists() or path.is_symlink() else ""
+        told = f"{short(path)} {what}" if what else f"there is no {short(path)}{nearest(path.stem, others)}"
+        yield f"{suite.document.where('recipe')}: {told}"
 
 
 def _dtype_errors(suite: Suite) -> Iterator[str]:

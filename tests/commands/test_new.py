@@ -17,6 +17,13 @@ from harness.commands.new import IMPORTED
 from harness.errors import Exit, UsageError
 from harness.files import PACKAGE, ROOT
 
+CARD = f"""# Somebody's kernel.
+code: theirs.ptx
+recipe: {NAME}
+launches:
+  - kernel: theirs
+    arguments: [array: input]
+"""
 CASE = f"{NAME}/default/48x80/normal/eager"
 
 
@@ -83,6 +90,12 @@ MISTAKES = {
     "a type that is not there": (
         ".cu", "const float* x =", "const flaot* x =", "COMPILE_ERROR",
         ('toy.cu(40): error: identifier "flaot" is undefined',),
+    ),
+    "a semicolon missing": (
+        ".cu", "  float amax = 0.0f;", "  float amax = 0.0f", "COMPILE_ERROR", ('toy.cu(47): error: expected a ";"',),
+    ),
+    "a brace without its other": (
+        ".cu", "row, block)) return;\n\n  const", "row, block)) {\n\n  const", "COMPILE_ERROR", ("toy.cu(", "error:"),
     ),
     "a tile without columns": (
         ".cu", "{kTileRows, kTileCols, kThreads, 0,", "{kTileRows, kTileCols - 128, kThreads, 0,", "COMPILE_ERROR",
@@ -175,6 +188,52 @@ SEEN_BEFORE = {
         ".py", "def numpy_oracle(case: Case, tensors:", "def numpy_oracle(tensors:",
         "toy.py:37: the oracle raised TypeError: numpy_oracle() takes 1 positional argument but 2 were given",
     ),
+    "no function": (
+        ".py", "def inputs(case: Case, x: np.ndarray) ->", "inputs = 3\n\n\ndef inputz(case, x) ->",
+        "toy.py:1: 'inputs' is a int; it must be a function",
+    ),
+    "oracle's function under another name": (
+        ".py", "def torch_oracle(", "def torch_orcale(", "toy.py:1: there is no function 'torch_oracle'; this oracle ",
+    ),
+    "parameters of inputs": (
+        ".py", "def inputs(case: Case, x: np.ndarray)", "def inputs(case: Case)",
+        "toy.py:31: the oracle raised TypeError: inputs() got an unexpected keyword argument 'x'",
+    ),
+    "a name that is a number": (
+        ".py", 'return {"input": x}', "return {1: x}", "toy.py:31: inputs: the name 1 is a int, and names of paramete",
+    ),
+    "objects of Python": (
+        ".py", 'return {"input": x}', 'return {"input": x.astype(object)}', "toy.py:31: inputs: 'input' holds objects",
+    ),
+    "a field's dtype": (
+        ".py", '"rowwise_data": layout.data_field(case.rows, case.cols, layout.ROWWISE)',
+        '"rowwise_data": Field((8, 8), "uint7")', "toy.py:22: outputs: 'rowwise_data' has the dtype 'uint7', which Nu",
+    ),
+    "a field's shape": (
+        ".py", '"rowwise_data": layout.data_field(case.rows, case.cols, layout.ROWWISE)',
+        '"rowwise_data": Field((8, case.cols / 2), "uint8")', "toy.py:22: outputs: 'rowwise_data' has the shape (8, 8",
+    ),
+    "oracle's import": (
+        ".py", "import numpy as np", "import numpi as np", "toy.py:10: the oracle raised ModuleNotFoundError: No modu",
+    ),
+    "tabs in Python": (".py", '    return {"input"', '\treturn {"input"', "toy.py:34: this is not Python: inconsiste"),
+    "template parameter without a flag": (
+        ".cu", "__global__ void __l", "template <bool fast>\n__global__ void __l",
+        "toy.cu:26: template parameter 'fast' names no flag of ",
+    ),
+    "no parameters": (".cu", "int cols) {\n  __sh", "int cols {\n  __sh", "toy.yaml:11: toy.cu has no kernel 'toy_en"),
+    "a header that is not there": (".cu", "numerics/e4m3", "numerics/e4m4", "toy.cu:11: no file 'numerics/e4m4.cuh'"),
+    "wrong stem": (".yaml", "recipe: toy", "recipe: toi", "toy.yaml:1: recipe is 'toi' in a file named toy.yaml; both"),
+    "flag of a launch": (
+        ".yaml", "- kernel: toy_encode", "- kernel: toy_encode\n    when: {rht: true}",
+        "toy.yaml:12: toy has no flag 'rht'; choose dtype",
+    ),
+    "flag of a set": (
+        ".yaml", "    - shapes: [[128, 256]]", "    - axes: {rht: true}\n      shapes: [[128, 256]]", "no flag 'rht';",
+    ),
+    "a key twice": (".yaml", "launches:", "sets: {}\nlaunches:", "toy.yaml:14: key 'sets' appears twice; the first i"),
+    "a tab in YAML": (".yaml", "  dtype:", "\tdtype:", "toy.yaml:4: this is not valid YAML: found character that can"),
+    "an input": (".yaml", "signed_zero", "sgined_zero", "toy.yaml:16: there is no input 'sgined_zero'; did you mean "),
     "no geometry": (
         ".cu", "Launch toy_encode_launch", "Launch toy_encod_launch",
         "toy.cu:25: there is no geometry of toy_encode: `__constant__ Launch toy_encode_launch = {rows, cols, threads",
@@ -198,6 +257,19 @@ def test_a_mistake_is_one_sentence_before_anything_runs(folder, mistake, command
     suffix, before, after, says = SEEN_BEFORE[mistake]
     change(folder, suffix, before, after)
     assert says in refused(command, folder)
+
+
+@pytest.mark.parametrize("suffix", [".cu", ".py"])
+@pytest.mark.parametrize("there", ["nothing", "a folder", "a link to nothing"])
+def test_a_file_that_is_missing_is_one_sentence(folder, suffix, there, command):
+    path = folder / f"toy{suffix}"
+    path.unlink()
+    if there == "a folder":
+        path.mkdir()
+    elif there != "nothing":
+        path.symlink_to("nowhere")
+    says = f"there is no {path}" if there == "nothing" else f"{path} is no file"
+    assert f"{folder}/toy.yaml:1: {says}" in refused(command, folder)
 
 
 @pytest.mark.parametrize("name", ["toy.cu", "mine.cuh"])
@@ -286,6 +358,11 @@ def test_a_kernel_may_have_clusters(folder):
         (["cupy"], "'cupy' is the name of a Python module that the harness imports; choose another name"),
         (["random"], "'random' is the name of a Python module that the harness imports"),
         ([], "Missing argument 'NAME'"),
+        (["per_tensor", "--in-tree"], "there is a recipe 'per_tensor' in the harness"),
+        (
+            ["mine", "--in-tree", "--into", "there"],
+            "--into names a folder of yours, and --in-tree is the tree; give one",
+        ),
     ],
 )
 def test_a_name_that_cannot_be_is_refused(words, says, command, tmp_path, monkeypatch):
@@ -315,6 +392,25 @@ def test_a_folder_without_recipes_and_a_taken_name_are_refused(tmp_path):
     (tmp_path / "casts.yaml").write_text("recipe: casts\n")
     with pytest.raises(UsageError, match="the name 'casts' is taken by a file of the harness; choose another"):
         harness.use_recipe_dir(tmp_path)
+
+
+@pytest.mark.parametrize("text", [CARD, CARD.replace("recipe:", "recpie: ["), "\ufeff" + CARD])
+def test_a_card_may_lie_beside_the_recipe_and_is_no_suite(folder, command, text):
+    """Also one with a mistake in it, which is told where it is run as a card."""
+    card = folder / "theirs.yaml"
+    card.write_text(text)
+    with in_use(folder) as names:
+        assert names == (NAME,) and recipe_files.errors() == []
+        for words in (["list", "theirs"], ["check", "theirs"], ["verify", "theirs"], ["run", "theirs"]):
+            done = command(*words)
+            assert done.returncode == Exit.USAGE
+            says = f"{card}: this is a card, which launches compiled kernels, and no suite; run it by `harness verify"
+            assert says in done.stderr and done.stderr.count("\n") == 1
+    alone = folder / "cards"
+    alone.mkdir()
+    card.rename(alone / "theirs.yaml")
+    with pytest.raises(UsageError, match="cards has no suite; theirs.yaml: this is a card, .* --subject .*theirs.yaml"):
+        harness.use_recipe_dir(alone)
 
 
 @pytest.mark.parametrize("words", ["verify mine", "list mine", "trace mine/default/48x80/normal/eager", "run mine"])

@@ -8,7 +8,7 @@ import pytest
 
 from evidence import coverage
 from harness.contract.problem import Dense
-from harness.suite.suite import find_case, load_suite, load_suites, suite_of
+from harness.suite.suite import find_case, load_suite, suite_of
 
 TEXT = """
 recipe: toy
@@ -99,10 +99,3 @@ def test_the_files_name_each_value_once_with_all_it_did_not_meet(sets, tmp_path)
     assert "**toy**" in page.read_text()
     assert "rht=true with shape " in page.read_text()
     assert table.read_text().splitlines()[0].startswith("recipe,set,cases")
-
-
-@pytest.mark.parametrize("recipe", [suite.recipe for suite in load_suites()])
-def test_no_legal_pair_of_flags_is_left_out_of_a_full_set(recipe):
-    full = next(each for each in coverage.coverage(suite_of(recipe)) if each.set_name == "full")
-    flags = set(suite_of(recipe).file.axes)
-    assert [pair for pair in full.missing if {kind for kind, _ in pair} <= flags] == []

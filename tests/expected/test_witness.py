@@ -17,7 +17,6 @@ from harness.expected.witness.fields import wrong_slack
 from harness.expected.witness.magnitudes import e2m1, e4m3, to_bf16
 from harness.inputs import drawn_once
 from harness.suite.suite import find_case, load_suites
-from harness.suite.suite_file import covers
 
 PLAIN = "per_tensor/default/48x80/normal/eager"
 LARGEST = 1 << 20  # elements of a case that is tried
@@ -234,36 +233,6 @@ def test_of_large_fields_and_operands_some_are_looked_at_all_over(monkeypatch):
         assert entries == whole.fields[name].size * (2 if name.endswith("data") else 1) and found >= least, name
     few = whole.values | {"rowwise_data": np.full_like(whole.values["rowwise_data"], 0x77)}
     assert "the expected rowwise_data has 1 different values" in fields.too_alike(group, whole.fields, few)
-
-
-def declarations():
-    return [
-        pytest.param(suite, entry, id=f"{suite.recipe} {number}")
-        for suite in load_suites()
-        for number, entry in enumerate(suite.file.degenerate)
-    ]
-
-
-@pytest.mark.parametrize(("suite", "entry"), declarations())
-def test_what_is_declared_degenerate_is(suite, entry):
-    """An entry that no small case of the smoke or full set needs is stale."""
-    cases = {
-        replace(case, mode="eager").id: replace(case, mode="eager")
-        for name in ("smoke", "full")
-        for case in suite.cases(name)
-        if case.elements <= LARGEST and case.terms <= 1 << 26
-    }
-    whatever_the_field = entry.model_copy(update={"fields": []})
-    for case in cases.values():
-        if covers(whatever_the_field, case, "") and needed(entry, case):
-            return
-    pytest.fail(f"{suite.recipe}.yaml: no case needs the entry `{entry.because}` of `degenerate`")
-
-
-def needed(entry, case: Case) -> bool:
-    values = expected.oracle_of(case.recipe).numpy_oracle(case, expected.make_inputs(case))
-    counts = fields.counted(expected.fields_of(case), values)
-    return any(few < least and covers(entry, case, name) for name, _, few, least in counts)
 
 
 def test_formats_are_worked_out_once_more():

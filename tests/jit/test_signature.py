@@ -5,7 +5,6 @@ import re
 import pytest
 
 from harness.errors import CompileError
-from harness.files import KERNELS
 from harness.jit.signature import read_signatures
 
 KERNEL = """
@@ -81,13 +80,3 @@ def test_a_parameter_that_cannot_be_read_is_refused_with_its_line(tmp_path, text
 def test_a_missing_source_is_one_sentence(tmp_path):
     with pytest.raises(CompileError, match=r"absent\.cu: cannot read the kernel's source"):
         read_signatures("absent", tmp_path)
-
-
-@pytest.mark.parametrize("path", sorted(KERNELS.glob("*.cu")), ids=lambda path: path.stem)
-def test_every_pointer_of_every_kernel_says_its_shape(path):
-    for signature in read_signatures(path.stem).values():
-        for line in path.read_text().splitlines()[signature.line :]:
-            if line.rstrip().endswith(") {"):
-                break
-            if re.search(r"\*|<", line.partition("//")[0]):
-                assert "// (" in line, f"{signature.where}: {line.strip()}"

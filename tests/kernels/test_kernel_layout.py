@@ -2,50 +2,17 @@
 
 from __future__ import annotations
 
-import re
-from functools import cache
 from pathlib import Path
 
 import pytest
 
+from harness.check.tree_rules import floors, includes, source_errors, used
 from harness.files import KERNELS
 from harness.jit.compile import include_closure
 
-# From the ground up; the recipes are the roof.
-FLOORS = tuple(re.findall(r"^\| `(\w+)/`", (KERNELS / "README.md").read_text(), re.MULTILINE))
 FILES = sorted(path.relative_to(KERNELS).as_posix() for path in KERNELS.rglob("*.cu*"))
 HEADERS = [name for name in FILES if name.endswith(".cuh")]
 RECIPES = [name for name in FILES if name.endswith(".cu")]
-
-_INCLUDE = re.compile(r'^#include "([^"]+)" *$', re.MULTILINE)
-_COMMENT = re.compile(r"//[^\n]*")
-_DECLARED = re.compile(
-    r"^(?:struct|enum class|using|#define) (?:alignas\(\d+\) )?(\w+)"  # a type or a macro
-    r"|^constexpr [\w ]+ (k\w+)"
-    r"|^(?:__device__|__host__|constexpr|[A-Z][\w<>]* (?=\w+\())[^;{}=]*?\b(\w+)\((?=[^;]*\{)",  # a function
-    re.MULTILINE,
-)
-
-
-def floor(name: str) -> int:
-    """0 is the ground floor; the recipes have the highest number."""
-    folder, slash, _ = name.rpartition("/")
-    return FLOORS.index(folder) if slash else len(FLOORS)
-
-
-@cache
-def code(name: str) -> str:
-    return _COMMENT.sub("", (KERNELS / name).read_text())
-
-
-def includes(name: str) -> list[str]:
-    return _INCLUDE.findall(code(name))
-
-
-def used(name: str, header: str) -> set[str]:
-    """The names of a header that a file mentions."""
-    declared = {next(filter(None, found)) for found in _DECLARED.findall(code(header))}
-    return declared & set(re.findall(r"\w+", code(name).replace(header, "")))
 
 
 def circles(graph: dict[str, list[str]]) -> set[str]:
@@ -59,24 +26,18 @@ def circles(graph: dict[str, list[str]]) -> set[str]:
 
 
 def test_every_header_stands_on_a_floor():
-    assert {Path(name).parent.as_posix() for name in HEADERS} == set(FLOORS)
+    assert {Path(name).parent.as_posix() for name in HEADERS} == set(floors())
     assert {Path(name).parent.as_posix() for name in RECIPES} == {"."}
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_includes_lead_down(name: str):
-    assert [header for header in includes(name) if floor(header) > floor(name)] == []
-    assert sorted(includes(name)) == includes(name)
+def test_headers_include_what_they_use_from_below_and_have_no_numerics():
+    """`harness check` does the same for recipes."""
+    assert [error for name in HEADERS for error in source_errors(KERNELS / name)] == []
 
 
 def test_no_header_includes_itself():
     assert circles({name: includes(name) for name in FILES}) == set()
     assert circles({"a": ["b"], "b": ["c", "d"], "c": ["b"], "d": []}) == {"b", "c"}
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_every_include_is_used(name: str):
-    assert [header for header in includes(name) if not used(name, header)] == []
 
 
 def test_what_a_header_declares_is_found():

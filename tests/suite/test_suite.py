@@ -17,7 +17,7 @@ from harness.suite import cover
 from harness.suite.check import block_axes
 from harness.suite.schema import Block, json_schema
 from harness.suite.shapes import canonical
-from harness.suite.suite import Suite, find_case, load_suite, load_suites, suite_of
+from harness.suite.suite import Suite, find_case, load_suite, suite_of
 
 RECIPES = sorted(path.stem for path in SUITES.glob("*.yaml"))
 
@@ -135,13 +135,6 @@ def test_pairwise_backs_out_of_a_dead_end():
 # The suites of this repository
 
 
-def test_sets_stay_as_small_as_promised():
-    """Smoke runs on a laptop's CPU in about two minutes, full on one GPU in about ten."""
-    suites = {suite.recipe: suite for suite in load_suites()}
-    assert max(len(suite.cases("smoke")) for suite in suites.values()) <= 128
-    assert len(suites["per_tensor"].cases("full")) <= 2500
-
-
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_every_case_is_found_again_by_its_id(recipe: str):
     suite = suite_of(recipe)
@@ -173,11 +166,6 @@ def test_each_legal_kind_of_operand_is_read_in_each_layout(recipe, axes):
 
 def test_the_committed_schema_is_current():
     assert (SUITES / "schema.json").read_text() == json_schema(), "run `make schema`"
-
-
-@pytest.mark.parametrize("recipe", RECIPES)
-def test_editors_find_the_schema(recipe: str):
-    assert (SUITES / f"{recipe}.yaml").read_text().startswith("# yaml-language-server: $schema=schema.json\n")
 
 
 # One sentence for every mistake

@@ -1,0 +1,129 @@
+"""Rules that the cases of a suite of the tree keep: which there are, and that an oracle takes them.
+
+Every error is a sentence that starts with `file:line`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from harness.contract.case import Case, Flags, FlagValue
+from harness.errors import ContractError
+from harness.expected import expected
+from harness.expected.witness import fields
+from harness.suite import cover, shapes
+from harness.suite.schema import Degenerate
+from harness.suite.suite import Suite
+from harness.suite.suite_file import covers
+from harness.text import spell
+
+# Cases of a set: smoke runs on a laptop's CPU in about two minutes, full on one GPU in about ten.
+MOST_CASES = {"smoke": 128, "full": 2_600}
+MOST_TRIED = 1_500  # combinations of flags that the oracle is asked about one by one
+PRIMES = (7, 11)  # of more, each 7th or 77th: they divide no flag's number of values, so that any four meet in all ways
+LARGEST = 1 << 20  # elements of a case that a `degenerate` entry is tried with
+
+Value = tuple[str, FlagValue]  # a flag and one of its values
+
+
+def errors(suite: Suite) -> Iterator[str]:
+    """What is wrong of the cases of a suite, a pipeline's too."""
+    for name, most in MOST_CASES.items():
+        if len(suite.cases(name)) > most:
+            found = f"the set {name} has {len(suite.cases(name))} cases; at most {most} are run in the time it may take"
+            yield f"{suite.document.where('sets', name)}: {found}"
+    met = {pair for case in suite.cases("full") for pair in itertools.combinations(case.flags.items(), 2)}
+    for pair in legal_pairs(suite):
+        if pair not in met:
+            both = " and ".join(f"{flag}={spell(value)}" for flag, value in pair)
+            yield f"{suite.document.where('sets', 'full')}: no case of the full set has {both}, which is legal"
+    oracle = expected.oracle_of(suite.recipe)
+    refused = list(_refused_cases(suite, oracle))
+    yield from refused or _refusal_errors(suite, oracle)
+    if not refused:
+        yield from _stale_errors(suite)
+
+
+def legal_pairs(suite: Suite) -> Iterator[tuple[Value, Value]]:
+    """Every two values of flags that some legal combination has, in the order of the axes."""
+    flags = list(suite.file.axes)
+    choices = [suite.file.axes[flag] for flag in flags]
+    sizes = [len(values) for values in choices]
+
+    def refused(row: cover.Partial) -> bool:
+        chosen = {flag: choices[axis][row[axis]] for axis, flag in enumerate(flags) if row[axis] is not None}
+        return suite.refusal(chosen) is not None
+
+    for pair in cover.pairs(sizes):
+        if cover.legal(cover.partial(pair, len(sizes)), sizes, refused):
+            (a, i), (b, j) = pair
+            yield (flags[a], choices[a][i]), (flags[b], choices[b][j])
+
+
+def _refused_cases(suite: Suite, oracle: Any) -> Iterator[str]:
+    """Sizes, too: an exclusion speaks of flags only."""
+    seen = set()
+    for name in suite.sets:
+        for case in suite.cases(name):
+            if (case.flags, case.problem) in seen:
+                continue
+            seen.add((case.flags, case.problem))
+            try:
+                oracle.outputs(case)
+            except ContractError as error:
+                yield f"{case.where}: the oracle refuses {case.id}: {error}; the suite must exclude it"
+                return
+
+
+def _refusal_errors(suite: Suite, oracle: Any) -> Iterator[str]:
+    """A refusal stands in the suite as an exclusion and in the oracle as an error, and the two must agree."""
+    if not suite.file.exclude:
+        return
+    at = suite.document.where("exclude")
+    if not hasattr(oracle, "refuse"):
+        yield f"{at}: the suite excludes combinations, and its oracle has no function 'refuse', which refuses the same"
+        return
+    axes, refused = suite.file.axes, 0
+    sizes = [len(values) for values in axes.values()]
+    shape, stride = "128x128x128" if suite.file.gemm else "128x128", 1
+    for prime in PRIMES:
+        stride *= prime if math.prod(sizes) // stride > MOST_TRIED and all(size % prime for size in sizes) else 1
+    for row in itertools.islice(cover.product(sizes), 0, None, stride):
+        flags = {flag: values[i] for (flag, values), i in zip(axes.items(), row, strict=True)}
+        problem = shapes.problem(suite.file, shape, flags)
+        try:
+            oracle.refuse(Case(suite.recipe, Flags(flags), problem, dense_defaults=suite.dense_defaults))
+        except ContractError as refusal:
+            refused += 1
+            if suite.refusal(flags) is None:
+                chosen = ", ".join(f"{flag}={spell(flags[flag])}" for flag in axes if flags[flag] != axes[flag][0])
+                yield f"{at}: the oracle refuses {chosen or 'the defaults'}: {refusal}; the suite must exclude it, too"
+                return
+    if not refused:
+        yield f"{at}: the suite excludes combinations, and its oracle refuses none; `refuse` raises ContractError there"
+
+
+def _stale_errors(suite: Suite) -> Iterator[str]:
+    """Entries of `degenerate` that no small case of the smoke or full set needs."""
+    for index, entry in enumerate(suite.file.degenerate):
+        whatever_the_field = entry.model_copy(update={"fields": []})
+        cases = (replace(case, mode="eager") for name in ("smoke", "full") for case in suite.cases(name))
+        small = {
+            case.id: case
+            for case in cases
+            if case.elements <= LARGEST and case.terms <= 1 << 26 and covers(whatever_the_field, case, "")
+        }
+        if not any(needed(entry, case) for case in small.values()):
+            at = suite.document.where("degenerate", index)
+            yield f"{at}: no case needs this entry, {entry.because}; remove it"
+
+
+def needed(entry: Degenerate, case: Case) -> bool:
+    """Whether the case has a field with too few different values, which the entry excuses."""
+    values = expected.oracle_of(case.recipe).numpy_oracle(case, expected.make_inputs(case))
+    counts = fields.counted(expected.fields_of(case), values)
+    return any(few < least and covers(entry, case, name) for name, _, few, least in counts)
