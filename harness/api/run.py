@@ -19,10 +19,10 @@ from harness.errors import DeviceUnavailable, LaunchError, UsageError
 from harness.expected import expected, torch_calls
 from harness.ground.command_lines import Asked, trace_command
 from harness.text import nearest
-from harness.verdict import Result, labelled
+from harness.verdict import Result, Story, labelled
 from harness.verify import verify
 from harness.verify.diagnosis.mismatch import story_of
-from harness.verify.screen import Story, screen
+from harness.verify.screen import screen
 
 ORACLES = ("numpy", "torch")
 _POISON = 0xA5

@@ -19,7 +19,6 @@ from harness.inputs import drawn_once
 from harness.suite.suite import find_case, load_suites
 
 PLAIN = "per_tensor/default/48x80/normal/eager"
-LARGEST = 1 << 20  # elements of a case that is tried
 
 
 @pytest.fixture(autouse=True)
