@@ -8,11 +8,10 @@ import pytest
 from copied_tree import Tree
 
 NAME = "plain"
-# Of the tests that go over all recipes: how one is found and listed. All else is `harness check`.
+# Tests on how all recipes are found and listed. All else is `harness check`.
 TESTS = {
     "test_structure.py": "::test_a_recipe_is_a_kernel_a_suite_and_an_oracle",
     "test_readme.py": "::test_every_recipe_has_a_row_with_its_contract_and_flags",
-    "test_suite.py": f"::test_every_case_is_found_again_by_its_id[{NAME}]",
 }
 
 
