@@ -247,7 +247,7 @@ def test_the_command(capsys: pytest.CaptureFixture):
     [
         (("gemm",), 64, "gemm has no stochastic rounding of one tensor; choose per_tensor or per_token"),
         (("--flag", "rht=true"), 64, "what is rotated, or not encoded, is not rounded at known places"),
-        (("--flag", "rht"), 64, "rht has no value ''"),
+        (("--flag", "rht"), 64, "--flag rht is not flag=value"),
         (("--flag", "output=both"), 64, "per_tensor has no flag 'output'; did you mean 'outputs'?"),
         (("--shape", "100x"), 64, "--shape '100x' is not a shape"),
         (("--shape", "100x100"), 64, "rows = 100 is not a positive multiple of 16"),
