@@ -487,7 +487,7 @@ def test_a_run_says_whose_it_is(pytester: pytest.Pytester):
         "| subject, in place of our kernels | mine:swizzle (source "
         in (pytester.path / "out" / "verify.md").read_text()
     )
-    assert "<b>mine:swizzle (source " in (pytester.path / "out" / "verify.html").read_text()
+    assert "<dd>mine:swizzle (source " in (pytester.path / "out" / "verify.html").read_text()
     other = run(pytester, "--subject", "mine:nothing", "--resume")
     assert other.ret == Exit.USAGE
     assert "--subject was 'mine:swizzle', and on the command line it is 'mine:nothing'" in other.stderr.str()
