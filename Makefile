@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV   ?= .venv
 R      ?=
-SET    ?= smoke
+SET    ?=
 DEVICE ?= auto
 CASE   ?=
 JOBS   ?= $(if $(CASE),0,auto)
@@ -34,8 +34,8 @@ help: ## List the targets and variables.
 	@echo "  PYTHON=...    3.11 or newer         VENV=        use PYTHON as it is         TORCH_INDEX=URL  of torch"
 
 .PHONY: verify
-verify: $(ENV) ## Run every kernel of the suites, on the CPU where there is no GPU, and compare every byte with two oracles.
-	$(PY) -m harness verify $(R) --set $(SET) $(CASES) --device $(DEVICE) --jobs $(JOBS) $(ARGS)
+verify: $(ENV) ## Run every recipe's kernels, on the CPU where there is no GPU, and compare every byte with two oracles.
+	$(PY) -m harness verify $(R) --set $(or $(SET),$(if $(R)$(CASE),smoke,first)) $(CASES) --device $(DEVICE) --jobs $(JOBS) $(ARGS)
 
 .PHONY: bench
 bench: $(ENV) ## Verify the bench set, then time it, eager and as CUDA graphs, against the baseline recipe.
@@ -67,11 +67,11 @@ thresholds: $(ENV) ## See that each comparison of kernels and oracles is met on 
 
 .PHONY: products
 products: $(ENV) ## Hold what a layer loses end to end to what NUMERICS 10.8 lets it lose; SET=full has large shapes; no GPU.
-	$(PY) -m evidence products --set $(SET) $(ARGS)
+	$(PY) -m evidence products --set $(or $(SET),smoke) $(ARGS)
 
 .PHONY: sanitize
 sanitize: $(ENV) ## Run the suites under compute-sanitizer's four tools, on a GPU.
-	$(PY) -m evidence sanitize $(R) --set $(SET) $(ARGS)
+	$(PY) -m evidence sanitize $(R) --set $(or $(SET),smoke) $(ARGS)
 
 .PHONY: compile
 compile: $(ENV) ## Compile every instantiation of the suites for sm_80, sm_90a and sm_100a, without a GPU.

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ptx_emulator.compiled.loading import is_compiled
 from ptx_emulator.counters import Counters, Traffic
 from ptx_emulator.decode import decode
 from ptx_emulator.errors import LaunchError, NotEmulated, NotOnTarget, RefusedLaunch
@@ -139,7 +140,7 @@ def launch(
     count_traffic: bool = True,
     budget: int = BUDGET,
     lanes: int = LANES,
-    compiled: bool = True,
+    compiled: bool | None = None,
     schedule: Schedule = ASCENDING,
     echo: Callable[[str], object] | None = None,
     watch: Watch | None = None,
@@ -157,7 +158,8 @@ def launch(
     sanitize: check for races and reads of unwritten shared memory; bounds and alignment are always checked
     count_traffic: count sectors and bank conflicts, which are 0 otherwise
     budget: what a batch may cost, in instructions, before it counts as endless; lanes: of a batch
-    compiled: False to run every instruction by its NumPy step
+    compiled: False to run every instruction by its NumPy step, True never to do so because another process is compiling
+        the interpreter, which takes a minute, once
     echo: takes each line that the kernel prints, behind its block and thread; standard output, if absent
     watch: follows one thread, by NumPy steps
     schedule: the order of blocks and warps; it changes no counter, but one race may show only in one order. An order
@@ -209,9 +211,9 @@ def launch(
     local = min(batch_blocks, state.blocks) * state.threads * resources.local_size
     if local > LARGEST_LOCAL:
         raise NotEmulated(f"not emulated: {title} takes {local} bytes of local memory for a batch; {LARGEST_LOCAL} fit")
-    tally, path = Tally(code, budget), FastPath if compiled else NumpyPath
-    if path is FastPath and state.dependence and state.dependence.before:
-        path = EarlyPath
+    tally, path = Tally(code, budget), NumpyPath
+    if not watch and (is_compiled() if compiled is None else compiled):
+        path = EarlyPath if state.dependence and state.dependence.before else FastPath
     ahead = RunAhead(schedule.seed, code.counts_warps)
 
     def begin(first: int, blocks: int) -> Scheduler:

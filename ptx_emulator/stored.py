@@ -8,7 +8,7 @@ import hashlib
 import io
 import pickle
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
@@ -34,10 +34,17 @@ def pack(value: object) -> bytes:
 def unpack(content: bytes):
     """The value of `pack`. Raises pickle.UnpicklingError for bytes that name anything but data."""
     load = _DataAlone(io.BytesIO(zlib.decompress(content))).load
-    collects = gc.isenabled()
-    gc.disable()  # the collector would scan the new objects again and again, which takes as long as making them
-    try:
+    with uncollected():
         return load()
+
+
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """Make many objects, none of them garbage, which the collector would scan again and again."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
     finally:
         if collects:
             gc.enable()
@@ -76,7 +83,8 @@ def stored(folder: Path | None, what: tuple[str, ...], make: Callable[[], Found]
     name = f"{key[:32]}.decoded"
     found = _read(folder, name)
     if found is None:
-        found = make()
+        with uncollected():
+            found = make()
         with contextlib.suppress(OSError):
             private_files.write(folder, name, pack(found))
     return found

@@ -67,7 +67,7 @@ def counts(suites: Iterable[Suite]) -> dict[tuple[str, str, str], Count]:
     every = (
         _count(suite.recipe, set_name, name, device, suite.cases(set_name))
         for suite in suites
-        for set_name in suite.sets
+        for set_name in suite.known_sets
         for name, device in devices().items()
     )
     return {count.key: count for count in every}

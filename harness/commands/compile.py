@@ -12,7 +12,7 @@ from harness.ground.side_by_side import side_by_side
 from harness.jit.compile import ARCHES, ON_REQUEST, Examined
 from harness.report.console import show
 from harness.suite.instantiations import Job, examine_or_say, instantiations
-from ptx_emulator.machine.fast_path import compile_ahead
+from ptx_emulator.compiled.loading import compiled as emulator_compiled
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,7 +65,7 @@ def command(
 def _compile(job: Job | None) -> Examined | str | None:
     """The compiler's report on an instantiation, or the error; None for the emulator's interpreter."""
     if job is _EMULATOR:
-        compile_ahead()
+        emulator_compiled()
         return None
     return examine_or_say(job)
 

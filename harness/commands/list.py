@@ -41,9 +41,9 @@ def command(
 ) -> None:
     """List the ids of the cases of a set, one a line; on a terminal also how many combinations are refused."""
     suites = [_suite(name) for name in recipes] or load_suites()
-    holders = suites if recipes else [suite for suite in suites if set_name in suite.sets]
+    holders = suites if recipes else [suite for suite in suites if set_name in suite.known_sets]
     if not holders:
-        raise UsageError(f"no suite has a set '{set_name}'{nearest(set_name, suites[0].sets)}")
+        raise UsageError(f"no suite has a set '{set_name}'{nearest(set_name, suites[0].known_sets)}")
     wanted = Wanted(tuple(flags), shape or "", input_name or "")
     if refused:
         if wanted or part is not None:

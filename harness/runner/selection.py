@@ -155,9 +155,9 @@ def select(
         _check_recipes(suites, ids)
         excluded: Counter[str] = Counter()
     else:
-        holders = [suite for suite in suites if set_name in suite.sets]
+        holders = [suite for suite in suites if set_name in suite.known_sets]
         if not holders:
-            known = dict.fromkeys(name for suite in suites for name in suite.sets)
+            known = dict.fromkeys(name for suite in suites for name in suite.known_sets)
             names = ", ".join(suite.name for suite in suites)
             raise UsageError(f"there is no set '{set_name}' in {names}{nearest(set_name, known)}")
         keep = narrowing.wanted.keeps(holders)  # before the sets are expanded, so that a wrong flag is refused at once

@@ -7,7 +7,7 @@ combination, complete or not, has values that exclude each other.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Hashable, Iterator, Sequence
 
 Combination = tuple[int, ...]
 Partial = tuple[int | None, ...]
@@ -34,6 +34,21 @@ def each(sizes: Sequence[int]) -> Iterator[Combination]:
     for axis, size in enumerate(sizes):
         for value in range(1, size):
             yield (*first[:axis], value, *first[axis + 1 :])
+
+
+def few(features: Sequence[Collection[Hashable]], kinds: Sequence[Hashable]) -> list[int]:
+    """The places of few items that together have every feature of all items, in order.
+
+    Greedy: the first item with most features that are still missing, of a kind that is not there yet if possible.
+    """
+    missing = {feature for item in features for feature in item}
+    chosen: list[int] = []
+    while missing:
+        there = {kinds[i] for i in chosen}
+        best = max(range(len(features)), key=lambda i: (len(missing.intersection(features[i])), kinds[i] not in there))
+        missing.difference_update(features[best])
+        chosen.append(best)
+    return sorted(chosen)
 
 
 def pairs(sizes: Sequence[int]) -> Iterator[Pair]:

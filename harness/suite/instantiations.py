@@ -44,13 +44,13 @@ def _cases(sets: Sequence[str], recipes: Sequence[str]) -> Iterable[Case]:
     """The cases of the sets that may differ in launches; input and mode are ignored, because they choose no kernel."""
     found: dict[tuple[Hashable, ...], Case] = {}
     suites = load_suites(map(suite_path, recipes) if recipes else None)
-    known = dict.fromkeys(name for suite in suites for name in suite.sets)
+    known = dict.fromkeys(name for suite in suites for name in suite.known_sets)
     for name in sets:
         if name not in known:
             raise UsageError(f"no suite has a set '{name}'{nearest(name, known)}")
     for suite in suites:
         for name in sets or suite.sets:
-            for case in suite.cases(name) if name in suite.sets else ():
+            for case in suite.cases(name) if name in suite.known_sets else ():
                 found.setdefault((case.recipe, case.flags, case.problem), case)
     return found.values()
 

@@ -23,6 +23,9 @@ from harness.suite.stages import stages_of
 from harness.suite.suite_file import content_of, defaults_of, file_of, read_suite, settled_state, suite_path
 from harness.text import nearest, spell
 
+FIRST = "first"  # the set of every suite that has a smoke set, of which it is a part
+BASELINE = "per_tensor"  # the recipe whose first set has every input of its smoke set
+
 
 @dataclass(frozen=True, eq=False)
 class Suite:
@@ -43,7 +46,13 @@ class Suite:
 
     @property
     def sets(self) -> tuple[str, ...]:
+        """The names of the sets that the file lists."""
         return tuple(self.file.sets)
+
+    @property
+    def known_sets(self) -> tuple[str, ...]:
+        """The sets of the file, and the one that is made of its smoke set."""
+        return tuple(dict.fromkeys((*([FIRST] if "smoke" in self.sets else []), *self.sets)))
 
     @cached_property
     def defaults(self) -> Flags:
@@ -84,8 +93,10 @@ class Suite:
 
     @cache  # noqa: B019 - a suite lives as long as the process
     def _expand(self, set_name: str) -> tuple[tuple[Case, ...], Counter[str]]:
-        if set_name not in self.file.sets:
-            raise UsageError(f"{self.name}: there is no set '{set_name}'{nearest(set_name, self.sets)}")
+        if set_name not in self.known_sets:
+            raise UsageError(f"{self.name}: there is no set '{set_name}'{nearest(set_name, self.known_sets)}")
+        if set_name not in self.sets:
+            return self._first(), Counter()
         made: dict[str, Case] = {}
         excluded: Counter[str] = Counter()
         for index, block in enumerate(self.file.sets[set_name]):
@@ -104,6 +115,29 @@ class Suite:
                     raise SuiteError(where, f"{case.id} is already a case of this set, by {made[case.id].where}")
                 made[case.id] = case
         return tuple(sorted(made.values(), key=lambda case: (case.elements, case.id))), excluded
+
+    def _first(self) -> tuple[Case, ...]:
+        """Few cases of the smoke set that have each value of a flag, each kernel, and each input of this suite alone.
+
+        The inputs that the baseline recipe has as well need not all be there: one case after the other brings another.
+        Cases with corners, each of which takes as long as thirty others, come in only for what no other has.
+        """
+        baseline = () if self.recipe == BASELINE else suite_of(BASELINE, files.SUITES).cases("smoke")
+        elsewhere = {case.input for case in baseline}
+
+        def features(case: Case) -> set[Hashable]:
+            kernels = () if self.file.pipeline else (launch.name for launch in self.launches(case))
+            inputs = () if case.input in elsewhere else (("input", case.input),)
+            return {*case.flags.items(), *kernels, *inputs, ("mode", case.mode), ("no rows", case.elements == 0)}
+
+        chosen: set[Case] = set()
+        shown: set[Hashable] = set()
+        for with_corners in (False, True):
+            cases = [case for case in self.cases("smoke") if bool(self.corners(case)) == with_corners]
+            missing = [features(case) - shown for case in cases]
+            chosen.update(cases[i] for i in cover.few(missing, [case.input for case in cases]))
+            shown.update(*missing)
+        return tuple(case for case in self.cases("smoke") if case in chosen)
 
     def _block_cases(self, block: Block, where: str, excluded: Counter[str]) -> list[Case]:
         axes: dict[str, list[FlagValue]] = suite_check.block_axes(self.file, block)

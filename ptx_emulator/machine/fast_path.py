@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
-
 import numpy as np
 
 from ptx_emulator.compiled import layout
+from ptx_emulator.compiled.loading import compiled
 from ptx_emulator.machine.basic_blocks import Branch, Code, Segment
 from ptx_emulator.machine.batch import Batch
 from ptx_emulator.memory import Buffer
@@ -21,28 +19,6 @@ Parted = tuple["np.ndarray | None", "np.ndarray | None"]
 
 _NUMBER = (1 << 32) - 1
 _SCRATCH = np.zeros(layout.SCRATCH_SIZE, np.uint8)  # shared, because launches run one after another
-
-
-@cache
-def _interpreter() -> tuple[Callable[..., int], ...]:
-    # Numba takes a second to load, and a run on a GPU does not need it.
-    from ptx_emulator.compiled.interpreter import run
-    from ptx_emulator.compiled.warps import count, part_lanes
-
-    return run, count, part_lanes
-
-
-@cache
-def _checks() -> tuple[Callable[..., bool], ...]:
-    from ptx_emulator.compiled.async_shared import record, start_copy
-
-    return record, start_copy
-
-
-def compile_ahead() -> None:
-    """Compile the interpreter into the cache, which the first launch of a process does otherwise."""
-    _interpreter()
-    _checks()
 
 
 def buffer_table(memory: list[Buffer]) -> np.ndarray:
@@ -73,7 +49,8 @@ class FastPath:
 
     def __init__(self, batch: Batch, code: Code):
         self.batch, self.code, self._lanes = batch, code, None
-        self._interpreter, self._count, self._part = _interpreter()
+        functions = compiled()
+        self._interpreter, self._count, self._part = functions.run, functions.count, functions.part_lanes
         launch, registers, addressing = batch.launch, batch.registers, batch.addressing
         shadow = batch.shadow
         context = self.context = np.zeros(layout.CONTEXT_SIZE, np.int64)
@@ -95,7 +72,7 @@ class FastPath:
         if addressing.shared.written is not None:
             arrays[layout.SHARED_WRITTEN] = addressing.shared.written
         if isinstance(shadow, AsyncShadow):
-            shadow.compiled = CompiledChecks(*_checks(), len(shadow.writer))
+            shadow.compiled = CompiledChecks(functions.record, functions.start_copy, len(shadow.writer))
         if shadow:
             context[layout.SHADOW], context[layout.SHADOW_CELL] = 1, shadow.cell
             arrays |= {layout.SHADOW_WRITES: shadow.writes, layout.SHADOW_READS: shadow.reads,

@@ -17,7 +17,7 @@ from harness.suite import cover
 from harness.suite.check import block_axes
 from harness.suite.schema import Block, json_schema
 from harness.suite.shapes import canonical
-from harness.suite.suite import Suite, find_case, load_suite, suite_of
+from harness.suite.suite import FIRST, Suite, find_case, load_suite, suite_of
 
 RECIPES = sorted(path.stem for path in SUITES.glob("*.yaml"))
 
@@ -142,6 +142,29 @@ def test_every_case_is_found_again_by_its_id(recipe: str):
         for case in suite.cases(name):
             found = suite.find(case.id)
             assert found == case and found.seed == case.seed
+
+
+def test_the_first_set_shows_every_flag_kernel_and_input_in_few_cases_of_the_smoke_set():
+    first, smoke = ([case for recipe in RECIPES for case in suite_of(recipe).cases(name)] for name in (FIRST, "smoke"))
+    assert {case.id for case in first} < {case.id for case in smoke} and len(first) < len(smoke) // 5
+    assert {case.input for case in first} == {case.input for case in smoke}
+
+    def shown(cases: list[Case]) -> set[tuple[str, object]]:
+        flags = {(case.recipe, each) for case in cases for each in case.flags.items()}
+        suites = {recipe: suite_of(recipe) for recipe in RECIPES if not suite_of(recipe).file.pipeline}
+        here = (case for case in cases if case.recipe in suites)
+        return flags | {(case.recipe, each.name) for case in here for each in suites[case.recipe].launches(case)}
+
+    assert shown(first) == shown(smoke)
+
+
+def test_a_first_set_of_the_files_own_is_that(suite_path: Path):
+    assert FIRST in load_suite(suite_path).known_sets
+    text = suite_path.read_text()
+    own = f"  {FIRST}:\n    - axes: default\n      shapes: [[16, 16]]\n      inputs: [normal]\n"
+    suite_path.write_text(text.replace("sets:\n", f"sets:\n{own}"))
+    suite = load_suite(suite_path)
+    assert [case.shape for case in suite.cases(FIRST)] == ["16x16"] and suite.known_sets.count(FIRST) == 1
 
 
 REPRESENTATION = "shape_representation"
