@@ -27,6 +27,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
     return tree
 
 
+@pytest.mark.slow
 def test_its_files_agree_and_it_is_counted(tree: Tree):
     done = tree.run("harness", "check", NAME)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
@@ -35,6 +36,7 @@ def test_its_files_agree_and_it_is_counted(tree: Tree):
     assert NAME in recipes and recipes == sorted(recipes)
 
 
+@pytest.mark.slow
 def test_what_is_tested_of_all_recipes_holds(tree: Tree):
     places = {path.name: str(path.relative_to(tree.root)) for path in Path(tree.root, "tests").rglob("test_*.py")}
     tests = [places[file] + test for file, test in TESTS.items()]
@@ -42,6 +44,7 @@ def test_what_is_tested_of_all_recipes_holds(tree: Tree):
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.slow
 def test_it_is_verified(tree: Tree):
     words = ("verify", NAME, "--device", "emulator", "--jobs", "0", "--run-dir", "out")
     done = tree.run("harness", *words)

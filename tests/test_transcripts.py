@@ -24,11 +24,13 @@ NAMES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", FROM_NOTHING)
 def test_it_is_what_happens_after_an_install(page: str, tmp_path: Path):
     assert unlike((ROOT / page).read_text(), FromNothing(tmp_path.resolve())) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", NAMES)
 def test_it_is_what_happens(page: str, tmp_path: Path):
     if page in OF_TRITON:

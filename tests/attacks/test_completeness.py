@@ -64,6 +64,7 @@ DROPPING = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LEAVING)
 def test_a_conftest_that_leaves(run: Runs, name: str):
     """A conftest or plugin ends the process early, or has the last word."""
@@ -89,6 +90,7 @@ IN_CASE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "processes"), [*((name, ()) for name in IN_CASE), ("leaves", ("-n", "1", "-k", "48x80 and ties"))]
 )
@@ -102,6 +104,7 @@ def test_from_inside_a_case(run: Runs, name: str, processes: tuple[str, ...]):
 ADDED = ["-k normal", "--set full", "--collect-only", "-m absent", "--help", "--shard 1/8"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("added", ADDED)
 def test_the_environment_chooses_cases(run: Runs, added: str):
     """PYTEST_ADDOPTS leaves cases out, among them the wrong ones."""

@@ -93,6 +93,7 @@ def test_a_supervisor_that_is_another_process(below_1: None, monkeypatch: pytest
 PROCESS_1 = "unshare --user --map-root-user --pid --fork --mount-proc"
 
 
+@pytest.mark.slow
 def test_a_supervisor_that_is_the_first_process_of_a_container():
     if subprocess.run([*PROCESS_1.split(), "true"], capture_output=True).returncode:
         pytest.skip("this machine lets no process have process ids of its own")

@@ -156,6 +156,7 @@ def _in_one_process() -> CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WAYS)
 def test_a_subject_that(name: str, judge: Judge):
     """A subject does no work, and goes for its process, the harness or the answers in the way that `WAYS` tells."""

@@ -86,6 +86,7 @@ def test_every_instantiation_is_compiled_once_and_for_the_first_case_that_needs_
     assert [number for number, _ in found] == sorted(number for number, _ in found)
 
 
+@pytest.mark.slow
 def test_an_expectation_of_what_was_prepared_elsewhere_is_the_same(make):
     own = {}
     for case in in_order(CASES):

@@ -314,6 +314,7 @@ def test_rounds_in_which_the_gpu_waited_are_counted_and_told(bench: Benches, gpu
     assert f"the GPU waited for the host in {FEWEST} of {FEWEST} rounds" in times["measured"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("short", [{1}, {1, 2}])
 def test_rounds_in_which_the_gpu_waited_are_taken_again_behind_a_longer_flush(bench: Benches, gpu: FakeGpu, short):
     gpu.clock.late_behind = frozenset(short)
@@ -381,6 +382,7 @@ def test_what_would_spoil_times_is_refused(bench: Benches, arguments: list[str],
     result.stderr.fnmatch_lines([f"error: {sentence}"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("version", "ends"), [("5.2.3", Exit.USAGE), ("4.0", Exit.USAGE), ("5.10.0rc1", Exit.CLEAN)])
 def test_a_recorder_that_would_fail_at_the_end_is_refused(bench: Benches, monkeypatch, version: str, ends: Exit):
     monkeypatch.setattr(pytest_benchmark, "__version__", version)

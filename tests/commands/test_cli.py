@@ -192,12 +192,14 @@ def test_a_closed_output_is_one_that_nobody_reads(closed):
     assert (done.stdout, done.stderr) == ("0\n", "")
 
 
+@pytest.mark.slow
 def test_a_closed_output_is_closed_for_the_processes_below_too():
     line = f"{shlex.quote(sys.executable)} -m harness verify casts -k 16x528 >&-; echo $? >&2"
     done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, cwd=ROOT)
     assert done.stderr == "0\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", ["list", "--help", "list --help", "--version", "recipes", "doctor"])
 def test_a_reader_that_has_read_enough_ends_the_command_by_sigpipe(words: str):
     """It must not be 0, which would claim a green run, nor click's and rich's 1, by which a byte differs."""

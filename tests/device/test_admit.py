@@ -32,6 +32,7 @@ def functions_of(path: Path, wanted: type[ast.AST]) -> Iterator[str]:
                     yield function.name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "node, allowed",
     [(ast.Raise, {"admit"}), (ast.ExceptHandler, {"incapable", "attempt"}), (ast.With, set())],

@@ -156,6 +156,7 @@ def test_a_chip_that_sees_a_part_of_its_operand_has_every_bit(kept: int) -> None
     assert within.fixed.mean() > 0.9 and (within.bits == run(bits))[within.fixed].all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cut", [True, False], ids=["cut", "rounded"])
 @pytest.mark.parametrize("name", ["sin.approx.ftz.f32", "cos.approx.f32"])
 def test_a_chip_that_counts_turns_has_every_bit(name: str, cut: bool) -> None:

@@ -34,6 +34,7 @@ def on_the_gpu(gpu: StandInGpu, cheat: type[Cheat]):
     return attacks.run(gpu.against(load(f"{cheats.__name__}:{cheat.__name__}")), cheat, gpu.clock)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, cheat in NAMES.items() if not cheat.gpu and not cheat.timed])
 def test_a_cheat_on_the_cpu(name: str):
     cheat = NAMES[name]

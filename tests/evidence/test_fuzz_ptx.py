@@ -20,6 +20,7 @@ def prepared() -> None:
     ptx.prepare()
 
 
+@pytest.mark.slow
 def test_a_thousand_mutated_texts_are_refused_or_run_alike() -> None:
     found = driver.run("ptx", 1_000_000, 0, 1000, ptx.trial)
     assert found is None, f"{found.again}\n{found.text}"

@@ -127,6 +127,7 @@ def test_tokens_are_the_text():
             assert [token.start for token in tokens] == sorted(token.start for token in tokens)
 
 
+@pytest.mark.slow
 def test_every_operator_and_every_source_has_mutants_each_with_a_name_of_its_own():
     assert {mutant.theme for mutant in everywhere()} == set(kinds.OPERATORS)
     recipes_alone = {PACKAGE / mutant.file for mutant in everywhere()}
@@ -275,6 +276,7 @@ FOREIGN = """mutants:
 """
 
 
+@pytest.mark.slow
 def test_a_foreign_catalogue_and_what_of_it_is_no_mutant(harness_mutants, tmp_path):
     path = tmp_path / "foreign.yaml"
     path.write_text(FOREIGN)

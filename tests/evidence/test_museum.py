@@ -126,6 +126,7 @@ def test_the_command_writes_one_table_of_both(monkeypatch: pytest.MonkeyPatch, t
     )
 
 
+@pytest.mark.slow
 def test_what_an_interrupted_sanitizer_said_is_written(tmp_path: Path) -> None:
     """SIGTERM, as `timeout` sends it: what was said stands there, the rest was not asked, and no process is left."""
     named = sanitizer(

@@ -227,6 +227,7 @@ def test_files_reach_the_recipes_that_have_them():
     assert "swizzle" in reach.recipes_of("oracles/torch_layout.py")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", HUNTED, ids=called)
 def test_a_wrong_line_is_caught_as_the_table_says(mutant, tmp_path):
     row = TABLE.loc[mutant.name]
@@ -236,6 +237,7 @@ def test_a_wrong_line_is_caught_as_the_table_says(mutant, tmp_path):
     assert hunt.cause_of(result) == row["cause"], result.story
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case_id", sorted(set(TABLE.loc[[mutant.name for mutant in HUNTED], "caught by"])))
 def test_the_same_cases_pass_with_the_right_lines(case_id):
     result = verify(find_case(case_id), EmulatorDevice())

@@ -22,6 +22,7 @@ from ptx_emulator.catalogue import mnemonics
 COMMITTED = ROOT / "results" / "opcodes.csv"
 
 
+@pytest.mark.slow
 def test_every_opcode_of_the_catalogue_and_of_a_kernel_has_a_test_in_the_committed_table() -> None:
     """tests/conftest.py holds each test that is named here against what it executes."""
     tests = pd.read_csv(COMMITTED).set_index("opcode")["test"]
@@ -41,6 +42,7 @@ def marked_tests() -> set[str]:
     return {line.removeprefix("tests/ptx_emulator/") for line in done.stdout.splitlines() if "::" in line}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", instructions.ARCHES)
 def test_no_kernel_has_an_opcode_that_is_not_in_the_committed_table(arch: str) -> None:
     """An instantiation of each kernel here; `python -m evidence opcodes` takes them all, and counts them anew."""
@@ -131,6 +133,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_what_a_test_covers_and_executes_is_recorded_with_the_most_specific_test(folder) -> None:
     assert instructions.executed() == {
         "add.u32": "test_recorded.py::test_of_one",

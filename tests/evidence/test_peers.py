@@ -369,6 +369,7 @@ def gpu(meet, monkeypatch):
     return ends
 
 
+@pytest.mark.slow
 def test_records_are_on_disk_with_header_and_closing_roofline(gpu, meet, tmp_path):
     _, met = meet()
     gpu(lambda contest: met)
@@ -382,6 +383,7 @@ def test_records_are_on_disk_with_header_and_closing_roofline(gpu, meet, tmp_pat
     assert isinstance(run("--out", str(tmp_path)).exception, UsageError)
 
 
+@pytest.mark.slow
 def test_a_wrong_byte_of_ours_is_the_only_thing_that_is_red(gpu, meet, tmp_path):
     _, right = meet(theirs={"change": {"rowwise_data": one_more}})
     _, wrong = meet(ours={"change": {"rowwise_data": one_more}})
@@ -391,6 +393,7 @@ def test_a_wrong_byte_of_ours_is_the_only_thing_that_is_red(gpu, meet, tmp_path)
     assert run("--shape", "1024x2048", "--out", str(tmp_path / "ours")).return_value == Exit.BYTES_DIFFER
 
 
+@pytest.mark.slow
 def test_an_error_of_ours_costs_one_contest_and_time_that_is_up_the_rest(gpu, meet, tmp_path):
     def refuse(contest):
         raise LaunchError("no memory")

@@ -48,6 +48,7 @@ def run(capsys, *argv: str) -> tuple[int, str, str]:
     return done.value.code, printed.out, printed.err
 
 
+@pytest.mark.slow
 def test_every_product_of_the_smoke_set_is_within_its_bound(tmp_path, capsys):
     code, out, err = run(capsys, "--out", str(tmp_path))
     assert code == 0 and not err
@@ -127,6 +128,7 @@ def broken_codes(monkeypatch):
     monkeypatch.setattr(torch_numerics, "nearest_codes", lambda v: right(v * 0.75))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("broken", "product"), [(broken_rotation, "dw"), (broken_codes, "y")])
 def test_what_is_broken_is_red(broken, product, monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(products, "DRAWS", 1)

@@ -19,6 +19,7 @@ CAUGHT, MISSED = Finding("race", "loads.cu:26", "reads what a copy may write"), 
 NAMES = [each.kernels.name for each in rings()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("each", rings(), ids=NAMES)
 def test_what_is_right_is_not_accused_and_the_mutants_are_caught_as_the_committed_table_says(each: Ring) -> None:
     tried = list(ring.try_all(each))

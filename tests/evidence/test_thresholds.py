@@ -256,6 +256,7 @@ def instruction(mnemonic: str):
     return Instruction(mnemonic, (), None, UNKNOWN)
 
 
+@pytest.mark.slow
 def test_the_command_watches_kernels_and_oracles(tmp_path):
     """In a process of its own, because it replaces modules."""
     command = [sys.executable, "-m", "evidence", "thresholds", "casts", "--jobs", "1", "--out", str(tmp_path)]

@@ -169,6 +169,7 @@ def test_a_card(folder: Path, kernel: str):
         assert result.reason.endswith(f"{OUTLIVES} module: state outlives the call")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["never_reset", "slowly", "reset"])
 def test_a_function(folder: Path, name: str):
     subject = start(f"keeps:{name}", Child(f"keeps:{name}"))

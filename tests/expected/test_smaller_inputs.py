@@ -77,6 +77,7 @@ def combinations() -> list[Case]:
     return [case for cases in alike.values() for case in cases[:: -(-len(cases) // MOST)]]
 
 
+@pytest.mark.slow
 def test_what_follows_is_what_the_oracles_say():
     followed = dict.fromkeys(FOLLOWING, 0)
     for case in combinations():

@@ -10,6 +10,7 @@ from evidence.fuzz import driver, journals, suites
 from evidence.mutated_text import mutated, mutated_json
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "count"), [(journals, 1000), (suites, 100)], ids=["journals", "suites"])
 def test_one_percent(kind, count: int):
     name = kind.__name__.rpartition(".")[2]

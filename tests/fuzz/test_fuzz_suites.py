@@ -42,6 +42,7 @@ def cases_or_refusal(path: Path) -> str:
     return ""
 
 
+@pytest.mark.slow
 @bounded(100)
 @given(data=st.data())
 def test_a_changed_suite_is_refused_or_has_cases_with_ids(folder: Path, data: st.DataObject):
@@ -72,6 +73,7 @@ TOY = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @bounded(100)
 @given(tree=TREES, route=st.lists(st.integers(0, 5), max_size=5))
 def test_any_tree_in_the_place_of_any_other_is_refused_or_a_suite(folder: Path, tree, route: list[int]):

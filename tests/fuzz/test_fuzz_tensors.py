@@ -144,6 +144,7 @@ def calls(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
             yield ast.unparse(node.func), node
 
 
+@pytest.mark.slow
 def test_nothing_that_is_read_can_be_run():
     for path in sorted(
         path for tree in ("harness", "ptx_emulator", "evidence") for path in (ROOT / tree).rglob("*.py")

@@ -17,6 +17,7 @@ from harness.records.run_folder import commit, read_bench
 from harness.verdict import Performance
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("records", "header", "sentence"),
     [

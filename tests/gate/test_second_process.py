@@ -215,6 +215,7 @@ def red(judgements: list[Judgement]) -> bool:
     return any(each.verdict is Performance.SLOWER for each in judgements)
 
 
+@pytest.mark.slow
 def test_a_clean_gate_under_noise_between_processes_is_seldom_red():
     rng, gates = np.random.default_rng(2), 100
     alone = both = 0
@@ -394,6 +395,7 @@ def test_a_copy_of_the_run_is_no_second_process(slower: Folder):
     assert "so it is a copy" in slower.refusal()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("subject", ["", "mine:make"])
 @pytest.mark.parametrize("there", [False, True])
 def test_with_a_gpu_those_cases_are_timed_that_no_second_process_has(

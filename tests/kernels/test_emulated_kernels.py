@@ -33,6 +33,7 @@ PER_TOKEN = [  # fewer CTAs than strips of columns; more rows for a CTA than it 
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("case_id", "multiprocessors"),
     [*((case, n) for case in GROUPED for n in (1, 2, 7)), *((case, n) for case in PER_TOKEN for n in (1, 3))],
@@ -57,6 +58,7 @@ class OtherTargets(EmulatorDevice):
     targets = ON_REQUEST
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", sorted(path.stem for path in KERNELS.glob("*.cu")))
 def test_a_small_case_of_each_recipe_passes_on_other_targets(recipe: str):
     device = OtherTargets()

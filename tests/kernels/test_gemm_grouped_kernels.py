@@ -32,6 +32,7 @@ def _case(text, input_name="normal"):
     return find_case(f"gemm_grouped/{text}/{input_name}/eager")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "input_name"),
     [

@@ -153,6 +153,7 @@ def test_hopper_is_held_to_bytes_and_other_chips_to_the_interval():
     assert isinstance(expected.on("sm_100a").values["output"], Interval)
 
 
+@pytest.mark.slow
 def test_a_kernel_that_sums_in_another_order_is_told(tmp_path):
     """The kernel's products are right, but it adds those of a block's upper half first."""
     kernels = tmp_path / "kernels"

@@ -361,6 +361,7 @@ class TestStochasticRounding:
             expected = [int(words[i // 4]) >> 8 * (i % 4) & 0xFF for i in range(16)]
             assert given[row].tolist() == expected
 
+    @pytest.mark.slow
     def test_value_is_the_exact_fma(self, lib):
         """Against rational arithmetic, one rounding, for every byte and for mantissas that the sum must round."""
         rng = np.random.default_rng(3)

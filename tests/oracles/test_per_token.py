@@ -213,6 +213,7 @@ def all_flags():
             yield flags
 
 
+@pytest.mark.slow
 def test_the_oracles_agree_on_every_flag(make_case):
     for flags in all_flags():
         for name in ("normal", "specials_nan", "row_scales"):

@@ -94,6 +94,7 @@ def normal():
     return np.random.default_rng(11).standard_normal((SIZE, SIZE)).astype(BF16)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe, flags", RECIPES, ids=str)
 def test_draws_are_neighbours_and_their_mean_is_the_value(quantize, normal, recipe, flags):
     """64 draws of 65,536 normal values in each direction.

@@ -94,6 +94,7 @@ class Shadow:
         self.shadow.record(access, np.asarray(index), np.asarray(lanes))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
 def test_compiled_and_numpy_checks_agree(part: int) -> None:
     accepted = races = 0

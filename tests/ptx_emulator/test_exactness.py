@@ -27,6 +27,7 @@ def registers(*patterns: int, dtype: type = U32) -> list[np.ndarray]:
     return [np.array([[pattern]], dtype) for pattern in patterns]
 
 
+@pytest.mark.slow
 @settings(max_examples=1500, deadline=None)
 @given(FLOAT, FLOAT, FLOAT, st.sampled_from(["rn", "rz", "rm", "rp"]))
 def test_fma_is_rounded_once(a: int, b: int, c: int, mode: str) -> None:

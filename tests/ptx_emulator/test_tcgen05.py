@@ -187,6 +187,7 @@ def as_pairs(bits: np.ndarray) -> np.ndarray:
 BYTES = np.delete(np.arange(256), [0x7F, 0xFF]).astype(np.uint8)  # finite e4m3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["shared", "tensor"])
 @pytest.mark.parametrize("kind, rows, mode", [("e4m3", 128, 0), ("e5m2", 64, 1), ("e4m3,e5m2", 128, 2)])
 def test_sums_of_bytes(kind: str, rows: int, mode: int, how: str) -> None:
@@ -220,6 +221,7 @@ def test_sums_of_tf32(how: str) -> None:
     assert got.tolist() == exact_sums("f32", a[None], b.T[None], d[None])[0].tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", [0, 1, 2, 3])
 def test_bytes_across(mode: int) -> None:
     """A and B run along their rows, 16 of them in 16 bytes."""

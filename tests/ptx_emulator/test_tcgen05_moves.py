@@ -94,6 +94,7 @@ def address(shape: str) -> str:
     return " mov.u32 %r6, %r1;\n" if shape == "32x32b" else SHAPED.format(shift=20)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("shape", "packed"), FORMS)
 def test_every_load(shape: str, packed: bool) -> None:
     each = EACH.get(shape, 1)
@@ -122,6 +123,7 @@ def test_every_load(shape: str, packed: bool) -> None:
                 at += 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("shape", "packed"), FORMS)
 def test_every_store(shape: str, packed: bool) -> None:
     """The numbers in descending order, each over the last, so that a number shows where it wrote last."""

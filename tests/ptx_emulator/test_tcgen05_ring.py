@@ -130,6 +130,7 @@ MUTANTS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MUTANTS)
 def test_each_handshake_is_needed(name: str) -> None:
     assert MUTANTS[name] != RING

@@ -154,6 +154,7 @@ def quantized(lines: int, depth: int, seed: int) -> tuple[np.ndarray, np.ndarray
     return codes, tiles(scales), e2m1(codes) * np.repeat(e4m3(scales), 16, axis=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns, depth", [(32, 64), (128, 64), (48, 256), (16, 128)])
 def test_a_product_of_what_the_quantizer_makes(columns: int, depth: int) -> None:
     (a, scale_a, value_a), (b, scale_b, value_b) = quantized(128, depth, 1), quantized(columns, depth, 2)
@@ -185,6 +186,7 @@ FORMS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind, words, block, ue8m0, scales", FORMS)
 def test_every_form(kind: str, words: str, block: int, ue8m0: bool, scales: tuple[int, int]) -> None:
     """Any codes, among them -0, and any scales. Two columns of scales of 16, or two instructions with one of 32."""

@@ -171,6 +171,7 @@ def test_clusters_meet(schedule: Schedule) -> None:
     meets(BARRIERS["volatile"] + meet, 8, 32, first=meet, lanes=64, cluster=(2, 1, 1), schedule=schedule)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("block", "shared", "cluster", "arch", "numbers"),
     [
@@ -211,6 +212,7 @@ extern "C" __global__ void k(unsigned* flag, unsigned* sum) {
 }"""
 
 
+@pytest.mark.slow
 @every
 def test_look_back_in_a_grid_larger_than_a_gpu(schedule: Schedule) -> None:
     """Each CTA waits for the one before. A GPU begins them in ascending order, whatever order the emulator tries."""

@@ -127,6 +127,7 @@ def integers(n: int, columns: int, depth: int, kind: str) -> tuple[np.ndarray, .
     return encoded(a, kind), encoded(b, kind), d.astype(np.float32).view(np.uint32), wanted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("registers", [True, False])
 @pytest.mark.parametrize("kind, columns", [("bf16", 8), ("f16", 16), ("bf16", 120), ("f16", 256)])
 def test_core_matrices(kind: str, columns: int, registers: bool) -> None:

@@ -113,6 +113,7 @@ def harness(capsys: pytest.CaptureFixture[str]):
     return lambda *arguments: Ran(capsys, arguments)
 
 
+@pytest.mark.slow
 def test_a_run_writes_tables_and_pictures_and_the_next_the_same(harness, layer: Path, tmp_path: Path):
     chosen = ["per_tensor/default", "four_over_six", "--scope", "weights", "--scope", "none"]
     contents = []

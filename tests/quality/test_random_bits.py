@@ -131,6 +131,7 @@ def test_the_tensors_have_a_scale_of_one_in_both_directions():
 # Kernels
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flags", [(), ("dtype=fp32", "outputs=rowwise"), ("block=block_16x16", "outputs=rowwise")])
 def test_our_kernels_are_not_accused(flags: tuple[str, ...]):
     assert wrong(examined(None, flags)) == set()
@@ -166,6 +167,7 @@ FOUND = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", FOUND)
 def test_bad_bits_are_found_by_the_test_that_is_about_them(mutant: str):
     of_bias = FOUND[mutant] & {ALL, "0.015625 of the way up", "0 of the way up", "+[4, 6]", "-[1, 1.5]"}

@@ -54,6 +54,7 @@ def test_a_folder_that_holds_a_run_is_refused_by_the_option_that_merge_has(tmp_p
     assert (tmp_path / "all" / "journal.jsonl").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_shards_of_a_recipe_of_the_users_become_one_run(tmp_path: Path):
     own = ("--recipe-dir", str(written(tmp_path / "own")))
     runs = [tmp_path / name for name in "ab"]

@@ -89,6 +89,7 @@ ENDS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("verdicts", "words", "code", "out", "err"), ENDS.values(), ids=ENDS)
 def test_how_a_run_ends(run: Runs, verdicts: dict[str, str], words: str, code: int, out: str, err: str):
     run.verdicts(**verdicts)

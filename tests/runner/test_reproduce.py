@@ -160,6 +160,7 @@ def test_kernels_of_a_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind
     same(the_first(screen(result, Asked.here())), elsewhere, result.to_record(), tree)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["in a checkout", "elsewhere"])
 def test_a_handshake(tmp_path: Path, where: str):
     folder = ROOT if where == "in a checkout" else tmp_path

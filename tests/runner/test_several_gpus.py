@@ -73,6 +73,7 @@ def test_no_gpu_gets_a_shard_without_a_case(bench, monkeypatch):
     assert [call[call.index("--shard") + 1] for call in calls] == ["1/1"]
 
 
+@pytest.mark.slow
 def test_the_gpus_are_those_that_this_process_sees(bench, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, 1")
     assert [call[0] for call in bench()[1]] == ["1", "3"]

@@ -179,6 +179,7 @@ def shrunk(expected: Expected, kernels: Path) -> Shrunk:
     return shrink(find_case(find(expected.mutant).cases[0]), EmulatorDevice(kernels=kernels), Budget(seconds=600))
 
 
+@pytest.mark.slow
 def test_a_case_shrinks_to_as_little_as_it_should(expected, shrunk):
     assert str(shrunk.failure).startswith(expected.failure)
     assert (shrunk.case.id.rsplit("/", 2)[0], shrunk.left) == (expected.left, expected.values)
@@ -187,6 +188,7 @@ def test_a_case_shrinks_to_as_little_as_it_should(expected, shrunk):
     assert shrunk.stopped == "nothing smaller that was tried fails like this"
 
 
+@pytest.mark.slow
 def test_what_is_left_fails_alike_until_the_line_is_right(expected, shrunk, kernels, tmp_path):
     reproducer.write(shrunk, tmp_path, kernels)
     result = reproducer.replay(tmp_path)
@@ -211,6 +213,7 @@ def test_an_oracle_that_is_wrong(monkeypatch, tmp_path):
     assert reproducer.replay(tmp_path).verdict is Verdict.PASS
 
 
+@pytest.mark.slow
 def test_random_bits_keep_their_seed(tmp_path):
     kernels = find("one random stream for both directions").copied_to(tmp_path)
     case = find_case("per_tensor/outputs=columnwise,rounding=sr/48x80/normal/eager")
@@ -251,6 +254,7 @@ def pytest_alone(folder: Path) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_pytest_alone_runs_the_folder(folder):
     status, text = pytest_alone(folder)
     assert (status, "MISMATCH  per_tensor/default/16x16/normal/eager" in text) == (1, True)

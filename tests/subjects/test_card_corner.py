@@ -113,6 +113,7 @@ def test_blocks_in_another_order_accuse_nobody(judged):
     assert result.notes == (), "one row of tiles, and rows of tiles one after another, have their end at the end"
 
 
+@pytest.mark.slow
 def test_blocks_that_loop_over_the_tensor_accuse_nobody(judged):
     result = judged("loops", f"[2, {Y}]")
     assert result.verdict is Verdict.PASS

@@ -238,6 +238,7 @@ def test_our_kernels_do_not_read_what_a_pair_says_they_do_not_need():
     assert found.poisoned == 128 * 8 - 48 * 5
 
 
+@pytest.mark.slow
 def test_our_gemm_needs_the_zeros_of_padded_columns():
     """Beyond 64 rows it multiplies them, even a NaN by codes of zero. Padded rows reach no row of the output."""
     gemm = {"recipe": "gemm", "arrays": {"a_scale_inv": {"padding": "anything"}}}
@@ -380,6 +381,7 @@ def test_a_wrong_offset_of_an_expert():
     right(shaken(ours, group(0), "128+256x128"))  # no padding, so that both are the same
 
 
+@pytest.mark.slow
 def test_groups_of_ours():
     grouped = {"recipe": "grouped", "flags": {"recipe": "per_tensor", "outputs": "rowwise"}}
     right(shaken(grouped, {"recipe": "swizzle_grouped"}, "128+256x144"))

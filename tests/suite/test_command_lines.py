@@ -156,7 +156,7 @@ def test_a_device_is_named_where_auto_would_choose_another(tmp_path, monkeypatch
 
 def test_auto_is_a_gpu_if_one_can_be_had(monkeypatch):
     select.gpu_is_there.cache_clear()
-    monkeypatch.setattr(select, "CudaDevice", lambda *arguments: type("Gpu", (), {"name": "cuda"}))
+    monkeypatch.setattr("harness.device.cuda.CudaDevice", lambda *arguments: type("Gpu", (), {"name": "cuda"}))
     assert select.gpu_is_there()
     select.gpu_is_there.cache_clear()
 

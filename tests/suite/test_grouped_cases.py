@@ -242,6 +242,7 @@ ALLOCATED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case_id", ALLOCATED)
 def test_no_launch_depends_on_a_split_and_reading_one_on_the_host_fails(case_id: str):
     """The plan, its memory, its numbers and its grids are made without the extents of a tensor."""

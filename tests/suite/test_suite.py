@@ -85,6 +85,7 @@ def test_launches_follow_the_flags_in_order(toy: Suite):
 # Pairwise
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_smoke_holds_every_legal_pair(recipe: str):
     """A pair is legal if brute force finds any legal combination with it; nothing of the greedy cover is used."""
@@ -135,6 +136,7 @@ def test_pairwise_backs_out_of_a_dead_end():
 # The suites of this repository
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_every_case_is_found_again_by_its_id(recipe: str):
     suite = suite_of(recipe)

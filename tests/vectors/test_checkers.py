@@ -54,6 +54,7 @@ def test_a_right_answer_is_equal_with_all_its_bytes(case_id, vectors: VectorSet,
     assert not said.err and "accepted" not in said.out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case_id", IDS)
 def test_some_bytes_of_every_field_flipped_are_found_where_they_are(case_id, vectors: VectorSet, checker, tmp_path):
     answer, tensors = vectors.answer(case_id), vectors.tensors(case_id)
@@ -86,6 +87,7 @@ def test_every_byte_counts(vectors: VectorSet, capsys):
             assert capsys.readouterr().out.startswith(place(field, right, byte))
 
 
+@pytest.mark.slow
 def test_both_say_the_same(vectors: VectorSet, compiled: Path, tmp_path):
     for case_id in IDS:
         answer = vectors.answer(case_id)
@@ -262,6 +264,7 @@ def test_an_answer_may_be_npy_or_bare_bytes(vectors: VectorSet, checker, tmp_pat
     assert checker(vectors.folder, PRODUCT, f"output={tmp_path / 'bf16.npy'}").code == 0
 
 
+@pytest.mark.slow
 def test_nothing_compared_is_not_green(vectors: VectorSet, checker, tmp_path):
     path = vectors.write(tmp_path / "a.safetensors", {"rowwise_data": vectors.answer(NO_ROWS)["rowwise_data"]})
     said = checker(vectors.folder, NO_ROWS, path, "--only", "rowwise_data")

@@ -19,6 +19,7 @@ from harness.suite.suite import find_case, load_suites, suite_of
 from harness.vectors import acceptance, selection, write
 
 
+@pytest.mark.slow
 def test_every_value_input_and_shape_is_met_in_a_set_that_is_small():
     """Only values that some case of a set has are asked for: a suite refuses every combination with any other."""
     chosen = {}

@@ -39,6 +39,7 @@ def changed(tmp_path):
     return change
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case_id", [PER_TENSOR, GROUPED, PRODUCT])
 def test_a_right_kernel_passes(case_id):
     case = find_case(case_id)

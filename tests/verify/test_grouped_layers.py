@@ -118,6 +118,7 @@ def test_other_splits_are_expected_in_the_same_memory(case):
         assert {name: field.allocated for name, field in expected.fields.items()} == allocated
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [FORWARD, PART_BACK, WGRAD], ids=called)
 def test_kernels_write_what_the_oracles_say(case):
     result = verify(case, EmulatorDevice())
@@ -135,6 +136,7 @@ def test_one_tensor_of_a_stage_is_traced(field, tensor, at):
         trace(ROWS, "y.output", (0, 0), tensor=1)
 
 
+@pytest.mark.slow
 def test_a_wrong_kernel_is_told_by_stage_and_group(tmp_path):
     mutant = find("grouped: the B of the first group")
     result = verify(ROWS, EmulatorDevice(kernels=mutant.copied_to(tmp_path)))

@@ -84,6 +84,7 @@ def test_dot_of_warpgroups(dtype: torch.dtype, rows: int, options: dict[str, int
     same(out, a.float() @ b.float())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype, rows, columns, options", [
     (BF16, 64, 64, {}),
     (F16, 128, 64, {"num_warps": 8, "num_stages": 3}),  # two warpgroups, and copies that run ahead

@@ -152,6 +152,7 @@ def test_nothing_wrong_has_no_cause():
     assert cause(per_tensor, *asked(), {}) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "base, changed, name",
     [
@@ -224,6 +225,7 @@ def direct(scale_inv: np.ndarray, s_dec: np.ndarray) -> np.ndarray:
     return nvfp4.multiplier_direct(scale_inv, nvfp4.global_encode_scale(np.array([8.625], np.float32)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "flags, function, mutant, name",
     [
@@ -315,6 +317,7 @@ def spoiled(codes: np.ndarray, where: tuple[slice, slice]) -> np.ndarray:
     return codes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change, name",
     [
@@ -400,6 +403,7 @@ def columns() -> np.ndarray:
     return per_tensor.numpy_oracle(*asked())["columnwise_data"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flags, field, change, name", CHANGED, ids=lambda each: each if isinstance(each, str) else "")
 def test_a_changed_array(flags, field, change, name):
     case, tensors = asked(**flags)
@@ -583,6 +587,7 @@ def test_every_cause_has_a_name():
     assert "not known" not in texts
 
 
+@pytest.mark.slow
 def test_the_butterflies_of_the_rotation():
     case, tensors = asked(rht=True, outputs="columnwise")
     steps = Steps.of(case, "columnwise")

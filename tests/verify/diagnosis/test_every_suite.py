@@ -28,6 +28,7 @@ def wrong(right: np.ndarray | Interval) -> Iterator[np.ndarray]:
         yield bits.view(right.dtype)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", smallest(), ids=lambda case: case.id)
 def test_a_wrong_field_gets_its_screen_and_its_trace(case: Case):
     inputs = harness.make_inputs(case)

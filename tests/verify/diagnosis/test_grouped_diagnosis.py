@@ -47,6 +47,7 @@ def told(case: Case, edit: Edit) -> tuple[str, tuple[str, ...]]:
     return text, story.trace
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("side", ["rowwise", "columnwise"])
 @pytest.mark.parametrize("flags", [{}, {"scale_layout": "swizzled"}, {"rounding": "sr"}, {"stage": "encode"}], ids=str)
 def test_a_wrong_code_is_told_as_that_of_its_tensor(toy: Toy, side: str, flags: dict[str, str]):

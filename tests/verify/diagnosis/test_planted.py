@@ -106,6 +106,7 @@ def named(story: str) -> set[str]:
     return set(line.partition(":")[0].removeprefix("fits ").split(", "))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_in_a_kernel_of_a_user(folder: Path, mistake: str):
     right, wrong, causes = MISTAKES[mistake]
@@ -130,6 +131,7 @@ def test_a_mistake_in_a_kernel_of_a_user(folder: Path, mistake: str):
         assert any(causes & named(story) for story in stories.values()), stories
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mistake", OF_ROWS)
 def test_a_mistake_in_a_kernel_with_steps(tmp_path: Path, mistake: str):
     file, right, wrong, causes = OF_ROWS[mistake]
