@@ -48,7 +48,14 @@ def passed(case_id: str, times: Sequence[float] = (), **changes: Any) -> dict[st
         oracles=("numpy", "torch"), bytes_compared=len(POISONS) * len(targets) * nbytes, seconds=0.1,
         digests={target: {"exact": "0" * 32} for target in targets}, times=_times(case_id, times) if times else {},
     )  # fmt: skip
-    return json.loads(json.dumps(asdict(result))) | changes
+    return _all_fields(result) | changes
+
+
+def _all_fields(result: Result) -> dict[str, Any]:
+    """The record of a result, with the fields that a run leaves out where they are empty."""
+    record = json.loads(json.dumps(asdict(result)))
+    record.pop("findings", None)
+    return record
 
 
 def _times(case_id: str, samples: Sequence[float]) -> dict[str, Any]:
@@ -62,13 +69,13 @@ def excluded(case_id: str) -> dict[str, Any]:
     case = find_case(case_id)
     reason = "capability: the emulator has no CUDA graphs; mode 'graph' needs a GPU"
     result = Result(case.id, case.recipe, Verdict.EXCLUDED, reason, input=case.input, device="emulator")
-    return json.loads(json.dumps(asdict(result)))
+    return _all_fields(result)
 
 
 def mismatch(case_id: str) -> dict[str, Any]:
     case = find_case(case_id)
     result = Result(case.id, case.recipe, Verdict.MISMATCH, "bytes differ", "STORY", case.input, "emulator")
-    return json.loads(json.dumps(asdict(result)))
+    return _all_fields(result)
 
 
 def about(ids: Iterable[str], whole: Iterable[str], shard: str = "1/1", **changes: Any) -> dict[str, Any]:

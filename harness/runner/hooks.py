@@ -26,7 +26,7 @@ from harness.runner import resume_command
 from harness.runner.below_supervisor import process_exit_code, supervised
 from harness.runner.case_item import CaseItem, Stealing, SuiteFile, loop, spread
 from harness.runner.process import PROCESS, Process, chosen, is_worker, suite_files
-from harness.suite.suite import suite_of
+from harness.suite.suite import load_suite
 from harness.text import nearest
 
 _SETTLED = pytest.StashKey[bool]()
@@ -107,7 +107,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Have recipes come before the pipelines that are made of them, and spread the largest cases over the workers."""
     if PROCESS not in config.stash:
         return
-    items.sort(key=lambda item: isinstance(item, CaseItem) and bool(suite_of(item.case.recipe).file.pipeline))
+    pipelines = {item.path for item in items if isinstance(item, CaseItem) and load_suite(item.path).file.pipeline}
+    items.sort(key=lambda item: item.path in pipelines)
     if is_worker(config):
         workers = config.workerinput["workercount"]
         items[:] = spread(items, lambda item: item.case.elements if isinstance(item, CaseItem) else 0, workers)

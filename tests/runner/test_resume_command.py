@@ -98,4 +98,4 @@ def test_an_interrupted_run_says_what_was_typed(tmp_path: Path, door: str):
 def test_verify_says_itself_with_folders_of_recipes(tmp_path: Path):
     folder = written(tmp_path / NAME)
     with in_use(folder), verify.command.make_context("verify", ["--recipe-dir", str(folder)]):
-        assert shlex.split(verify._suites.made_by()) == ["harness", "verify", "--recipe-dir", str(folder)]
+        assert shlex.split(verify._shared.made_by()) == ["harness", "verify", "--recipe-dir", str(folder)]
