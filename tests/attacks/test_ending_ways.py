@@ -18,6 +18,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from suite_files import SUITE
 from ways import Command, StillGreenError, must_be_red, must_be_refused, still_green_if
 
 from harness.commands import _suites
@@ -57,7 +58,7 @@ def test_a_parent_that_ignores_its_children(tmp_path: Path):
         done = subprocess.run(words, env=environment, preexec_fn=ignore, capture_output=True, text=True, timeout=60)
     except subprocess.TimeoutExpired:
         raise StillGreenError("the run does not end") from None
-    must_be_red(done, "'nonsense' is not a recipe of this run", code=64)
+    must_be_red(done, "'nonsense' is not a case id", code=64)
 
 
 @pytest.mark.parametrize("command", ["harness list", "evidence coverage"])
@@ -250,6 +251,7 @@ def test_a_suite_that_lies_elsewhere(
 def test_a_suite_that_lies_in_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """No way to green: nothing is a link."""
     suites = suites_in(tmp_path, "none")
+    (suites / "toy.yaml").write_text(SUITE)
     monkeypatch.setattr(seal, "SUITES", suites)
     monkeypatch.setattr(seal, "seal", begins)
     with pytest.raises(BegunError):

@@ -36,13 +36,13 @@ def include(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("header", ["cooperative_groups.h", "cuda/ptx", "cuda/std/cstdint"])
 def test_both_folders_of_a_toolkit_are_included_each_with_its_version(include: Path, header: str):
-    found = include_folders({"own.cu": f"#include <{header}>\n"}, own=True)
+    found = include_folders({"own.cu": f"#include <{header}>\n"}, users=True)
     assert list(found.items()) == [(include, "13010"), (include / "cccl", "3000002")]
 
 
 def test_a_toolkit_without_libraries_has_one_folder(include: Path):
     (include / "cccl").rename(include / "elsewhere")
-    assert include_folders({"own.cu": "#include <cooperative_groups.h>\n"}, own=True) == {include: "13010"}
+    assert include_folders({"own.cu": "#include <cooperative_groups.h>\n"}, users=True) == {include: "13010"}
 
 
 @pytest.mark.parametrize("header", ["cooperative_groups.h", "cuda/ptx"])
@@ -64,7 +64,7 @@ def test_a_card_finds_both_folders(include: Path, header: str, tmp_path: Path):
 def test_a_header_that_is_missing_has_its_remedy(include: Path, header: str, remedy: str, tmp_path: Path):
     of_the_machine = header in ("cub/cub.cuh", "cuda_fp4.h")  # a package has it; the others no NVRTC takes
     with pytest.raises(NoDevice if of_the_machine else CompileError) as refused:
-        include_folders({"own.cu": f"\n#include <{header}>\n"}, own=True)
+        include_folders({"own.cu": f"\n#include <{header}>\n"}, users=True)
     looked = f"{include}, {include / 'cccl'}"
     assert str(refused.value) == f"own.cu:2: no <{header}>: {remedy}; looked for in {looked}"
     (tmp_path / "own.cu").write_text(f"#include <{header}>\n")

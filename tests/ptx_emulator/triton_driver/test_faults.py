@@ -31,7 +31,7 @@ def found(call: Callable[[], object], kind: str, kernel: str, line: str, *words:
         call()
     number = next(number for number, text in enumerate(LINES, 1) if text.endswith(line))
     assert (raised.value.kind, raised.value.where) == (kind, f"kernels.py:{number}")
-    for word in (f"; {kernel}, block", *words):
+    for word in (f"; {kernel}, grid (", *words):
         assert word in str(raised.value)
 
 
