@@ -342,8 +342,9 @@ def test_what_is_exposed_has_a_name_of_its_own_and_a_plain_path():
         assert re.fullmatch(r"[A-Za-z0-9 _-]+", artifacts["expose_as"])
 
 
-def test_the_readme_names_where_ci_leaves_the_tables():
-    (paragraph,) = [each for each in (ROOT / "README.md").read_text().split("\n\n") if each.startswith("CI does ")]
+def test_the_page_names_where_ci_leaves_the_tables():
+    pages = (ROOT / "docs" / "ci.md").read_text().split("\n\n")
+    (paragraph,) = [each for each in pages if each.startswith("A merge request on GitLab ")]
     gitlab, github = (re.findall(r"\*(.+?)\*", " ".join(part.split())) for part in paragraph.partition("GitHub")[::2])
     exposed = {job["artifacts"].get("expose_as") for job in jobs(FILES[0]).values() if "artifacts" in job}
     kept = {
