@@ -14,10 +14,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from harness.check.set_rules import legal_pairs
+from harness.check.set_rules import legal_values
 from harness.contract.case import Case, FlagValue
 from harness.report.tables import markdown, write_table
-from harness.suite import cover
 from harness.suite.suite import Suite
 from harness.text import spell
 
@@ -116,29 +115,13 @@ def write(command: str, found: list[Coverage], folder: Path) -> list[Path]:
 
 
 def _possible(suite: Suite, cases: Iterable[Case]) -> Iterator[Pair]:
-    flags = list(suite.file.axes)
-    choices = [suite.file.axes[flag] for flag in flags]
-    sizes = [len(values) for values in choices]
-
-    def refused(row: cover.Partial) -> bool:
-        chosen = {flag: choices[axis][row[axis]] for axis, flag in enumerate(flags) if row[axis] is not None}
-        return suite.refusal(chosen) is not None
-
-    def value(axis: int, index: int) -> Value:
-        return flags[axis], choices[axis][index]
-
-    yield from legal_pairs(suite)
+    yield from legal_values(suite, 2)
     others: dict[str, dict[Value, None]] = {SHAPE: {}, INPUT: {}, GROUP: {}}
     for case in cases:
         for kind, found in values(case):
             if kind in others and found != "huge":
                 others[kind][kind, found] = None
-    usable = [
-        value(axis, index)
-        for axis, size in enumerate(sizes)
-        for index in range(size)
-        if cover.legal(tuple(index if other == axis else None for other in range(len(sizes))), sizes, refused)
-    ]
+    usable = [value for (value,) in legal_values(suite, 1)]
     yield from itertools.product(usable, itertools.chain(*others.values()))
     for one, other in itertools.combinations(others.values(), 2):
         yield from itertools.product(one, other)

@@ -166,7 +166,7 @@ class Places:
         return self.absent(name, change.right)
 
     def absent(self, name: str, right: str) -> str:
-        """What is there in place of an expression that the scopes of a name do not have."""
+        """A sentence on an expression that the scopes of a name lack: where it stands, or what is nearest."""
         scopes = self.called(name)
         others = {
             self.name_of(source, scope): None

@@ -31,13 +31,13 @@ Value = tuple[str, FlagValue]  # a flag and one of its values
 
 
 def errors(suite: Suite) -> Iterator[str]:
-    """What is wrong of the cases of a suite, a pipeline's too."""
+    """The mistakes in the cases of a suite, a pipeline's too."""
     for name, most in MOST_CASES.items():
         if len(suite.cases(name)) > most:
             found = f"the set {name} has {len(suite.cases(name))} cases; at most {most} are run in the time it may take"
             yield f"{suite.document.where('sets', name)}: {found}"
     met = {pair for case in suite.cases("full") for pair in itertools.combinations(case.flags.items(), 2)}
-    for pair in legal_pairs(suite):
+    for pair in legal_values(suite, 2):
         if pair not in met:
             both = " and ".join(f"{flag}={spell(value)}" for flag, value in pair)
             yield f"{suite.document.where('sets', 'full')}: no case of the full set has {both}, which is legal"
@@ -48,8 +48,8 @@ def errors(suite: Suite) -> Iterator[str]:
         yield from _stale_errors(suite)
 
 
-def legal_pairs(suite: Suite) -> Iterator[tuple[Value, Value]]:
-    """Every two values of flags that some legal combination has, in the order of the axes."""
+def legal_values(suite: Suite, together: int) -> Iterator[tuple[Value, ...]]:
+    """Every so many values of different flags that some legal combination has, in the order of the axes."""
     flags = list(suite.file.axes)
     choices = [suite.file.axes[flag] for flag in flags]
     sizes = [len(values) for values in choices]
@@ -58,10 +58,11 @@ def legal_pairs(suite: Suite) -> Iterator[tuple[Value, Value]]:
         chosen = {flag: choices[axis][row[axis]] for axis, flag in enumerate(flags) if row[axis] is not None}
         return suite.refusal(chosen) is not None
 
-    for pair in cover.pairs(sizes):
-        if cover.legal(cover.partial(pair, len(sizes)), sizes, refused):
-            (a, i), (b, j) = pair
-            yield (flags[a], choices[a][i]), (flags[b], choices[b][j])
+    for axes in itertools.combinations(range(len(sizes)), together):
+        for row in itertools.product(*(range(sizes[axis]) for axis in axes)):
+            some = tuple(zip(axes, row, strict=True))
+            if cover.legal(cover.partial(some, len(sizes)), sizes, refused):
+                yield tuple((flags[axis], choices[axis][i]) for axis, i in some)
 
 
 def _refused_cases(suite: Suite, oracle: Any) -> Iterator[str]:

@@ -49,7 +49,7 @@ _DECLARED = re.compile(
 
 
 def text_errors(suite: Suite, kernel: Path, oracle: Path) -> Iterator[str]:
-    """What is wrong of the texts of a recipe's three files."""
+    """The mistakes in the texts of a recipe's three files."""
     for path in (kernel, oracle, suite.path):
         text = path.read_text(encoding="utf-8")
         yield from citations.missing(path, text)
@@ -63,7 +63,7 @@ def text_errors(suite: Suite, kernel: Path, oracle: Path) -> Iterator[str]:
 
 
 def suite_errors(suite: Suite) -> Iterator[str]:
-    """What is wrong of the text of a suite, a pipeline's too: its schema and its contract."""
+    """The mistakes in the text of a suite, a pipeline's too: its schema and its contract."""
     if not suite.path.read_text(encoding="utf-8").startswith(SCHEMA_LINE):
         yield f"{short(suite.path)}:1: editors do not find its schema; the first line is `{SCHEMA_LINE.rstrip()}`"
     numbers = citations.CONTRACT.fullmatch(suite.file.contract)
@@ -83,7 +83,7 @@ def length_errors(path: Path) -> Iterator[str]:
 
 
 def source_errors(path: Path) -> Iterator[str]:
-    """What is wrong of a `.cu` or `.cuh` of the tree: numbers of the contract outside of numerics/, and includes."""
+    """The mistakes in a `.cu` or `.cuh` of the tree: numbers of the contract outside of numerics/, and includes."""
     text, name = path.read_text(encoding="utf-8"), path.relative_to(KERNELS).as_posix()
     if path.parent.name != "numerics":
         plain = re.sub(r"/\*.*?\*/|//[^\n]*", lambda found: "\n" * found[0].count("\n"), text, flags=re.DOTALL)

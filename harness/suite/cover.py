@@ -58,9 +58,9 @@ def pairs(sizes: Sequence[int]) -> Iterator[Pair]:
             yield (a, i), (b, j)
 
 
-def partial(pair: Pair, width: int) -> Partial:
-    """A pair as a combination of `width` axes, with all other axes open."""
-    chosen = dict(pair)
+def partial(some: Sequence[tuple[int, int]], width: int) -> Partial:
+    """A few (axis, value) as a combination of `width` axes, with all other axes open."""
+    chosen = dict(some)
     return tuple(chosen.get(axis) for axis in range(width))
 
 
