@@ -101,6 +101,11 @@ class Device(Protocol):
         """An output as a NumPy array of the field's dtype and shape."""
 
 
+def targets_of(device: Device, case: Case) -> tuple[str, ...]:
+    """The targets of a device that the case runs on."""
+    return device.targets if case.turn is None else (device.targets[case.turn % len(device.targets)],)
+
+
 class InPlaceOfOurs:
     """A device with other kernels in place of ours. What it does not say itself, the device `inner` does."""
 

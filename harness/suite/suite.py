@@ -119,6 +119,8 @@ class Suite:
     def _first(self) -> tuple[Case, ...]:
         """Few cases of the smoke set that have each value of a flag, each kernel, and each input of this suite alone.
 
+        Each runs on one of the emulator's targets, in turn: half the kernels to compile.
+
         The inputs that the baseline recipe has as well need not all be there: one case after the other brings another.
         Cases with corners, each of which takes as long as thirty others, come in only for what no other has.
         """
@@ -137,7 +139,8 @@ class Suite:
             missing = [features(case) - shown for case in cases]
             chosen.update(cases[i] for i in cover.few(missing, [case.input for case in cases]))
             shown.update(*missing)
-        return tuple(case for case in self.cases("smoke") if case in chosen)
+        in_order = (case for case in self.cases("smoke") if case in chosen)
+        return tuple(replace(case, turn=number) for number, case in enumerate(in_order))
 
     def _block_cases(self, block: Block, where: str, excluded: Counter[str]) -> list[Case]:
         axes: dict[str, list[FlagValue]] = suite_check.block_axes(self.file, block)

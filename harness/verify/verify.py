@@ -12,7 +12,7 @@ import numpy as np
 from harness.contract.case import Case, other_splits
 from harness.contract.interval import Interval
 from harness.device.capability import incapable
-from harness.device.device import Device, Program
+from harness.device.device import Device, Program, targets_of
 from harness.errors import (
     AccessError,
     CompileError,
@@ -139,7 +139,7 @@ def _verify(
     if other and other.disagreement:
         return disagreeing(empty, case, other, f"on {WORDS}: ")
     compared, ran, written = 0, [], {}
-    for target in device.targets:
+    for target in targets_of(device, case):
         program = device.prepare(case, target, expected.inputs, expected.fields)
         note_unset(case, program)
         ran += [f"{target} {kernel.expression}" for kernel in program.kernels]
@@ -167,7 +167,7 @@ def splits_judged(case: Case, numpy_largest: int) -> tuple[Case, ...]:
 
 def blank(case: Case, device: Device) -> Result:
     return Result(
-        case.id, case.recipe, Verdict.PASS, input=case.input, device=device.name, targets=device.targets,
+        case.id, case.recipe, Verdict.PASS, input=case.input, device=device.name, targets=targets_of(device, case),
         subject=device.subject_label,
     )  # fmt: skip
 

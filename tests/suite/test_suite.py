@@ -5,12 +5,15 @@ from __future__ import annotations
 import itertools
 import os
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from suite_files import assert_mistake
 
 from harness.contract.case import Case
+from harness.device.device import targets_of
+from harness.device.emulator import EmulatorDevice
 from harness.errors import SuiteError, UsageError
 from harness.files import SUITES
 from harness.suite import cover
@@ -18,6 +21,7 @@ from harness.suite.check import block_axes
 from harness.suite.schema import Block, json_schema
 from harness.suite.shapes import canonical
 from harness.suite.suite import FIRST, Suite, find_case, load_suite, suite_of
+from harness.verify.verify import verify
 
 RECIPES = sorted(path.stem for path in SUITES.glob("*.yaml"))
 
@@ -158,6 +162,16 @@ def test_the_first_set_shows_every_flag_kernel_and_input_in_few_cases_of_the_smo
         return flags | {(case.recipe, each.name) for case in here for each in suites[case.recipe].launches(case)}
 
     assert shown(first) == shown(smoke)
+
+
+def test_the_first_set_runs_each_recipe_on_both_targets_and_each_case_on_one():
+    device = EmulatorDevice()
+    for recipe in RECIPES:
+        ran = [targets_of(device, case) for case in suite_of(recipe).cases(FIRST)]
+        assert {len(each) for each in ran} == {1} and set().union(*ran) == set(device.targets)
+    case = suite_of("swizzle").cases(FIRST)[1]
+    assert verify(case, device).targets == ("sm_100a",)
+    assert verify(replace(case, turn=None), device).targets == device.targets
 
 
 def test_a_first_set_of_the_files_own_is_that(suite_path: Path):
