@@ -88,7 +88,7 @@ _ASYNCHRONOUS = (
     "tensormap.",
     "tcgen05.",
 )
-TOGETHER = 32  # instructions that are unpacked together
+TOGETHER = 256  # instructions that are unpacked together
 _LEFT_TO_NUMPY = ("ld.", "st.", "atom.", "red.", "shfl.", "vote.", "redux.", "match.", "bar.", "elect.")
 _COMPILED = ("ld.param", "ld.const", "ld.local", "st.local")
 _BARRIERS = ("bar.sync", "bar.cta.sync", "barrier.sync", "barrier.cta.sync")
@@ -294,57 +294,69 @@ def _row(fast: Fast, rows: list[int], wide: list[bool], wide_constants: list[boo
 
 def _leaders(kernel: Kernel) -> list[int]:
     """Indices of the first instructions of basic blocks."""
+    begins, ends = {}, {}  # whether an instruction of a name begins a block, and whether it ends one
+    for instruction in kernel.instructions:
+        name = instruction.mnemonic
+        if name not in begins:
+            # Lanes may wait at its entry or at its end, so it has a block of its own.
+            waits = mbarrier.is_wait(instruction) or _is(name, (*_BARRIERS, *_REDUCTIONS))
+            begins[name], ends[name] = waits or warp_sync.is_warp_wide(instruction), _is(name, _TERMINATORS)
     starts = {0, *kernel.labels.values()}
     for i, instruction in enumerate(kernel.instructions):
-        if _is(instruction.mnemonic, _TERMINATORS):
-            starts.add(i + 1)
-        # Lanes may wait at its entry or at its end, so it has a block of its own.
-        waits = mbarrier.is_wait(instruction)
-        if waits or warp_sync.is_warp_wide(instruction) or _is(instruction.mnemonic, (*_BARRIERS, *_REDUCTIONS)):
+        if begins[instruction.mnemonic]:
             starts.add(i)
+        if ends[instruction.mnemonic]:
+            starts.add(i + 1)
     return sorted(start for start in starts if start < len(kernel.instructions))
+
+
+class _Form(NamedTuple):
+    """How an instruction of some name is decoded.
+
+    operands: how many it must have, None if its decoder says; hinted: an access to memory with a cache policy
+    """
+
+    operands: int | None
+    hinted: bool
+    terminates: bool
+    decoder: Decoder
+
+
+@cache
+def _form(mnemonic: str) -> _Form:
+    head = mnemonic.split(".")[0]
+    hinted = ".L2::cache_hint." in mnemonic and mnemonic.startswith(("ld.", "st.", "atom.", "red."))
+    wanted = _OPERANDS.get(mnemonic, _OPERANDS.get(head))
+    return _Form(wanted, hinted, _is(mnemonic, _TERMINATORS), DECODERS.get(head, arithmetic))
 
 
 def _instruction(emitter: Emitter, number: int, instruction: Instruction, leads: bool) -> _Instruction:
     """Decode one instruction. leads: a basic block, and is warp-wide"""
-    instruction = _without_hint(instruction)
-    name = instruction.mnemonic
-    emitter.begin(number, name)
-    wanted = _OPERANDS.get(name, _OPERANDS.get(name.split(".")[0]))
+    form = _form(instruction.mnemonic)
+    if form.hinted and instruction.operands and isinstance(instruction.operands[-1], Name):
+        # The cache policy behind the operands changes no value.
+        instruction = instruction._replace(operands=instruction.operands[:-1])
+    emitter.begin(number, instruction.mnemonic)
     try:
-        if wanted not in (None, len(instruction.operands)):
+        if form.operands not in (None, len(instruction.operands)):
             raise Unsupported
         for operand in instruction.operands:
             if isinstance(operand, Vector):
                 emitter.require_one_type(operand)
         membermask = warp_sync.membermask(emitter, instruction) if leads else None
-        if _is(instruction.mnemonic, _TERMINATORS):
+        if form.terminates:
             jump = _terminator(emitter, instruction)
             return _Instruction(emitter.finish(), jump, membermask)
-        return _Instruction(_steps(emitter, instruction), None, membermask)
+        guard = None
+        if instruction.guard:
+            guard = emitter.source(Name(instruction.guard.text), "pred"), instruction.guard.negated
+        form.decoder(emitter, instruction)
+        return _Instruction(emitter.finish(guard, instruction), None, membermask)
     except (Unsupported, *UNREADABLE) as error:
         # A decoder may fail on operands of a form that it does not know.
         emitter.discard()
         why = str(error) if isinstance(error, Unsupported) else ""
         return _Instruction([DecodedStep(unsupported(instruction, why), frozenset(), frozenset())])
-
-
-def _without_hint(instruction: Instruction) -> Instruction:
-    """An access to memory without the cache policy behind its operands, which changes no value."""
-    name = instruction.mnemonic
-    hinted = ".L2::cache_hint." in name and name.startswith(("ld.", "st.", "atom.", "red."))
-    if not hinted or not isinstance(instruction.operands[-1], Name):
-        return instruction
-    return instruction._replace(operands=instruction.operands[:-1])
-
-
-def _steps(emitter: Emitter, instruction: Instruction) -> list[DecodedStep]:
-    guard = None
-    if instruction.guard:
-        guard = emitter.source(Name(instruction.guard.text), "pred"), instruction.guard.negated
-    name = instruction.mnemonic
-    DECODERS.get(name.split(".")[0], arithmetic)(emitter, instruction)
-    return emitter.finish(guard, instruction)
 
 
 def _terminator(emitter: Emitter, instruction: Instruction) -> Callable[[int, dict[str, int]], Terminator]:

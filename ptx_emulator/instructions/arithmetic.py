@@ -19,7 +19,7 @@ from ptx_emulator.arithmetic.mixed import MIXED
 from ptx_emulator.compiled.opcodes import OPCODES
 from ptx_emulator.instructions.emitter import Emitter, Unsupported
 from ptx_emulator.machine.batch import Batch
-from ptx_emulator.ptx.syntax import SIZES, Instruction, Operand
+from ptx_emulator.ptx.syntax import SIZES, Instruction, Operand, Vector
 from ptx_emulator.registers import U32, Bits, Operation, same_shape
 
 ARITHMETIC: dict[str, Operation] = {**INTEGER, **FLOATING, **CONVERT, **SETS, **MIXED}
@@ -27,7 +27,9 @@ ARITHMETIC: dict[str, Operation] = {**INTEGER, **FLOATING, **CONVERT, **SETS, **
 
 def arithmetic(emitter: Emitter, instruction: Instruction) -> None:
     """Decode an instruction of `ARITHMETIC`; `max.f32/3` is the form with three sources."""
-    sources = tuple(item for each in instruction.operands[1:] for item in getattr(each, "items", (each,)))
+    sources = instruction.operands[1:]
+    if any(isinstance(each, Vector) for each in sources):
+        sources = tuple(item for each in sources for item in (each.items if isinstance(each, Vector) else (each,)))
     name = instruction.mnemonic
     operation = ARITHMETIC.get(name)
     if operation and len(operation.sources) != len(sources):

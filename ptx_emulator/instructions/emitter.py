@@ -36,7 +36,8 @@ def dtype_of(kind: str) -> type:
     return np.bool_ if kind == "pred" else UNSIGNED[SIZES[kind]]
 
 
-_DTYPES = {kind: np.dtype(dtype_of(kind)) for kind in SIZES}
+_TYPES = {kind: dtype_of(kind) for kind in SIZES}
+_DTYPES = {kind: np.dtype(dtype) for kind, dtype in _TYPES.items()}
 
 Decoder = Callable[["Emitter", Instruction], None]
 
@@ -71,7 +72,7 @@ class Emitter:
         self.kinds: list[np.dtype] = []
         self.constants: list[Bits] = []
         self.specials: dict[str, int] = {}
-        self.registers: dict[str, int] = {}
+        self._named: dict[str, tuple[int, str]] = {}  # slot and type of each register and special register so far
         self.accesses: dict[int, Access] = {}
         self._constants: dict[tuple[type, int], int] = {}
         self._allotted: dict[int, list[int]] = {}
@@ -170,17 +171,18 @@ class Emitter:
 
     def named(self, text: str) -> tuple[int, str] | None:
         """The slot and type of a register or special register."""
-        kind = self.kernel.registers.get(text)
-        if kind:
-            if text not in self.registers:
-                self.registers[text] = self._new(kind)
-            return self.registers[text], kind
-        if text in SPECIALS:
-            wide = text == "%parameters"
-            if text not in self.specials:
-                self.specials[text] = self._new("b64" if wide else "b32")
-            return self.specials[text], "b64" if wide else "b32"
-        return None
+        found = self._named.get(text)
+        if found is None:
+            kind = self.kernel.registers.get(text)
+            special = not kind and text in SPECIALS
+            if special:
+                kind = "b64" if text == "%parameters" else "b32"
+            if not kind:
+                return None
+            found = self._named[text] = self._new(kind), kind
+            if special:
+                self.specials[text] = found[0]
+        return found
 
     def require_one_type(self, vector: Vector) -> None:
         """Raise Unsupported for a vector of registers of several types."""
@@ -205,7 +207,7 @@ class Emitter:
         special = operand.text in SPECIALS
         if not (self.types.takes_special(own, kind) if special else self.types.takes_source(own, kind)):
             raise Unsupported(_unlike(operand, own, kind))
-        if dtype_of(own) is not dtype_of(kind):
+        if _TYPES[own] is not _TYPES[kind]:
             slot = self._converted(slot, kind)
         if operand.negated:
             slot = self.compute(np.logical_not, "pred", (slot,), fast=OPCODES["not.pred"])
@@ -240,7 +242,7 @@ class Emitter:
         slot, own = found
         if operand.text in SPECIALS or not self.types.takes_result(own, kind):
             raise Unsupported(_unlike(operand, own, kind))
-        if dtype_of(own) is dtype_of(kind):
+        if _TYPES[own] is _TYPES[kind]:
             return slot
         narrow = self.slot(kind)
         self.widenings.append((slot, narrow, kind.startswith("s")))
@@ -283,7 +285,9 @@ class Emitter:
             self.compute(
                 lambda value, dtype=dtype, read=read: value.view(read).astype(dtype), "", (narrow,), wide, fast
             )
-        steps = [self._checked(step, instruction) for step in self.pending]
+        steps = self.pending
+        if self.fragments or self.in_flight:
+            steps = [self._checked(step, instruction) for step in steps]
         self.discard()
         if not guard:
             return steps

@@ -35,11 +35,13 @@ class OperandTypes(NamedTuple):
     reads_specials: bool
     converts: bool
 
+    @cache  # noqa: B019 - of the few types that names say
     def takes_source(self, register: str, kind: str) -> bool:
         """Whether a register of this type may be a source that the decoder reads as `kind`."""
         exact = self.converts and _class(self.source) == "packed"
         return self._fits(register, kind, exact) and _alike(register, self.source)
 
+    @cache  # noqa: B019
     def takes_result(self, register: str, kind: str) -> bool:
         """Whether a register of this type may take a result of type `kind`."""
         exact = self.converts and _class(self.result) == "packed"

@@ -29,8 +29,8 @@ from ptx_emulator.ptx.syntax import (
 )
 
 _TOKEN = re.compile(
-    r"""\s+ | \.loc\s+(?P<loc>[^\n]*) | (?P<brace>[{}])
-    | (?P<label>[A-Za-z_$%][\w$]*)\s*:(?!:) | (?P<statement>[^;]+);""",
+    r"""\s*(?: \.loc\s+(?P<loc>[^\n]*) | (?P<brace>[{}])
+    | (?P<label>[A-Za-z_$%][\w$]*)\s*:(?!:) | (?P<statement>[^;\s][^;]*); | \Z)""",
     re.VERBOSE,
 )
 _LOC = re.compile(r"(\d+)\s+(\d+)\s+(\d+)(?:.*inlined_at\s+(\d+)\s+(\d+)\s+(\d+))?")
@@ -52,13 +52,15 @@ class BodyParser:
         self.location: Location | None = None  # from the last .loc
         self.line = 0  # number of the current line of PTX
         self.calls: dict[tuple[str, str, str], Location] = {}
-        self.known: dict[str, Operand] = {}  # operands by text, as the current scopes have them
+        # Operands by text, as the current scope has them, and as each scope around it has.
+        self.known: dict[str, Operand] = {}
+        self.around: list[dict[str, Operand]] = []
         self.pending_label = ""
         self.call_parameters: set[str] = set()
         self.halves: dict[str, tuple[Name, Name]] = {}  # a 128-bit register → its two 64-bit halves
-        # Labels by name, for each open scope; and branches, whose target may be declared later in their scope.
+        # For each open scope: labels by name; and branches, whose target may be declared later in their scope.
         self.labels: list[dict[str, str]] = [{}]
-        self.branches: list[tuple[int, int]] = []
+        self.branches: list[list[int]] = [[]]
 
     def parse(self, text: str, line: int) -> None:
         """Parse the text between the outer braces. line: the line of its start. Raises NotEmulated for unknown text."""
@@ -67,35 +69,41 @@ class BodyParser:
             match = _TOKEN.match(text, at)
             try:
                 if not match:
-                    raise NotEmulated(f"the text {text[at : at + 60].strip()!r}")
-                self._token(match)
+                    raise NotEmulated(f"the text {text[at:].lstrip()[:60].rstrip()!r}")
+                kind = match.lastgroup
+                if kind:
+                    start = match.start(kind)
+                    self.line += text.count("\n", at, start)
+                    at = start
+                    self._token(kind, match[kind])
             except (NotEmulated, *limits.UNREADABLE) as error:
                 raise malformed(text, at, line, error) from None
             self.line += text.count("\n", at, match.end())
             at = match.end()
-        self._resolve_branches(0, self.labels[0])
+        self._resolve_branches()
 
-    def _token(self, match: re.Match) -> None:
-        if match["loc"]:
-            self._location(match["loc"])
-        elif match["brace"]:
-            self._scope(match["brace"])
-        elif match["label"]:
-            self._label(match["label"])
-        elif match["statement"]:
-            self._statement(match["statement"].strip())
+    def _token(self, kind: str, text: str) -> None:
+        if kind == "statement":
+            self._statement(text.rstrip())
+        elif kind == "loc":
+            self._location(text)
+        elif kind == "brace":
+            self._scope(text)
+        else:
+            self._label(text)
 
     def _scope(self, brace: str) -> None:
-        self.known = {}
         if brace == "{":
-            self.scopes.append({}), self.labels.append({})
+            self.scopes.append({}), self.labels.append({}), self.branches.append([]), self.around.append(self.known)
+            self.known = {}
             if len(self.scopes) > limits.NESTING:
                 raise NotEmulated(f"more than {limits.NESTING} scopes in one another")
         elif len(self.scopes) == 1:
             raise NotEmulated("a closing brace without its opening one")
         else:
             self.scopes.pop()
-            self._resolve_branches(len(self.labels) - 1, self.labels.pop())
+            self.known = self.around.pop()
+            self._resolve_branches()
 
     def _label(self, name: str) -> None:
         if name in self.labels[-1]:
@@ -104,18 +112,17 @@ class BodyParser:
         self.pending_label = unique
         self.kernel.labels[unique] = len(self.kernel.instructions)
 
-    def _resolve_branches(self, depth: int, labels: dict[str, str]) -> None:
+    def _resolve_branches(self) -> None:
         """At the end of a scope, give branches out of it, and of scopes in it, the unique names of its labels."""
-        left = []
-        for at, inner in self.branches:
+        labels, branches = self.labels.pop(), self.branches.pop()
+        for at in branches:
             instruction = self.kernel.instructions[at]
-            name = instruction.operands[-1] if inner >= depth and instruction.operands else None
-            if not isinstance(name, Name) or name.text not in labels:
-                left.append((at, min(inner, depth - 1)))
-                continue
-            operands = (*instruction.operands[:-1], Name(labels[name.text], name.negated))
-            self.kernel.instructions[at] = instruction._replace(operands=operands)
-        self.branches = left
+            name = instruction.operands[-1] if instruction.operands else None
+            if isinstance(name, Name) and name.text in labels:
+                operands = (*instruction.operands[:-1], Name(labels[name.text], name.negated))
+                self.kernel.instructions[at] = instruction._replace(operands=operands)
+            elif self.branches:
+                self.branches[-1].append(at)
 
     def _location(self, text: str) -> None:
         match = _LOC.match(text)
@@ -132,7 +139,9 @@ class BodyParser:
         return self.files.get(int(index), f"file{index}")
 
     def _statement(self, text: str) -> None:
-        if text.startswith(".reg"):
+        if not text.startswith("."):
+            self._instruction(text)
+        elif text.startswith(".reg"):
             self._declare_registers(text)
         elif text.startswith(".branchtargets"):
             targets = tuple(re.findall(r"[\w$]+", text.split(None, 1)[1]))
@@ -202,7 +211,7 @@ class BodyParser:
             operands = tuple(map(self._in_halves, operands))
         named = Name(self._resolve(guard), bool(negated)) if guard else None
         if mnemonic.startswith(("bra", "brx")):
-            self.branches.append((len(self.kernel.instructions), len(self.labels) - 1))
+            self.branches[-1].append(len(self.kernel.instructions))
         here = self.location or Location(self.name, self.line)
         self.kernel.instructions.append(Instruction(mnemonic, operands, named, here))
 

@@ -115,8 +115,10 @@ _CLUSTER_REGISTER = re.compile(r"%(n?clusterid|cluster_n?cta(id|rank)|is_explici
 
 
 @cache
-def _needs(form: str) -> tuple[Need, ...]:
-    return tuple(need for pattern, need in _NEEDS if re.match(pattern, form))
+def _missed(mnemonic: str, operands: int, target: Target) -> str:
+    form = f"{mnemonic}/{operands}"
+    needs = (need for pattern, need in _NEEDS if re.match(pattern, form))
+    return next((need.words for need in needs if not need.met(target)), "")
 
 
 def lacking(kernel: Kernel, target: str) -> str:
@@ -136,7 +138,8 @@ def lacking(kernel: Kernel, target: str) -> str:
 
 def missed_by(instruction: Instruction, target: Target) -> str:
     """What an instruction needs and the target is not, in words; empty if the target has the instruction."""
-    needs = [*_needs(f"{instruction.mnemonic}/{len(instruction.operands)}")]
-    if any(isinstance(operand, Name) and _CLUSTER_REGISTER.match(operand.text) for operand in instruction.operands):
-        needs.append(_CLUSTERS)
-    return next((need.words for need in needs if not need.met(target)), "")
+    missed = _missed(instruction.mnemonic, len(instruction.operands), target)
+    if missed or _CLUSTERS.met(target):
+        return missed
+    names = (operand.text for operand in instruction.operands if isinstance(operand, Name))
+    return _CLUSTERS.words if any(map(_CLUSTER_REGISTER.match, names)) else ""

@@ -49,8 +49,8 @@ def test_a_narrow_register_leaves_the_row_to_lanes_that_hold_a_wide_one(name: st
     narrow, line = NARROW[name]
     text = Module(kernel(" .reg .b8 byte;\n" + WAITING.replace("NARROW", line), 2))
     code = text.code("k")
-    slots, rows = code.emitter.registers, code.resources.rows
-    assert rows[slots["%r5"]] == rows[slots[narrow]], "the case needs both in one row"
+    (wide, _), (slot, _) = map(code.emitter.named, ("%r5", narrow))
+    assert code.resources.rows[wide] == code.resources.rows[slot], "the case needs both in one row"
     values = np.random.default_rng(0).integers(1 << 31, 1 << 32, 64, dtype=np.uint32)
     got = both(text, {"in": values, "out": np.zeros(64, np.uint32)})
     assert got.fault is None
