@@ -27,6 +27,7 @@ from ptx_emulator.instructions import (
     moves,
     tcgen05,
     tensormap,
+    terminators,
     warp_sync,
     wgmma,
     wmma,
@@ -36,25 +37,20 @@ from ptx_emulator.instructions.emitter import Decoder, Emitter, Unsupported
 from ptx_emulator.instructions.steps import unsupported
 from ptx_emulator.machine.basic_blocks import (
     WHOLE_WARPGROUP,
-    Barrier,
     Block,
-    Branch,
     Code,
     DecodedStep,
-    Exit,
     Fast,
-    IndexedBranch,
     Jump,
     Origin,
     Segment,
     Step,
     Terminator,
-    Trap,
 )
 from ptx_emulator.machine.launch_state import Hazard, Resources
 from ptx_emulator.ptx import targets
 from ptx_emulator.ptx.limits import UNREADABLE
-from ptx_emulator.ptx.syntax import Immediate, Instruction, Kernel, Name, Variable, Vector
+from ptx_emulator.ptx.syntax import Instruction, Kernel, Name, Variable, Vector
 from ptx_emulator.stored import pack, unpack
 
 DECODERS: dict[str, Decoder] = {
@@ -91,11 +87,6 @@ _ASYNCHRONOUS = (
 TOGETHER = 256  # instructions that are unpacked together
 _LEFT_TO_NUMPY = ("ld.", "st.", "atom.", "red.", "shfl.", "vote.", "redux.", "match.", "bar.", "elect.")
 _COMPILED = ("ld.param", "ld.const", "ld.local", "st.local")
-_BARRIERS = ("bar.sync", "bar.cta.sync", "barrier.sync", "barrier.cta.sync")
-_ARRIVALS = ("bar.arrive", "bar.cta.arrive", "barrier.arrive", "barrier.cta.arrive")
-_REDUCTIONS = ("bar.red", "bar.cta.red", "barrier.red", "barrier.cta.red")
-_NUMBERS, _THREADS = range(16), range(32, 1 << 16, 32)  # legal numbers and thread counts of a barrier
-_TERMINATORS = ("bra", "brx", "ret", "exit", "trap", *_BARRIERS, *_ARRIVALS, *_REDUCTIONS)
 
 # Operand counts of the instructions whose decoders only look at the first operands.
 _OPERANDS = {
@@ -103,11 +94,6 @@ _OPERANDS = {
     **dict.fromkeys(("ld", "ldu", "brx", "elect", "ldmatrix", "stmatrix"), 2), **dict.fromkeys(("vote", "match"), 3),
     "bar.warp.sync": 1,
 }  # fmt: skip
-
-
-@cache
-def _is(mnemonic: str, names: tuple[str, ...]) -> bool:
-    return f"{mnemonic}.".startswith(tuple(f"{name}." for name in names))
 
 
 class Decoded(Code):
@@ -299,8 +285,8 @@ def _leaders(kernel: Kernel) -> list[int]:
         name = instruction.mnemonic
         if name not in begins:
             # Lanes may wait at its entry or at its end, so it has a block of its own.
-            waits = mbarrier.is_wait(instruction) or _is(name, (*_BARRIERS, *_REDUCTIONS))
-            begins[name], ends[name] = waits or warp_sync.is_warp_wide(instruction), _is(name, _TERMINATORS)
+            waits = mbarrier.is_wait(instruction) or terminators.meets(name)
+            begins[name], ends[name] = waits or warp_sync.is_warp_wide(instruction), terminators.terminates(name)
     starts = {0, *kernel.labels.values()}
     for i, instruction in enumerate(kernel.instructions):
         if begins[instruction.mnemonic]:
@@ -327,7 +313,7 @@ def _form(mnemonic: str) -> _Form:
     head = mnemonic.split(".")[0]
     hinted = ".L2::cache_hint." in mnemonic and mnemonic.startswith(("ld.", "st.", "atom.", "red."))
     wanted = _OPERANDS.get(mnemonic, _OPERANDS.get(head))
-    return _Form(wanted, hinted, _is(mnemonic, _TERMINATORS), DECODERS.get(head, arithmetic))
+    return _Form(wanted, hinted, terminators.terminates(mnemonic), DECODERS.get(head, arithmetic))
 
 
 def _instruction(emitter: Emitter, number: int, instruction: Instruction, leads: bool) -> _Instruction:
@@ -345,7 +331,7 @@ def _instruction(emitter: Emitter, number: int, instruction: Instruction, leads:
                 emitter.require_one_type(operand)
         membermask = warp_sync.membermask(emitter, instruction) if leads else None
         if form.terminates:
-            jump = _terminator(emitter, instruction)
+            jump = terminators.terminator(emitter, instruction)
             return _Instruction(emitter.finish(), jump, membermask)
         guard = None
         if instruction.guard:
@@ -357,47 +343,3 @@ def _instruction(emitter: Emitter, number: int, instruction: Instruction, leads:
         emitter.discard()
         why = str(error) if isinstance(error, Unsupported) else ""
         return _Instruction([DecodedStep(unsupported(instruction, why), frozenset(), frozenset())])
-
-
-def _terminator(emitter: Emitter, instruction: Instruction) -> Callable[[int, dict[str, int]], Terminator]:
-    """A function that makes the terminator from the following block and the blocks of labels."""
-    name, operands = instruction.mnemonic, instruction.operands
-    if _is(name, ("bra", "ret", "exit")):
-        label = operands[0].text if name.startswith("bra") else None
-        if label is not None and label not in emitter.kernel.labels:
-            raise Unsupported
-        if not instruction.guard:
-            return lambda following, labels: Exit() if label is None else Jump(labels[label])
-        predicate, negated = emitter.source(Name(instruction.guard.text), "pred"), instruction.guard.negated
-        return lambda following, labels: Branch(predicate, negated, None if label is None else labels[label], following)
-    if instruction.guard:
-        raise Unsupported
-    if _is(name, ("brx",)):
-        targets = emitter.kernel.targets[operands[1].text]
-        if not targets or not set(targets) <= set(emitter.kernel.labels):
-            raise Unsupported
-        register = emitter.source(operands[0], "u32")
-        return lambda following, labels: IndexedBranch(register, tuple(labels[label] for label in targets))
-    if name == "trap":
-        return lambda following, labels: Trap()
-    return _barrier(emitter, instruction)
-
-
-def _barrier(emitter: Emitter, instruction: Instruction) -> Callable[[int, dict[str, int]], Terminator]:
-    operands = list(instruction.operands)
-    reduction = None
-    if _is(instruction.mnemonic, _REDUCTIONS):
-        name, kind = instruction.mnemonic.replace(".aligned", "").split(".")[-2:]
-        if (name, kind) not in (("popc", "u32"), ("and", "pred"), ("or", "pred")):
-            raise Unsupported
-        reduction = name, emitter.target(operands.pop(0), kind), emitter.source(operands.pop(), "pred")
-    for given, allowed in zip(operands, (_NUMBERS, _THREADS), strict=False):
-        if isinstance(given, Immediate) and given.bits not in allowed:
-            raise Unsupported(f"{given.bits} is none of {allowed[0]}, {allowed[1]}, ... {allowed[-1]}")
-    if len(operands) == 1 and _is(instruction.mnemonic, _ARRIVALS):
-        raise Unsupported("an arrival without a wait needs the number of threads")
-    number = emitter.source(operands[0], "u32")
-    count = emitter.source(operands[1], "u32") if len(operands) > 1 else None
-    waits = not _is(instruction.mnemonic, _ARRIVALS)
-    aligned = instruction.mnemonic.startswith("bar.") or ".aligned" in instruction.mnemonic
-    return lambda following, labels: Barrier(number, count, waits, following, aligned, reduction)
