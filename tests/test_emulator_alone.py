@@ -44,6 +44,7 @@ def test_every_module_is_imported_and_the_example_of_its_page_runs(tmp_path: Pat
     assert done.stderr.splitlines()[-1].startswith("ptx_emulator.errors.Fault: shift.cu:4: reads 4 bytes at byte 400")
 
 
+@pytest.mark.slow
 def test_tests_of_the_emulator_pass():
     files = [str(TESTS / f"{name}.py") for name in RUN]
     options = ["-q", "-p", "no:cacheprovider", "-o", "addopts=", "--confcutdir", str(TESTS)]

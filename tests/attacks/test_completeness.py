@@ -160,6 +160,7 @@ def test_resumed_with_another_selection(run: Runs, word: str):
     must_be_red(in_this_process(run, "suites", "--resume", *word.split()))
 
 
+@pytest.mark.slow
 def test_resumed_and_left_at_once(run: Runs):
     """A run that lacks cases is resumed, and the process leaves before it begins."""
     run.verdicts(**{"48x80": "CTRL-C"})

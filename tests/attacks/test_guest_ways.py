@@ -335,6 +335,7 @@ STOPS_ITS_SUPERVISOR = """
 """
 
 
+@pytest.mark.slow
 def test_a_whole_run_whose_supervisor_is_stopped(folder: Path):
     """Only the judge can continue it, and it is heard although pytest keeps what a case prints."""
     Path("mine.py").write_text(f"{HEAD}\ndef act(output):\n{STOPS_ITS_SUPERVISOR}")

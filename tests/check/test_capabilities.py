@@ -18,6 +18,7 @@ def lines() -> list[capabilities.Line]:
     return list(capabilities.lines())
 
 
+@pytest.mark.slow
 def test_the_page_is_what_the_rows_and_the_suites_make():
     assert capabilities.errors() == []
     assert (files.ROOT / capabilities.PAGE).read_text() == capabilities.page(lines())

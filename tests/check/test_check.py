@@ -23,6 +23,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
     return Tree(tmp_path_factory.mktemp("tree"))
 
 
+@pytest.mark.slow
 def test_the_recipes_agree():
     assert recipe_files.errors() == []
 

@@ -41,6 +41,7 @@ def test_it_passes_as_it_is(folder):
             assert result.verdict is harness.Verdict.PASS, result.story
 
 
+@pytest.mark.slow
 def test_one_command_verifies_it(tmp_path):
     """In another folder, with pytest's settings of that folder, as a user has it."""
     written(tmp_path / NAME)

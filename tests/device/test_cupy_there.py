@@ -42,7 +42,9 @@ def test_a_module_is_cupy_however_it_is_made(monkeypatch: pytest.MonkeyPatch):
     assert has_cupy()
 
 
-@pytest.mark.parametrize("words", ["verify swizzle -k 16x16 --run-dir out", "doctor", "exhaustive"])
+@pytest.mark.parametrize(
+    "words", [pytest.param("verify swizzle -k 16x16 --run-dir out", marks=pytest.mark.slow), "doctor", "exhaustive"]
+)
 def test_commands_run_beside_a_clone(clone: Path, words: str):
     house = "evidence" if words == "exhaustive" else "harness"
     command = [sys.executable, "-m", house, *words.split()]

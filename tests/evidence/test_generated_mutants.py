@@ -136,6 +136,7 @@ def test_every_operator_and_every_source_has_mutants_each_with_a_name_of_its_own
     assert len({mutant.name for mutant in everywhere()}) == len(everywhere())
 
 
+@pytest.mark.slow
 def test_each_changes_one_place():
     for mutant in draw(5, 1000):
         right, edit = (PACKAGE / mutant.file).read_text(), mutant.edit

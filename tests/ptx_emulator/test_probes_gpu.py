@@ -67,6 +67,7 @@ def test_counted_bytes_are_told_by_those_that_were_left(left: int, found: int | 
     assert counted(np.array([left], np.uint64).view(np.uint8)) == found
 
 
+@pytest.mark.slow
 def test_a_load_on_the_emulator_counts_the_bytes_of_its_box() -> None:
     found = emulated(PROBES[0].exercise)
     assert counted(found["left"]) == 16 * 4 * 3 * 2

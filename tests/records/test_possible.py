@@ -33,6 +33,7 @@ def test_what_a_run_writes_is_possible(case: Case):
 FOREIGN = "mine/default/16x16/normal/eager"
 
 
+@pytest.mark.slow
 def test_no_committed_time_is_impossible():
     """With the header's machine, and without it."""
     for path in sorted(RESULTS.glob("baselines/*/bench.jsonl")):

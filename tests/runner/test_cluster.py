@@ -99,6 +99,7 @@ def work(**changes: object) -> Work:
                    "state": state_of(sealed), "tensors": {}})  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_cluster_whose_workers_are_killed_tells_what_a_plain_run_tells(address: str, tmp_path: Path):
     chosen = ("swizzle", "per_tensor", "-k", "swizzle or sr")
     killed = []
@@ -124,6 +125,7 @@ def test_a_cluster_whose_workers_are_killed_tells_what_a_plain_run_tells(address
     assert header["device"] == EmulatorDevice().identity()
 
 
+@pytest.mark.slow
 def test_wrong_cases_are_as_red_as_here_and_one_may_not_end(address: str, tmp_path: Path):
     own = written(tmp_path / "own")
     (own / f"{NAME}.cu").write_text(broken((own / f"{NAME}.cu").read_text()))
@@ -139,6 +141,7 @@ def broken(source: str) -> str:
     return source[: body.end()] + "\n  if (blockIdx.x > 0) return;\n" + source[body.end() :]
 
 
+@pytest.mark.slow
 def test_a_run_that_was_ended_goes_on(address: str, tmp_path: Path):
     words = ("swizzle", "--cluster", address)
     with subprocess.Popen(

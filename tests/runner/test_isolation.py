@@ -51,7 +51,9 @@ def alone(run: Runs, part: str) -> list[dict]:
     return wrong
 
 
-@pytest.mark.parametrize("processes", [IN_ONE_PROCESS, IN_WORKERS], ids=["one process", "workers"])
+@pytest.mark.parametrize(
+    "processes", [pytest.param(IN_ONE_PROCESS, marks=pytest.mark.slow), IN_WORKERS], ids=["one process", "workers"]
+)
 def test_a_kernel_that_hangs_costs_its_case(run: Runs, processes: tuple[str, ...]):
     run.verdicts(**{"48x80/ties": "HANG"})
     result = run("suites", "--case-timeout", "0.5", "--junitxml", "junit.xml", *processes, fork=True)
@@ -69,7 +71,8 @@ def test_a_kernel_that_hangs_costs_its_case(run: Runs, processes: tuple[str, ...
 
 
 @pytest.mark.parametrize(
-    ("word", "processes"), [("STICKY", IN_ONE_PROCESS), ("LOUD", IN_ONE_PROCESS), ("STICKY", IN_WORKERS)]
+    ("word", "processes"),
+    [("STICKY", IN_ONE_PROCESS), pytest.param("LOUD", IN_ONE_PROCESS, marks=pytest.mark.slow), ("STICKY", IN_WORKERS)],
 )
 def test_a_kernel_that_breaks_the_device_for_its_process_costs_its_case(run: Runs, word: str, processes):
     run.verdicts(**{"16x16/ties": word})
@@ -89,6 +92,7 @@ def test_a_kernel_that_ends_its_worker_costs_its_case_and_is_run_again(run: Runs
     assert len(run.verified()) == SMOKE + len(wrong)
 
 
+@pytest.mark.slow
 def test_every_case_may_cost_a_worker(run: Runs):
     run.verdicts(toy="STICKY")
     # pytest-xdist itself replaces four for each one.
