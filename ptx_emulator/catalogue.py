@@ -21,7 +21,13 @@ SPACES = ("global", "shared", "local", "param", "const")
 CONTROL = ("bra", "brx.idx", "ret", "exit", "trap", "bar.sync", "barrier.sync", "bar.arrive", "bar.warp.sync")
 ORDER = ("membar.gl", "membar.cta", "membar.sys", "fence.acq_rel.gpu", "fence.sc.gpu", "fence.acq_rel.sys")
 ORDER += ("fence.proxy.async", "fence.proxy.async.shared::cta", "fence.proxy.async.global")
-IGNORED = ("prefetch.global.L2", "nanosleep.u32", "griddepcontrol.wait", "griddepcontrol.launch_dependents")
+IGNORED = (
+    "prefetch.global.L2",
+    "applypriority.global.L2::evict_normal",
+    "nanosleep.u32",
+    "griddepcontrol.wait",
+    "griddepcontrol.launch_dependents",
+)
 COPIES = ("cp.async.ca.shared.global", "cp.async.cg.shared.global", "cp.async.commit_group")
 COPIES += ("cp.async.wait_group", "cp.async.wait_all")
 

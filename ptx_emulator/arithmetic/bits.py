@@ -167,6 +167,37 @@ def permute_any(a: Bits, b: Bits, selector: Bits) -> Bits:
     return out
 
 
+# `prmt.b32.f4e` and its kin: the selector of each mode by the lower two bits of the third operand.
+PERMUTATIONS = {
+    "f4e": (0x3210, 0x4321, 0x5432, 0x6543),
+    "b4e": (0x5670, 0x6701, 0x7012, 0x0123),
+    "rc8": (0x0000, 0x1111, 0x2222, 0x3333),
+    "ecl": (0x3210, 0x3211, 0x3222, 0x3333),
+    "ecr": (0x0000, 0x1110, 0x2210, 0x3210),
+    "rc16": (0x1010, 0x3232, 0x1010, 0x3232),
+}
+
+
+def permute_by(mode: str) -> Compute:
+    """`prmt` in a mode, of which the third operand chooses one of four permutations."""
+    selectors = np.array(PERMUTATIONS[mode], U32)
+    return lambda a, b, choice: permute_any(a, b, selectors[choice & U32(3)])
+
+
+def bit_mask(clamps: bool) -> Compute:
+    """`bmsk`: `length` ones from a position on. clamps: operands count whole, not their lower five bits alone"""
+
+    def compute(position: Bits, length: Bits) -> Bits:
+        start, count = position & U32(31), length & U32(31)
+        if clamps:
+            start, count = np.minimum(position, U32(32)), np.minimum(length, U32(32))
+        end = np.minimum(start + count, U32(32)).astype(U64)
+        below = (U64(1) << start.astype(U64)) - U64(1)
+        return ((U64(1) << end) - U64(1) & ~below).astype(U32)
+
+    return compute
+
+
 _TWO_INPUT = (  # by truth table: bit 2a + b
     lambda a, b: np.zeros(np.broadcast_shapes(a.shape, b.shape), a.dtype),
     lambda a, b: ~(a | b),

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ptx_emulator.arithmetic.rounding import bf16_values, f16_values, flush_f32
-from ptx_emulator.registers import F32, F64, SIGNED, UNSIGNED, Bits, Compute, Operation
+from ptx_emulator.arithmetic.rounding import bf16_values, f16_values, flush_f16, flush_f32
+from ptx_emulator.registers import F32, F64, SIGNED, U16, U32, Bits, Operation, same_shape
 
 Compare = Callable[[Bits, Bits], Bits]
 
@@ -79,6 +79,7 @@ def _comparisons() -> dict[str, Comparison]:
         "ftz.f32": lambda bits: flush_f32(bits).view(F32),
         "f64": lambda bits: bits.view(F64),
         "f16": f16_values,
+        "ftz.f16": lambda bits: f16_values(flush_f16(bits)),
         "bf16": bf16_values,
     }
     for name, (compare, lane) in _float_comparisons().items():
@@ -95,34 +96,66 @@ COMPARISONS = _comparisons()
 COMBINE = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}
 
 
+_PAIRS = {"f16x2": "f16", "bf16x2": "bf16"}
+
+
 def comparison(mnemonic: str) -> tuple[Compare, str, str] | None:
-    """`setp.lt.and.s32` → the comparison, the operands' type, and `and`; None if unknown."""
+    """`setp.lt.and.s32` → the comparison, the operands' type, and `and`; None if unknown.
+
+    Of a pair, `f16x2`, the comparison is of one half.
+    """
     parts = mnemonic.split(".")[1:]
     combine = parts.pop(1) if len(parts) > 1 and parts[1] in COMBINE else ""
-    found = COMPARISONS.get(".".join(parts))
-    return (found.compare, found.kind, combine) if found else None
+    *head, kind = parts
+    found = COMPARISONS.get(".".join([*head, _PAIRS.get(kind, kind)]))
+    return (found.compare, kind if kind in _PAIRS else found.kind, combine) if found else None
 
 
-def _sets() -> dict[str, Operation]:
-    """`set.lt.u32.f32`: all ones (or 1.0) where the comparison holds."""
-    table: dict[str, Operation] = {}
-    for name, (compare, kind, _) in COMPARISONS.items():
-        if kind == "b16":
-            continue
-        relation, source = name.split(".", 1)
-        table[f"set.{relation}.u32.{source}"] = Operation(_all_ones(compare), "u32", (kind, kind))
-        table[f"set.{relation}.s32.{source}"] = Operation(_all_ones(compare), "s32", (kind, kind))
-        if kind not in ("f16", "bf16"):
-            table[f"set.{relation}.f32.{source}"] = Operation(_one(compare), "f32", (kind, kind))
-    return table
+# What `set` writes where a comparison holds.
+_YES = {
+    "u16": U16(0xFFFF), "s16": U16(0xFFFF), "u32": U32(0xFFFFFFFF), "s32": U32(0xFFFFFFFF),
+    "f16": U16(0x3C00), "bf16": U16(0x3F80), "f32": U32(0x3F800000),
+}  # fmt: skip
+_OF_HALF = ("u16", "s16", "u32", "s32", "f16", "bf16")
+_RESULTS = {"f16": _OF_HALF, "bf16": tuple(kind for kind in _OF_HALF if kind != "f16"),
+            "f16x2": ("u32", "s32", "f16x2"), "bf16x2": ("u32", "s32", "bf16x2")}  # fmt: skip
+_OF_WORD = ("u32", "s32", "f32", "f16", "bf16")
 
 
-def _all_ones(compare: Compare) -> Compute:
-    return lambda a, b: -compare(a, b).astype(UNSIGNED[4])
+def setting(mnemonic: str) -> Operation | None:
+    """`set.lt.and.ftz.u32.f32`, whose last source is a predicate if it combines; None if PTX has no such `set`."""
+    head, *parts = mnemonic.split(".")
+    if head != "set" or len(parts) < 3:
+        return None
+    result = parts.pop(-2)
+    found = comparison(".".join([head, *parts]))
+    if not found or result not in _RESULTS.get(found[1], _OF_WORD) or "ftz" in parts and result.startswith("bf16"):
+        return None
+    compare, kind, combine = found
+    paired = kind in _PAIRS
+    yes = _YES[result.removesuffix("x2") if result in _PAIRS else "u16" if paired else result]
+
+    def compute(a: Bits, b: Bits, *predicate: Bits) -> Bits:
+        if paired:
+            a, b = (each.view(U16).reshape(*each.shape, 2) for each in same_shape(a, b))
+            predicate = tuple(each[..., None] for each in predicate)
+        holds = compare(a, b)
+        holds = COMBINE[combine](holds, *predicate) if combine else holds
+        values = np.where(holds, yes, yes.dtype.type(0))
+        return np.ascontiguousarray(values).view(U32)[..., 0] if paired else values
+
+    return Operation(compute, result, (kind, kind, "pred") if combine else (kind, kind))
 
 
-def _one(compare: Compare) -> Compute:
-    return lambda a, b: compare(a, b).astype(F32).view(UNSIGNED[4])
-
-
-SETS = _sets()
+def settings() -> list[str]:
+    """`set` without a predicate, with the results that are as wide as the source or that every source has."""
+    names = []
+    for name in COMPARISONS:
+        *relation, source = name.split(".")
+        head = ".".join(["set", *relation])
+        if source in _PAIRS.values() and "ftz" not in relation:
+            names += [f"{head}.{kind}.{source}" for kind in _RESULTS[source]]
+            names += [f"{head}.{kind}.{source}x2" for kind in _RESULTS[f"{source}x2"]]
+        elif source not in _PAIRS.values():
+            names += [f"{head}.{kind}.{source}" for kind in _OF_WORD[:3]]
+    return names

@@ -8,6 +8,7 @@ one pattern of its format; the payloads that float64 hardware keeps are not mode
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from fractions import Fraction
 from itertools import product
@@ -103,7 +104,7 @@ def _multiply_f32(mode: str) -> Callable[..., Values]:
     return lambda a, b: f32_directed(a.astype(F64) * b.astype(F64), mode)
 
 
-def _fma_f64(a: Bits, b: Bits, c: Bits) -> Bits:
+def _fma_f64(*values: Values) -> Values:
     def one(a: np.float64, b: np.float64, c: np.float64) -> float:
         if not (np.isfinite(a) and np.isfinite(b)) or a == 0 or b == 0:
             return a * b + c
@@ -115,9 +116,75 @@ def _fma_f64(a: Bits, b: Bits, c: Bits) -> Bits:
         except OverflowError:
             return float("inf") if exact > 0 else float("-inf")
 
-    shape = np.broadcast_shapes(a.shape, b.shape, c.shape)
-    values = np.vectorize(one, otypes=[F64])(a.view(F64), b.view(F64), c.view(F64))
-    return canonical(values.reshape(shape), NAN_F64)
+    return np.vectorize(one, otypes=[F64])(*values)
+
+
+def _directed(near: Callable[..., Values], beyond: Callable[..., Values], mode: str) -> Callable[..., Values]:
+    """An operation in mode `rz`, `rm` or `rp`, from its nearest result.
+
+    beyond: the sign of the nearest result less the exact one, of both and of the operands; NaN or 0 leaves the result
+    """
+
+    def compute(*values: Values) -> Values:
+        found = near(*values)
+        over = beyond(found, *values)
+        down, up = over > 0, over < 0
+        if mode == "rz":
+            down, up = down & ~np.signbit(found), up & np.signbit(found)
+        infinity = found.dtype.type(np.inf)
+        found = np.where(down, np.nextafter(found, -infinity), found) if mode != "rp" else found
+        return np.where(up, np.nextafter(found, infinity), found) if mode != "rm" else found
+
+    return compute
+
+
+# By how much a result in float32 is beyond the exact one, or its sign. Products of two float32 are exact in float64.
+_BEYOND: dict[str, Callable[..., Values]] = {
+    "div": lambda q, a, b: (q.astype(F64) * b.astype(F64) - a.astype(F64)) * np.sign(b),
+    "rcp": lambda q, a: (q.astype(F64) * a.astype(F64) - 1) * np.sign(a),
+    "sqrt": lambda q, a: q.astype(F64) * q.astype(F64) - a.astype(F64),
+}
+# The same for finite numbers in float64, in fractions.
+_BEYOND_F64: dict[str, Callable[..., Fraction]] = {
+    "add": lambda q, a, b: q - (a + b),
+    "sub": lambda q, a, b: q - (a - b),
+    "mul": lambda q, a, b: q - a * b,
+    "fma": lambda q, a, b, c: q - (a * b + c),
+    "div": lambda q, a, b: (q * b - a) * (1 if b > 0 else -1),
+    "rcp": lambda q, a: (q * a - 1) * (1 if a > 0 else -1),
+    "sqrt": lambda q, a: q * q - a,
+}
+
+
+def _beyond_f64(name: str) -> Callable[..., Values]:
+    exact = _BEYOND_F64[name]
+
+    def one(found: float, *values: float) -> float:
+        if not all(map(math.isfinite, values)) or math.isnan(found) or name in ("div", "rcp") and values[-1] == 0:
+            return 0.0
+        if math.isinf(found):
+            return found
+        over = exact(*map(Fraction, (found, *values)))
+        return (over > 0) - (over < 0) + 0.0
+
+    return np.vectorize(one, otypes=[F64])
+
+
+def _directed_f64(name: str, near: Callable[..., Values], mode: str) -> Compute:
+    """An operation on float64 in one of the modes but to nearest."""
+    directed = _directed(near, _beyond_f64(name), mode)
+    if mode != "rm" or name not in ("add", "sub", "fma"):
+        return _f64(directed)
+
+    def down(*values: Values) -> Values:
+        """An exact zero is -0 unless both terms are +0."""
+        found = directed(*values)
+        *first, last = values
+        term = first[0] * first[1] if name == "fma" else first[0]
+        negative = np.signbit(term) | np.signbit(-last if name == "sub" else last)
+        return np.where((found == 0) & negative, F64(-0.0), found)
+
+    return _f64(down)
 
 
 def _extreme_f32(largest: bool, keeps_nan: bool) -> Compute:
@@ -196,6 +263,7 @@ _CLASSES: dict[str, Callable[[Values], Values]] = {
 }
 
 
+_DIRECTED = ("rz", "rm", "rp")
 _SIGNS = {"add": "+", "sub": "-", "mul": "*"}
 # Compiled forms of float32. A product of two float32 is exact in float64.
 _FUSED = "odd_sum(float64(fx) * float64(fy), float64(fz))"
@@ -229,12 +297,16 @@ def _single(define: Callable) -> None:
             define(f"{name}.f32x2", halves(compute, U32, U64), "f32x2", count)
             define(f"{name}.ftz.f32x2", halves(flushed, U32, U64), "f32x2", count)
     for name, divide, count, lane in (
-        ("div.rn", np.divide, 2, "pattern(fx / fy)"),
-        ("rcp.rn", np.reciprocal, 1, "pattern(float32(1) / fx)"),
-        ("sqrt.rn", np.sqrt, 1, "pattern(sqrt(fx))"),
+        ("div", np.divide, 2, "pattern(fx / fy)"),
+        ("rcp", np.reciprocal, 1, "pattern(float32(1) / fx)"),
+        ("sqrt", np.sqrt, 1, "pattern(sqrt(fx))"),
     ):
-        define(f"{name}.f32", _f32(divide), "f32", count, lane)
-        define(f"{name}.ftz.f32", _flushed(_f32(divide), divide), "f32", count)
+        define(f"{name}.rn.f32", _f32(divide), "f32", count, lane)
+        define(f"{name}.rn.ftz.f32", _flushed(_f32(divide), divide), "f32", count)
+        for mode in _DIRECTED:
+            directed = _f32(_directed(divide, _BEYOND[name], mode))
+            define(f"{name}.{mode}.f32", directed, "f32", count)
+            define(f"{name}.{mode}.ftz.f32", _flushed(directed, divide), "f32", count)
     for (name, largest), (suffix, keeps) in product((("min", False), ("max", True)), (("", False), (".NaN", True))):
         compute = _extreme_f32(largest, keeps)
         for operands in (2, 3):
@@ -248,15 +320,18 @@ def _single(define: Callable) -> None:
 
 
 def _double(define: Callable) -> None:
-    for name, compute in (("add", np.add), ("sub", np.subtract), ("mul", np.multiply), ("div", np.divide)):
-        lane = f"wide_pattern(fx {_SIGNS[name]} fy)" if name != "div" else ""
-        if name != "div":
-            define(f"{name}.f64", _f64(compute), "f64", 2, lane)
-        define(f"{name}.rn.f64", _f64(compute), "f64", 2, lane)
-    define("fma.rn.f64", _fma_f64, "f64", 3)
-    define("mad.rn.f64", _fma_f64, "f64", 3)
-    define("rcp.rn.f64", _f64(np.reciprocal), "f64", 1)
-    define("sqrt.rn.f64", _f64(np.sqrt), "f64", 1)
+    rounded: dict[str, tuple[Callable[..., Values], int]] = {
+        "add": (np.add, 2), "sub": (np.subtract, 2), "mul": (np.multiply, 2), "div": (np.divide, 2),
+        "fma": (_fma_f64, 3), "mad": (_fma_f64, 3), "rcp": (np.reciprocal, 1), "sqrt": (np.sqrt, 1),
+    }  # fmt: skip
+    for name, (compute, count) in rounded.items():
+        lane = f"wide_pattern(fx {_SIGNS[name]} fy)" if name in _SIGNS else ""
+        if lane:
+            define(f"{name}.f64", _f64(compute), "f64", count, lane)
+        define(f"{name}.rn.f64", _f64(compute), "f64", count, lane)
+        for mode in _DIRECTED:
+            exact = "fma" if name == "mad" else name
+            define(f"{name}.{mode}.f64", _directed_f64(exact, compute, mode), "f64", count)
     define("min.f64", _f64(np.fmin), "f64", 2)
     define("max.f64", _f64(np.fmax), "f64", 2)
     define("abs.f64", _f64(np.abs), "f64", 1)

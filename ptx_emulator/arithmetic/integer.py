@@ -5,6 +5,7 @@ A quotient or remainder by zero, which PTX leaves open, is all ones, as on an H2
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from itertools import product
 
 import numpy as np
@@ -106,6 +107,45 @@ def _dot4(a_signed: bool, b_signed: bool) -> Compute:
     return dot
 
 
+# `vabsdiff4` and its kin, on int64.
+SIMD: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    "vadd": np.add,
+    "vsub": np.subtract,
+    "vavrg": lambda a, b: a + b + (a + b >= 0) >> 1,
+    "vabsdiff": lambda a, b: np.abs(a - b),
+    "vmin": np.minimum,
+    "vmax": np.maximum,
+}
+
+
+def simd(name: str, signed: Sequence[bool], secondary: str, picks: Sequence[Sequence[int]], mask: int) -> Compute:
+    """`vabsdiff4`, or `vabsdiff2` of halves: a function of a, b and c.
+
+    signed: result, a, b; secondary: `sat`, `add` or empty; picks: for a and b, which parts of (b, a), from the lowest;
+    mask: bit i for part i of the result, which is c's without it
+    """
+    operation, size = SIMD[name[:-1]], 4 // int(name[-1])
+    kinds = [(SIGNED if each else UNSIGNED)[size] for each in signed]
+    chosen = np.array([mask >> i & 1 for i in range(4 // size)], bool)
+
+    def compute(a: Bits, b: Bits, c: Bits) -> Bits:
+        a, b, c = same_shape(a, b, c)
+        both = (b.astype(U64) << U64(32) | a).view(UNSIGNED[size]).reshape(*a.shape, -1)
+        left, right = (
+            np.ascontiguousarray(both[..., list(pick)]).view(kind).astype(I64)
+            for pick, kind in zip(picks, kinds[1:], strict=True)
+        )
+        parts = operation(left, right)
+        if secondary == "sat":
+            parts = np.clip(parts, np.iinfo(kinds[0]).min, np.iinfo(kinds[0]).max)
+        if secondary == "add":
+            return (c.astype(I64) + (parts * chosen).sum(axis=-1)).astype(U32)
+        rest = c.view(UNSIGNED[size]).reshape(parts.shape)
+        return np.ascontiguousarray(np.where(chosen, parts.astype(UNSIGNED[size]), rest)).view(U32)[..., 0]
+
+    return compute
+
+
 def _if(holds: bool, lane: str) -> str:
     return lane if holds else ""
 
@@ -185,6 +225,10 @@ def _table() -> dict[str, Operation]:
         define(f"shf.{name}.{mode}.b32", bitwise.funnel(left, wraps), "b32", "b32", "b32", "u32")
     for a, b in product("us", "us"):
         define(f"dp4a.{a}32.{b}32", _dot4(a == "s", b == "s"), "u32", "u32", "u32", "u32")
+    define("bmsk.clamp.b32", bitwise.bit_mask(True), "b32", "b32", "b32")
+    define("bmsk.wrap.b32", bitwise.bit_mask(False), "b32", "b32", "b32")
+    for mode in bitwise.PERMUTATIONS:
+        define(f"prmt.b32.{mode}", bitwise.permute_by(mode), "b32", "b32", "b32", "b32")
     define("prmt.b32", bitwise.permute_any, "b32", "b32", "b32", "b32", lane="permuted(x, y, z)")
     define("mul24.lo.u32", lambda a, b: (a & U32(0xFFFFFF)) * (b & U32(0xFFFFFF)), "u32", "u32", "u32")
     for name, compute, sign in (("and", np.logical_and, "&"), ("or", np.logical_or, "|"), ("xor", np.logical_xor, "^")):

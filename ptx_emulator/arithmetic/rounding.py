@@ -34,6 +34,11 @@ def flush_f32(bits: Bits) -> Bits:
     return np.where(bits & U32(0x7F800000), bits, bits & U32(0x80000000))
 
 
+def flush_f16(bits: Bits) -> Bits:
+    """Flush subnormal f16 to zeros of the same sign."""
+    return np.where(bits & U16(INF_F16), bits, bits & U16(0x8000))
+
+
 def to_odd_sum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """a + b of float64 arrays, rounded to odd."""
     total = a + b

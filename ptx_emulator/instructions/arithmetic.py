@@ -11,7 +11,6 @@ import numpy as np
 
 from ptx_emulator.approximate.bounds import APPROXIMATE, Approximation, Range
 from ptx_emulator.approximate.measured import measured
-from ptx_emulator.arithmetic.compare import SETS
 from ptx_emulator.arithmetic.convert import CONVERT
 from ptx_emulator.arithmetic.floating import FLOATING
 from ptx_emulator.arithmetic.integer import INTEGER
@@ -22,7 +21,7 @@ from ptx_emulator.machine.batch import Batch
 from ptx_emulator.ptx.syntax import SIZES, Instruction, Operand, Vector
 from ptx_emulator.registers import U32, Bits, Operation, same_shape
 
-ARITHMETIC: dict[str, Operation] = {**INTEGER, **FLOATING, **CONVERT, **SETS, **MIXED}
+ARITHMETIC: dict[str, Operation] = {**INTEGER, **FLOATING, **CONVERT, **MIXED}
 
 
 def arithmetic(emitter: Emitter, instruction: Instruction) -> None:

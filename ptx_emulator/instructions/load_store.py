@@ -233,7 +233,7 @@ def dependence(emitter: Emitter, instruction: Instruction) -> None:
 
 
 def nothing(emitter: Emitter, instruction: Instruction) -> None:
-    """Decode instructions that change no value: prefetch and sleep."""
+    """Decode instructions that change no value: prefetch, priority of a cache line, and sleep."""
 
 
 DECODERS: dict[str, Decoder] = {
@@ -244,6 +244,7 @@ DECODERS: dict[str, Decoder] = {
     "red": atomic,
     "membar": fence,
     "fence": fence,
+    "applypriority": nothing,
     "prefetch": nothing,
     "prefetchu": nothing,
     "nanosleep": nothing,

@@ -1,16 +1,17 @@
-"""`mov`, `selp`, `slct`, `setp`, `prmt`, `lop3` and `cvta`."""
+"""`mov`, `selp`, `slct`, `setp`, `set`, `prmt`, `lop3`, `cvta`, and `vabsdiff4` and its kin."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from ptx_emulator.arithmetic.bits import lookup3, permute, permute_any
-from ptx_emulator.arithmetic.compare import COMBINE, COMPARISONS, comparison
+from ptx_emulator.arithmetic.bits import PERMUTATIONS, lookup3, permute, permute_any, permute_by
+from ptx_emulator.arithmetic.compare import COMBINE, COMPARISONS, comparison, setting, settings
+from ptx_emulator.arithmetic.integer import SIMD, simd
 from ptx_emulator.compiled.opcodes import OPCODES
 from ptx_emulator.instructions.emitter import Decoder, Emitter, Unsupported
 from ptx_emulator.memory import LOCAL_WINDOW, SHARED_WINDOW
-from ptx_emulator.ptx.syntax import SIZES, Immediate, Instruction, Operand, Pair, Vector
-from ptx_emulator.registers import I32, UNSIGNED, Bits, Compute
+from ptx_emulator.ptx.syntax import SIZES, Immediate, Instruction, Name, Operand, Pair, Vector
+from ptx_emulator.registers import I32, U16, U32, UNSIGNED, Bits, Compute
 
 
 def _kind(instruction: Instruction) -> str:
@@ -126,28 +127,49 @@ def compare(emitter: Emitter, instruction: Instruction) -> None:
     targets = [emitter.target(result, "pred") for result in results]
     for i, slot in enumerate(targets):
         fast = None if combine or i else OPCODES.get(instruction.mnemonic)
-        emitter.compute(_combined(relation, combine, opposite=i == 1), "pred", slots, slot, fast)
+        holds = _of_half(relation, i) if kind.endswith("f16x2") else _opposite(relation) if i else relation
+        emitter.compute(_combined(holds, combine), "pred", slots, slot, fast)
 
 
-def _combined(relation: Compute, combine: str, opposite: bool) -> Compute:
-    holds = (lambda a, b: ~relation(a, b)) if opposite else relation
+def _of_half(relation: Compute, half: int) -> Compute:
+    """The comparison of the lower or the upper halves of two pairs."""
+    shift = U32(16 * half)
+    return lambda a, b: relation((a >> shift).astype(U16), (b >> shift).astype(U16))
+
+
+def _opposite(relation: Compute) -> Compute:
+    return lambda a, b: ~relation(a, b)
+
+
+def _combined(holds: Compute, combine: str) -> Compute:
     if not combine:
         return holds
     join = COMBINE[combine]
     return lambda a, b, c: join(holds(a, b), c)
 
 
+def set_value(emitter: Emitter, instruction: Instruction) -> None:
+    """`set`: ones, or 1.0, where a comparison holds."""
+    operation = setting(instruction.mnemonic)
+    target, *sources = instruction.operands
+    if not operation or len(sources) != len(operation.sources):
+        raise Unsupported
+    slots = [emitter.source(source, kind) for source, kind in zip(sources, operation.sources, strict=True)]
+    emitter.compute(operation.compute, operation.result, slots, emitter.target(target, operation.result))
+
+
 def permute_bytes(emitter: Emitter, instruction: Instruction) -> None:
-    """`prmt.b32`, planned in advance if the selector is a constant."""
+    """`prmt.b32` and its modes, planned in advance if the selector is a constant."""
     target, first, second, selector = instruction.operands
-    if instruction.mnemonic != "prmt.b32":
+    mode = instruction.mnemonic.removeprefix("prmt.b32").removeprefix(".")
+    if mode and mode not in PERMUTATIONS:
         raise Unsupported
     slots = [emitter.source(first, "b32"), emitter.source(second, "b32")]
     if isinstance(selector, Immediate):
-        picks = selector.bits & 0xFFFF
+        picks = PERMUTATIONS[mode][selector.bits & 3] if mode else selector.bits & 0xFFFF
         compute, fast = permute(picks), OPCODES["prmt of signs" if picks & 0x8888 else "prmt of bytes"]
     else:
-        picks, compute, fast = 0, permute_any, OPCODES["prmt.b32"]
+        picks, compute, fast = 0, permute_by(mode) if mode else permute_any, None if mode else OPCODES["prmt.b32"]
         slots.append(emitter.source(selector, "b32"))
     emitter.compute(compute, "b32", slots, emitter.target(target, "b32"), fast, picks)
 
@@ -160,6 +182,32 @@ def lookup(emitter: Emitter, instruction: Instruction) -> None:
     slots = [emitter.source(source, "b32") for source in (first, second, third)]
     bits = table.bits & 255
     emitter.compute(lookup3(bits), "b32", slots, emitter.target(target, "b32"), OPCODES["lop3"], bits)
+
+
+def in_parts(emitter: Emitter, instruction: Instruction) -> None:
+    """`vabsdiff4.u32.u32.u32.add d.b3210, a.b3210, b.b7654, c` and its kin: arithmetic of a word's bytes or halves."""
+    name, *kinds = instruction.mnemonic.split(".")
+    secondary = kinds.pop() if len(kinds) == 4 else ""
+    count = int(name[-1])
+    if len(kinds) != 3 or not {*kinds} <= {"u32", "s32"} or secondary not in ("", "sat", "add"):
+        raise Unsupported
+    letter, parts = ("h", "10") if count == 2 else ("b", "3210")
+    default = parts, parts, "32" if count == 2 else "7654"
+    named, picks = [], []
+    for operand, every in zip(instruction.operands, default, strict=False):
+        if not isinstance(operand, Name):
+            raise Unsupported
+        text, _, selector = operand.text.partition(".")
+        named.append(Name(text, operand.negated))
+        picks.append([int(digit) for digit in reversed(selector.removeprefix(letter) or every)])
+    mask, *chosen = picks
+    if not {*mask} <= {*range(count)} or any(len(each) != count or max(each) >= 2 * count for each in chosen):
+        raise Unsupported
+    compute = simd(name, [kind == "s32" for kind in kinds], secondary, chosen, sum(1 << part for part in {*mask}))
+    target, a, b = named
+    sources = zip((a, b, instruction.operands[3]), (*kinds[1:], kinds[0]), strict=True)
+    slots = [emitter.source(source, kind) for source, kind in sources]
+    emitter.compute(compute, kinds[0], slots, emitter.target(target, kinds[0]))
 
 
 _WINDOWS = {
@@ -206,6 +254,8 @@ DECODERS: dict[str, Decoder] = {
     "selp": select,
     "slct": select_by_sign,
     "setp": compare,
+    "set": set_value,
+    **{f"{name}{count}": in_parts for name in SIMD for count in (2, 4)},
     "prmt": permute_bytes,
     "lop3": lookup,
     "cvta": convert_address,
@@ -221,6 +271,9 @@ def mnemonics() -> list[str]:
     for name in COMPARISONS:
         relation, kind = name.split(".", 1)
         names += [f"setp.{name}", *(f"setp.{relation}.{combine}.{kind}" for combine in COMBINE)]
+        names += [f"setp.{name}x2"] if kind in ("f16", "bf16") else []
+    names += settings()
+    names += [f"{name}{count}.u32.u32.u32{tail}" for name in SIMD for count in (2, 4) for tail in ("", ".add")]
     names += ["lop3.b32", "createpolicy.fractional.L2::evict_first.b64"]
     for space in ("global", "const", "param", "shared", "local"):
         names += [f"cvta.{space}.u64", f"cvta.to.{space}.u64"]

@@ -192,7 +192,8 @@ class BodyParser:
         return text
 
     def _name(self, text: str) -> Name:
-        return Name(self._resolve(text.lstrip("! ")), text.startswith("!"))
+        name, dot, parts = text.lstrip("! ").partition(".")  # `%r1.b7654`, of which the parts are no name
+        return Name(self._resolve(name) + dot + parts, text.startswith("!"))
 
     def _instruction(self, text: str) -> None:
         if len(text) > limits.INSTRUCTION or len(self.kernel.instructions) == limits.INSTRUCTIONS:

@@ -104,7 +104,7 @@ _NEEDS = (
     # copies and barriers
     (r"cp\.(async|reduce\.async)\.bulk|(st|red)\.async\.|griddepcontrol\.", _from(90)),
     (r"mapa\.|getctarank\.|barrier\.cluster\.", _CLUSTERS),
-    (r"cp\.async\.", _from(80)),
+    (r"cp\.async\.|applypriority\.", _from(80)),
     (r"fence\.(proxy\.async|proxy\.tensormap|mbarrier_init)|tensormap\.cp_fenceproxy", _from(90)),
     (r"tensormap\.replace\.[\w.]*swizzle_atomicity", _BLACKWELL),
     (r"tensormap\.replace\.", _HOPPER_AND_BLACKWELL),

@@ -105,9 +105,59 @@ def _special_integer(head: str, kind: str, width: int) -> Expected:
         "min.relu": (kind, (kind, kind), lambda a, b: max(0, min(read(a), read(b)))),
         "max.relu": (kind, (kind, kind), lambda a, b: max(0, read(a), read(b))),
         "prmt": ("b32", ("b32",) * 3, permuted),
+        "bmsk.clamp": (kind, (kind, kind), lambda a, b: _ones(min(a, 32), min(b, 32))),
+        "bmsk.wrap": (kind, (kind, kind), lambda a, b: _ones(a & 31, b & 31)),
     }
     result, sources, function = table[head]
     return result, sources, lambda *a: function(*a) & mask(int(result[1:]))
+
+
+def _ones(position: int, length: int) -> int:
+    return sum(1 << i for i in range(position, min(position + length, 32)))
+
+
+# Bytes of (b, a) from the highest byte of the result on, by the lower two bits of the selector: the manual's tables.
+_PERMUTED = {
+    "f4e": ("3210", "4321", "5432", "6543"), "b4e": ("5670", "6701", "7012", "0123"),
+    "rc8": ("0000", "1111", "2222", "3333"), "ecl": ("3210", "3211", "3222", "3333"),
+    "ecr": ("0000", "1110", "2210", "3210"), "rc16": ("1010", "3232", "1010", "3232"),
+}  # fmt: skip
+
+
+def permuting(mnemonic: str) -> Expected:
+    """`prmt.b32.f4e` and the other modes."""
+    table = _PERMUTED[mnemonic.rpartition(".")[2]]
+    return "b32", ("b32",) * 3, lambda a, b, c: permuted(a, b, int(table[c & 3], 16))
+
+
+def in_parts(mnemonic: str, mask_of: str = "", first: str = "", second: str = "") -> Expected:
+    """`vabsdiff4.u32.s32.u32.add` and its kin. mask_of, first, second: selectors as `b3210`, empty for the default"""
+    name, result, a_kind, b_kind, *tail = mnemonic.split(".")
+    count = int(name[-1])
+    width = 32 // count
+    every = {2: ("10", "10", "32"), 4: ("3210", "3210", "7654")}[count]
+    given = zip((mask_of, first, second), every, strict=True)
+    chosen, *picks = ((selector[1:] or default)[::-1] for selector, default in given)
+    operation = {
+        "vadd": lambda x, y: x + y, "vsub": lambda x, y: x - y, "vabsdiff": lambda x, y: abs(x - y), "vmin": min,
+        "vmax": max, "vavrg": lambda x, y: (x + y + 1) // 2 if x + y >= 0 else (x + y) // 2,
+    }[name[:-1]]  # fmt: skip
+
+    def function(a: int, b: int, c: int) -> int:
+        total, out = c, 0
+        for i in range(count):
+            x, y = (
+                value((b << 32 | a) >> width * int(pick[i]) & mask(width), f"{kind[0]}{width}")
+                for pick, kind in zip(picks, (a_kind, b_kind), strict=True)
+            )
+            part = operation(x, y)
+            part = _clamp(part, f"{result[0]}{width}") if tail == ["sat"] else part
+            within = str(i) in chosen
+            total += part if within else 0
+            out |= (part & mask(width) if within else c >> width * i & mask(width)) << width * i
+        return total & mask(32) if tail == ["add"] else out
+
+    return result, (a_kind, b_kind, result), function
 
 
 def _clamp(number: int, kind: str) -> int:
@@ -289,17 +339,32 @@ def relation(name: str, kind: str) -> Callable[[int, int], bool]:
 def comparison(mnemonic: str) -> Expected:
     _, name, *middle, kind = mnemonic.split(".")
     combine = middle.pop(0) if middle and middle[0] in _COMBINE else ""
-    compare = relation(name, ".".join([*middle, kind]))
+    compare = relation(name, ".".join([*middle, kind.removesuffix("x2")]))
+    if kind.endswith("x2"):  # without a second result, of the lower halves
+        return "pred", (kind, kind), lambda a, b: int(compare(a & mask(16), b & mask(16)))
     if not combine:
         return "pred", (kind, kind), lambda a, b: int(compare(a, b))
     return "pred", (kind, kind, "pred"), lambda a, b, c: int(_COMBINE[combine](compare(a, b), bool(c)))
 
 
 def setting(mnemonic: str) -> Expected:
-    _, name, result, *kinds = mnemonic.split(".")
-    compare = relation(name, ".".join(kinds))
-    yes = 0x3F800000 if result == "f32" else mask(32)
-    return result, (kinds[-1],) * 2, lambda a, b: yes if compare(a, b) else 0
+    _, name, *middle, result, kind = mnemonic.split(".")
+    combine = middle.pop(0) if middle and middle[0] in _COMBINE else ""
+    if middle:  # .ftz
+        kind = f"ftz.{kind}"
+    paired = kind.endswith("x2")
+    compare = relation(name, kind.removesuffix("x2"))
+    ones = {"f32": 0x3F800000, "f16": 0x3C00, "f16x2": 0x3C00, "bf16": 0x3F80, "bf16x2": 0x3F80}
+    yes = ones[result] if result in ones else mask(16 if paired else int(result[1:]))
+
+    def found(a: int, b: int, *c: int) -> int:
+        holds = compare(a, b)
+        return yes if (_COMBINE[combine](holds, bool(*c)) if combine else holds) else 0
+
+    def both(a: int, b: int, *c: int) -> int:
+        return found(a & mask(16), b & mask(16), *c) | found(a >> 16, b >> 16, *c) << 16
+
+    return result, (kind.removeprefix("ftz."),) * 2 + ("pred",) * bool(combine), both if paired else found
 
 
 # ---- conversions ----------------------------------------------------------------------------------------------------
@@ -380,6 +445,10 @@ def expected(mnemonic: str) -> Expected:
     head, kind = mnemonic.split(".")[0], mnemonic.split(".")[-1]
     if head == "cvt":
         return conversion(mnemonic)
+    if mnemonic.startswith("prmt.b32."):
+        return permuting(mnemonic)
+    if head[0] == "v":
+        return in_parts(mnemonic)
     if head == "setp":
         return comparison(mnemonic)
     if head == "set":

@@ -15,7 +15,7 @@ from ptx_emulator.catalogue import mnemonics
 from ptx_emulator.instructions import moves
 from ptx_emulator.instructions.arithmetic import ARITHMETIC
 
-COMPARISONS = [name for name in moves.mnemonics() if name.startswith("setp")]
+DECODED = [name for name in moves.mnemonics() if name.startswith(("set", "v"))]
 
 
 def family(name: str) -> str:
@@ -32,7 +32,7 @@ def families(names: Iterable[str]) -> dict[str, list[str]]:
 
 
 # test_mixed has the instructions of MIXED.
-FAMILIES = families([*(name for name in ARITHMETIC if name not in MIXED), *COMPARISONS])
+FAMILIES = families([*(name for name in ARITHMETIC if name not in MIXED), *DECODED])
 
 
 def check(mnemonic: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from expectations import permuted
+from expectations import expected, in_parts, permuted
 from operands import draw, edges
 from ptx_snippets import HEADER, apply, kernel, run
 
@@ -42,6 +42,78 @@ def test_prmt_by_a_constant(selector: int) -> None:
     a, b = draw(f"prmt{selector}", ("b32", "b32"))
     wanted = [permuted(int(x), int(y), selector) for x, y in zip(a, b, strict=True)]
     assert apply("prmt.b32", "b32", ["b32", "b32"], [a, b], f", {selector}").tolist() == wanted
+
+
+@pytest.mark.parametrize("mode", ["f4e", "b4e", "rc8", "ecl", "ecr", "rc16"])
+def test_prmt_in_a_mode_by_a_constant(mode: str) -> None:
+    a, b = draw(mode, ("b32", "b32"))
+    wanted = expected(f"prmt.b32.{mode}")[2]
+    for choice in (0, 1, 2, 3, 6):
+        got = apply(f"prmt.b32.{mode}", "b32", ["b32", "b32"], [a, b], f", {choice}").tolist()
+        assert got == [wanted(int(x), int(y), choice) for x, y in zip(a, b, strict=True)]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["lt.and.u32.u32", "ge.xor.f32.f64", "ne.or.s32.b16", "gtu.and.ftz.f32.f32", "lt.f16.s64", "leu.bf16.f32",
+     "eq.xor.ftz.f16.f16", "lt.and.ftz.s16.f16", "geu.or.bf16.bf16", "num.bf16.f16", "lt.xor.f16x2.f16x2",
+     "gt.ftz.u32.f16x2", "ne.and.bf16x2.bf16x2", "nan.s32.bf16x2"],
+)  # fmt: skip
+def test_set_with_a_predicate_or_results_of_16_bits(name: str) -> None:
+    name = f"set.{name}"
+    result, kinds, function = expected(name)
+    operands = draw(name, kinds)
+    wanted = [function(*map(int, row)) for row in zip(*operands, strict=True)]
+    assert apply(name, result, kinds, operands).tolist() == wanted
+
+
+@pytest.mark.parametrize("line", ["eq.f32.f16", "eq.u16.f32", "eq.f16.bf16", "eq.ftz.bf16.f32", "eq.f16x2.f16",
+                                  "eq.f32.ftz.f32", "lo.u32.s32"])  # fmt: skip
+def test_set_that_ptxas_refuses(line: str) -> None:
+    with pytest.raises(NotEmulated):
+        one_lane(f" set.{line} %r1, %r2, %r3;")
+
+
+@pytest.mark.parametrize("kind", ["f16x2", "bf16x2"])
+def test_setp_of_a_pair_has_a_result_for_each_half(kind: str) -> None:
+    a, b, c = draw(kind, (kind, kind, "pred"))
+    half = expected(f"setp.ltu.{kind[:-2]}")[2]
+    text = "{{ .reg .pred low, high, c; setp.ne.u32 c, %r12, 0; setp.ltu.xor.{kind} low|high, %r10, %r11, c; "
+    text += "selp.u32 %r1, 1, 0, low; selp.u32 %r2, 2, 0, high; or.b32 %r20, %r1, %r2; }} //"
+    got = apply(text.format(kind=kind), "b32", ["b32"] * 3, [a, b, c.astype(np.uint32)]).tolist()
+    wanted = [
+        (half(x & 0xFFFF, y & 0xFFFF) ^ z) | (half(x >> 16, y >> 16) ^ z) << 1
+        for x, y, z in zip(a.tolist(), b.tolist(), c.astype(int).tolist(), strict=True)
+    ]
+    assert got == wanted
+
+
+@pytest.mark.parametrize(
+    ("name", "of"),
+    [("vabsdiff4.s32.s32.s32.sat", ("", "", "")), ("vabsdiff4.u32.u32.u32.add", ("b20", "b7045", "b1166")),
+     ("vadd4.u32.s32.u32.sat", ("b3", "b0123", "b4567")), ("vsub2.s32.u32.s32", ("h1", "h03", "h21")),
+     ("vavrg4.s32.s32.u32", ("b210", "", "b3210")), ("vmin2.s32.s32.s32.add", ("", "h32", ""))],
+)  # fmt: skip
+def test_bytes_and_halves_of_two_words_are_chosen(name: str, of: tuple[str, str, str]) -> None:
+    _, kinds, function = in_parts(name, *of)
+    operands = draw(name, kinds)
+    d, a, b = (f"{register}.{of}".rstrip(".") for register, of in zip(("%r20", "%r10", "%r11"), of, strict=True))
+    wanted = [function(*map(int, row)) for row in zip(*operands, strict=True)]
+    assert apply(f"{name} {d}, {a}, {b}, %r12; //", "b32", ["b32"] * 3, operands).tolist() == wanted
+
+
+def test_parts_of_a_register_of_an_inner_scope_and_what_is_no_part() -> None:
+    body = """ mov.u32 %r1, 0x01020304; { .reg .b32 x; mov.u32 x, 0x01010101;
+ vabsdiff4.u32.u32.u32.add %r2, %r1.b3210, x.b7654, 5; } cvt.u64.u32 %rd2, %r2; st.global.u64 [%rd1], %rd2;"""
+    assert one_lane(body) == [0 + 1 + 2 + 3 + 5]
+    for wrong in ("%r1.b321, %r1.b7654", "%r1.b8210, %r1", "%r1, %r1.h10"):
+        with pytest.raises(NotEmulated, match="vabsdiff4"):
+            one_lane(f" mov.u32 %r1, 1; vabsdiff4.u32.u32.u32 %r2, {wrong}, 5;")
+
+
+@pytest.mark.covers("applypriority.")
+def test_a_priority_of_a_cache_line_changes_nothing() -> None:
+    assert one_lane(" applypriority.global.L2::evict_normal [%rd1], 128; st.global.u64 [%rd1], 7;") == [7]
 
 
 @pytest.mark.covers("lop3.b32")
