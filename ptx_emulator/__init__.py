@@ -48,10 +48,10 @@ payload of a float64 NaN is lost. The sum of an `mma` or `wgmma` of f16 with dep
 whatever the hardware's order. Local memory may be read before it is written; a register that nobody wrote holds other
 bits in each order, which shows if bytes depend on it, and so do the last bits of approximate instructions
 (`approximate`), which `Counters.approximated` names, unless a table has those of the target's chip. NotEmulated is
-raised where a kernel reaches `mma` or `wgmma` of other than 16-bit floats, im2col TMA, interleaved TMA with steps, or
-calls other than `vprintf` and `__assertfail`; and `tcgen05` of two blocks, multicast or sparse, of kinds other than
-f16, tf32, f8f6f4 (of 8 bits), mxf4 and mxf4nvf4, with an accumulator of f16, with A kept from an instruction before, or
-`shift`.
+raised where a kernel reaches `mma` or `wgmma` of other than 16-bit floats, im2col TMA, interleaved TMA with steps,
+recursion, or CUDA's functions other than `vprintf` and `__assertfail`; and `tcgen05` of two blocks, multicast or
+sparse, of kinds other than f16, tf32, f8f6f4 (of 8 bits), mxf4 and mxf4nvf4, with an accumulator of f16, with A kept
+from an instruction before, or `shift`.
 
 Asynchronous copies are done when they are issued; a thread may see that once it knows that they are complete, which an
 mbarrier's phase or its own `wait_group` tells it. In kernels that have them (or mbarriers, or clusters) each thread has

@@ -24,7 +24,7 @@ from ptx_emulator.machine.launch_state import Extent, LaunchState, Resources, sp
 from ptx_emulator.machine.residents import Residents
 from ptx_emulator.machine.scheduler import Scheduler, Tally
 from ptx_emulator.machine.watch import Watch, WatchedScheduler
-from ptx_emulator.memory import FIRST_WINDOW, Buffer
+from ptx_emulator.memory import FIRST_WINDOW, WINDOW_BITS, Buffer
 from ptx_emulator.process_order import ended, in_force
 from ptx_emulator.ptx.limits import UNREADABLE
 from ptx_emulator.ptx.parser import Program, parse
@@ -40,6 +40,7 @@ LANES = 1 << 14  # lanes of a batch: enough to amortise a step, few enough to ke
 ASYNC_LANES = 1 << 11  # lanes of a batch whose threads have clocks of their own
 BUDGET = 4_000_000  # instructions of a batch, each counted once for all its lanes
 LARGEST_CLUSTER = 16
+FUNCTIONS, FUNCTION = 8 << WINDOW_BITS, 16  # the address of a module's first function, where no memory is; to the next
 PRINTED = 1 << 12  # lines printed by a launch that are shown
 LARGEST_SHARED = 227 << 10
 LARGEST_LOCAL = 1 << 30
@@ -60,11 +61,27 @@ class Module:
         # Decoded programs contain their addresses, so every process must assign the same ones.
         self.variables = {
             variable.name: Buffer(
-                variable.name, _initial(variable), writable=variable.space != "const", window=FIRST_WINDOW + number
+                variable.name,
+                np.zeros(variable.size, np.uint8),
+                writable=variable.space != "const",
+                window=FIRST_WINDOW + number,
             )
             for number, variable in enumerate(declared.variables.values())
             if variable.space in ("global", "const")
         }
+        self._addresses = {name: FUNCTIONS + FUNCTION * number for number, name in enumerate(declared.functions)}
+        self._addresses |= {name: buffer.address for name, buffer in self.variables.items()}
+        for name, buffer in self.variables.items():
+            buffer.data[:] = self._initial(self._declared[name])
+
+    def _initial(self, variable: Variable) -> np.ndarray:
+        """A variable's initial bytes. Raises NotEmulated for an address of something that has none."""
+        out = np.frombuffer(variable.initial.ljust(variable.size, b"\0"), np.uint8).copy()
+        for offset, name in variable.addresses:
+            if name not in self._addresses:
+                raise NotEmulated(f"not emulated: the initialiser of {variable.name!r} with the address of {name!r}")
+            out[offset : offset + 8].view(np.uint64)[0] += np.uint64(self._addresses[name])
+        return out
 
     @cached_property
     def _program(self) -> Program:
@@ -85,19 +102,18 @@ class Module:
         variable = self._declared.get(name)
         if variable is None:
             raise LaunchError(f"the module has no variable {name!r}; it has {', '.join(self._declared) or 'none'}")
-        return _initial(variable).tobytes()
+        return self._initial(variable).tobytes()
 
     def code(self, kernel: str) -> Code:
         """A decoded kernel. Raises RefusedLaunch if there is none of that name."""
         if kernel not in self._code:
             if kernel not in self.kernels:
                 raise RefusedLaunch(f"the module has no kernel {kernel!r}; it has {', '.join(self.kernels) or 'none'}")
-            addresses = {name: buffer.address for name, buffer in self.variables.items()}
             with _one_sentence(kernel):
                 self._code[kernel] = stored(
                     self._cache,
                     (self._text, self._name, kernel),
-                    lambda: decode(self._program.kernel(kernel), self._declared, addresses, self.target),
+                    lambda: decode(self._program.kernel(kernel), self._declared, {**self._addresses}, self.target),
                 )
         return self._code[kernel]
 
@@ -114,14 +130,11 @@ class Module:
 
 
 class _Declared:
-    """What a module declares. target: the architecture, `sm_90a`; kernels: their names; variables: by name"""
+    """What a module declares. target: the architecture, `sm_90a`; kernels, functions: names; variables: by name"""
 
     def __init__(self, program: Program):
-        self.target, self.kernels, self.variables = program.target, tuple(program.entries), program.variables
-
-
-def _initial(variable: Variable) -> np.ndarray:
-    return np.frombuffer(variable.initial.ljust(variable.size, b"\0"), np.uint8).copy()
+        self.target, self.kernels, self.functions = program.target, tuple(program.entries), tuple(program.functions)
+        self.variables = program.variables
 
 
 Argument = Buffer | int | float | bytes

@@ -1,6 +1,6 @@
 """Calls of the two system functions that CUDA gives to kernels: `vprintf` and `__assertfail`.
 
-A call's parameters are registers here, which `st.param` moves to and `ld.param` from.
+Functions that the PTX has are no calls here any more: the parser copied them (`ptx.inlining`).
 """
 
 from __future__ import annotations
@@ -24,13 +24,20 @@ _KINDS = {"vprintf": ("b64", "b64"), "__assertfail": ("b64", "b64", "b32", "b64"
 
 
 def call(emitter: Emitter, instruction: Instruction) -> None:
-    """`call` of a function of the system; operands are its result or `_`, its name and its arguments."""
+    """`call` of a function that the parser has no body of: operands are its result or `_`, its name and its arguments.
+
+    A single operand is a pointer that is none of the functions it may mean.
+    """
     if not instruction.operands:
-        raise Unsupported("a function that a pointer names; call it by its name, and mark it __forceinline__")
+        raise Unsupported("a call through a pointer, of which the PTX says neither prototype nor targets")
+    if len(instruction.operands) == 1:
+        pointer = emitter.source(instruction.operands[0], "b64")
+        emitter.emit(_lose(instruction, pointer), (pointer,), ())
+        return
     returned, function, *arguments = instruction.operands
     kinds = _KINDS.get(function.text, ())
     if not kinds or len(arguments) != len(kinds):
-        raise Unsupported(_why(function.text))
+        raise Unsupported(_why(function.text, function.text in emitter.kernel.recursive))
     sources = tuple(emitter.source(each, kind) for each, kind in zip(arguments, kinds, strict=True))
     if function.text == "__assertfail":
         emitter.emit(_fail(instruction, sources[0], sources[3]), sources, ())
@@ -39,13 +46,13 @@ def call(emitter: Emitter, instruction: Instruction) -> None:
         emitter.emit(_print(instruction, *sources, target), sources, (target,))
 
 
-def _why(function: str) -> str:
+def _why(function: str, recursive: bool) -> str:
     """Why a call is not emulated. function: its name in the PTX, mangled unless it is `extern "C"`"""
+    if recursive:
+        return f"the function {_own_name(function)} calls itself; write its recursion as a loop"
     if function.startswith("__") or function in ("malloc", "free"):
         return f"CUDA's own function {function}"
-    return (
-        f"the function {_own_name(function)} is not inlined; mark it __forceinline__, or write its recursion as a loop"
-    )
+    return f"the function {_own_name(function)} is not in this PTX; compile it together with the kernel"
 
 
 def _own_name(mangled: str) -> str:
@@ -77,6 +84,16 @@ def _fail(instruction: Instruction, message: int, function: int) -> Step:
         texts = (batch.full(batch.registers[slot]).reshape(-1) for slot in (message, function))
         condition, where = (batch.addressing.text_at(instruction, lane, int(each[lane])) for each in texts)
         batch.fault("assertion", instruction, lane, f"`{condition}` is false in {where}")
+
+    return run
+
+
+def _lose(instruction: Instruction, pointer: int) -> Step:
+    def run(batch: Batch, mask: np.ndarray | None) -> None:
+        lane = int(np.argmax(batch.under(mask)))
+        address = int(batch.full(batch.registers[pointer]).reshape(-1)[lane])
+        none = "where the PTX has no function with these parameters whose address is taken"
+        batch.fault("out_of_bounds", instruction, lane, f"calls what is at {address:#x}, {none}")
 
     return run
 

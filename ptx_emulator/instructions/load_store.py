@@ -152,9 +152,7 @@ def _load_parameter(emitter: Emitter, access: Access, offset: int, targets: list
 def store(emitter: Emitter, instruction: Instruction) -> None:
     """`st`, all spaces and widths."""
     access, element = _plain_access(emitter, instruction, "writes")
-    if instruction.mnemonic.startswith("st.param"):
-        raise Unsupported("a struct for a function that is not inlined; mark the function __forceinline__")
-    if instruction.mnemonic.startswith("st.const") or len(instruction.operands) != 2:
+    if instruction.mnemonic.startswith(("st.param", "st.const")) or len(instruction.operands) != 2:
         raise Unsupported
     address = place(emitter, instruction.operands[0], access)
     sources = [emitter.source(item, element) for item in items_of(instruction.operands[1], access.count)]

@@ -1,4 +1,4 @@
-"""Parse the body of a kernel: scopes, registers, labels, instructions and their operands.
+"""Parse the body of a kernel or of a function: scopes, registers, labels, instructions and their operands.
 
 A `.loc` line gives the location of every instruction after it.
 """
@@ -6,7 +6,10 @@ A `.loc` line gives the location of every instruction after it.
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
 
 from ptx_emulator.errors import NotEmulated
 from ptx_emulator.ptx import limits
@@ -21,6 +24,7 @@ from ptx_emulator.ptx.syntax import (
     Operand,
     Pair,
     TensorAddress,
+    Variable,
     Vector,
     check_total,
     immediate,
@@ -36,31 +40,46 @@ _TOKEN = re.compile(
 _LOC = re.compile(r"(\d+)\s+(\d+)\s+(\d+)(?:.*inlined_at\s+(\d+)\s+(\d+)\s+(\d+))?")
 _STATEMENT = re.compile(r"(?:@(!?)([\w$%]+)\s+)?([\w.:]+)\s*(.*)$", re.DOTALL)
 _ITEM = re.compile(r"\{[^}]*\}|\[[^\]]*\]|[^,{}\[\]\s][^,{}\[\]]*")
-_CALL = re.compile(r"(?:\(\s*([\w$%]+)\s*\)\s*,\s*)?([\w$%]+)\s*(?:,\s*\(([^)]*)\))?\s*$")
-_CALL_PARAMETER = re.compile(r"\.param\s+\.(\w+)\s+([\w$%]+)$")
 _TENSOR = re.compile(r"\[\s*([^,\]]+?)\s*,\s*\{([^}]*)\}\s*\]$")
 _ADDRESS = re.compile(r"\[\s*([^+\]]*?)\s*(?:\+\s*(-?\s*\w+)\s*)?\]$")
 
 
-class BodyParser:
-    """Parses one kernel of the file `name`; a register or a label declared in an inner scope gets a unique name."""
+class Copy(NamedTuple):
+    """The copy of a function's body that one call gets.
 
-    def __init__(self, kernel: Kernel, files: dict[int, str], name: str):
-        self.kernel, self.files, self.name = kernel, files, name
-        self.scopes: list[dict[str, str]] = [{}]
+    functions: the names of those being called, the outermost first; at: the call; end: the label behind the copy
+    bound: the function's parameters and results by name, as the kernel's variables and registers
+    """
+
+    functions: tuple[str, ...]
+    at: Location
+    end: str
+    bound: dict[str, str]
+
+
+class BodyParser(ABC):
+    """Parses one kernel of the file `name`, or a copy of a function in it.
+
+    A register or a label declared in an inner scope or in a copy gets a unique name.
+    """
+
+    def __init__(self, kernel: Kernel, files: dict[int, str], name: str, copy: Copy | None = None):
+        self.kernel, self.files, self.name, self.copy = kernel, files, name, copy
+        self.scopes: list[dict[str, str]] = [copy.bound, {}] if copy else [{}]
+        self.outermost = len(self.scopes)
         self.outer = {parameter.name for parameter in kernel.parameters}
         self.location: Location | None = None  # from the last .loc
         self.line = 0  # number of the current line of PTX
-        self.calls: dict[tuple[str, str, str], Location] = {}
+        self.inlined: dict[tuple[str, str, str], Location] = {}
         # Operands by text, as the current scope has them, and as each scope around it has.
         self.known: dict[str, Operand] = {}
         self.around: list[dict[str, Operand]] = []
         self.pending_label = ""
-        self.call_parameters: set[str] = set()
         self.halves: dict[str, tuple[Name, Name]] = {}  # a 128-bit register → its two 64-bit halves
-        # For each open scope: labels by name; and branches, whose target may be declared later in their scope.
+        # For each open scope: labels by name; and branches, whose target may be declared later in their scope, each
+        # the number of an instruction or the label of a table of targets.
         self.labels: list[dict[str, str]] = [{}]
-        self.branches: list[list[int]] = [[]]
+        self.branches: list[list[int | str]] = [[]]
 
     def parse(self, text: str, line: int) -> None:
         """Parse the text between the outer braces. line: the line of its start. Raises NotEmulated for unknown text."""
@@ -98,7 +117,7 @@ class BodyParser:
             self.known = {}
             if len(self.scopes) > limits.NESTING:
                 raise NotEmulated(f"more than {limits.NESTING} scopes in one another")
-        elif len(self.scopes) == 1:
+        elif len(self.scopes) == self.outermost:
             raise NotEmulated("a closing brace without its opening one")
         else:
             self.scopes.pop()
@@ -108,7 +127,7 @@ class BodyParser:
     def _label(self, name: str) -> None:
         if name in self.labels[-1]:
             raise NotEmulated(f"the label {name!r}, which is there twice")
-        unique = self.labels[-1][name] = name if len(self.labels) == 1 else f"{name}@{len(self.kernel.labels)}"
+        unique = self.labels[-1][name] = name if len(self.scopes) == 1 else f"{name}@{len(self.kernel.labels)}"
         self.pending_label = unique
         self.kernel.labels[unique] = len(self.kernel.instructions)
 
@@ -116,24 +135,37 @@ class BodyParser:
         """At the end of a scope, give branches out of it, and of scopes in it, the unique names of its labels."""
         labels, branches = self.labels.pop(), self.branches.pop()
         for at in branches:
-            instruction = self.kernel.instructions[at]
-            name = instruction.operands[-1] if instruction.operands else None
-            if isinstance(name, Name) and name.text in labels:
-                operands = (*instruction.operands[:-1], Name(labels[name.text], name.negated))
-                self.kernel.instructions[at] = instruction._replace(operands=operands)
-            elif self.branches:
+            if not self._resolved(at, labels):
                 self.branches[-1].append(at)
+
+    def _resolved(self, at: int | str, labels: dict[str, str]) -> bool:
+        """Give a branch or a table the unique names of a scope's labels; False if it has others of a scope around."""
+        last = not self.branches
+        if isinstance(at, str):
+            names = self.kernel.targets[at]
+            lost = "@" if last and self.copy else ""
+            found = tuple(labels.get(name) or (name if "@" in name else name + lost) for name in names)
+            self.kernel.targets[at] = found
+            return last or set(names) <= set(labels)
+        instruction = self.kernel.instructions[at]
+        name = instruction.operands[-1] if instruction.operands else None
+        if not isinstance(name, Name) or not (name.text in labels or last and self.copy):
+            return last
+        # A label that a function lacks is none of those of its caller.
+        operands = (*instruction.operands[:-1], Name(labels.get(name.text, f"{name.text}@"), name.negated))
+        self.kernel.instructions[at] = instruction._replace(operands=operands)
+        return True
 
     def _location(self, text: str) -> None:
         match = _LOC.match(text)
         here, caller = match.group(1, 2, 3), match.group(4, 5, 6)
-        parent = None
+        parent = self.copy.at if self.copy else None
         if caller[0]:
-            parent = self.calls.get(caller) or Location(self._file(caller[0]), int(caller[1]))
+            parent = self.inlined.get(caller) or Location(self._file(caller[0]), int(caller[1]), parent)
             if parent.depth() > limits.NESTING:
                 raise NotEmulated(f"calls inlined in one another, more than {limits.NESTING}")
         self.location = Location(self._file(here[0]), int(here[1]), parent)
-        self.calls[here] = self.location
+        self.inlined[here] = self.location
 
     def _file(self, index: str) -> str:
         return self.files.get(int(index), f"file{index}")
@@ -148,23 +180,32 @@ class BodyParser:
             if len(targets) > limits.TARGETS:
                 raise NotEmulated(f"{len(targets)} targets of a branch; {limits.TARGETS} are allowed")
             self.kernel.targets[self.pending_label] = targets
+            self.branches[-1].append(self.pending_label)
         elif text.startswith((".shared", ".local")):
             declared = variable(text)
-            if declared.name in self.kernel.variables or declared.name in self.outer:
+            if not self.copy and (declared.name in self.kernel.variables or declared.name in self.outer):
                 raise NotEmulated(f"the variable {declared.name!r}, which is there twice")
-            self.kernel.variables[declared.name] = declared
-            check_total(self.kernel.variables)
-        elif text.startswith(".param"):
-            self._declare_call_parameter(text)
+            self._declare(declared, f"@{self.copy.functions[-1]}" if self.copy else "")
+        elif text.startswith((".param", ".callprototype", ".calltargets")):
+            self._declare_call(text)
         elif not text.startswith(".pragma"):
             self._instruction(text)
 
-    def _declare_call_parameter(self, text: str) -> None:
-        """Declare a call's parameter or result as a register of its scope; one that fits no register is left out."""
-        match = _CALL_PARAMETER.match(text)
-        if match and match[1] in SIZES:
-            self._declare_registers(f".reg .{match[1]} {match[2]}")
-            self.call_parameters.add(self._resolve(match[2]))
+    def _declare(self, declared: Variable, suffix: str) -> str:
+        """Add a variable to the kernel, and return its unique name.
+
+        A function's are the same in each of its copies: no thread is in two of them at once.
+        """
+        unique = f"{declared.name}{suffix}"
+        if suffix:
+            self.scopes[-1][declared.name], self.known = unique, {}
+        return self._add(replace(declared, name=unique))
+
+    def _add(self, declared: Variable) -> str:
+        if self.kernel.variables.setdefault(declared.name, declared) != declared:
+            raise NotEmulated(f"the variable {declared.name.partition('@')[0]!r}, which is there twice")
+        check_total(self.kernel.variables)
+        return declared.name
 
     def _declare_registers(self, text: str) -> None:
         self.known = {}
@@ -196,44 +237,49 @@ class BodyParser:
         return Name(self._resolve(name) + dot + parts, text.startswith("!"))
 
     def _instruction(self, text: str) -> None:
-        if len(text) > limits.INSTRUCTION or len(self.kernel.instructions) == limits.INSTRUCTIONS:
-            raise NotEmulated(
-                f"an instruction of {len(text)} characters, or more than {limits.INSTRUCTIONS} instructions"
-            )
+        if len(text) > limits.INSTRUCTION:
+            raise NotEmulated(f"an instruction of {len(text)} characters")
         text = " ".join(text.split())
         match = _STATEMENT.match(text)
         if not match:
             raise NotEmulated(f"the text {text[:60]!r}")
         negated, guard, mnemonic, rest = match.groups()
-        operands = self._call(rest) if mnemonic.startswith("call") else tuple(map(self._operand, _split(rest)))
-        if mnemonic.startswith(("st.param.", "ld.param.")):
-            mnemonic, operands = self._of_call(mnemonic, operands)
+        named = Name(self._resolve(guard), bool(negated)) if guard else None
+        if mnemonic.startswith("call"):
+            self._call(mnemonic, rest, named)
+            return
+        operands = tuple(map(self._operand, split(rest)))
+        if mnemonic.startswith(("st.param", "ld.param")):
+            mnemonic = self._of_call(mnemonic, operands)
         if mnemonic.endswith(".b128"):
             operands = tuple(map(self._in_halves, operands))
-        named = Name(self._resolve(guard), bool(negated)) if guard else None
         if mnemonic.startswith(("bra", "brx")):
             self.branches[-1].append(len(self.kernel.instructions))
-        here = self.location or Location(self.name, self.line)
-        self.kernel.instructions.append(Instruction(mnemonic, operands, named, here))
+        elif self.copy and mnemonic in ("ret", "ret.uni"):
+            mnemonic, operands = "bra", (Name(self.copy.end),)
+        self._emit(mnemonic, *operands, guard=named)
 
-    def _call(self, text: str) -> tuple[Operand, ...]:
-        """A call's operands: the result or `_`, the function, and the arguments; empty for a call of another form."""
-        match = _CALL.match(text)
-        if not match:
-            return ()
-        arguments = _split(match[3] or "")
-        return tuple(map(self._name, (match[1] or "_", match[2], *arguments)))
+    def _emit(self, mnemonic: str, *operands: Operand, guard: Name | None = None) -> None:
+        """Add an instruction to the kernel."""
+        if len(self.kernel.instructions) == limits.INSTRUCTIONS:
+            raise NotEmulated(f"more than {limits.INSTRUCTIONS} instructions, with a copy of a function at each call")
+        self.kernel.instructions.append(Instruction(mnemonic, operands, guard, self._here()))
 
-    def _of_call(self, mnemonic: str, operands: tuple[Operand, ...]) -> tuple[str, tuple[Operand, ...]]:
-        """Turn `st.param` to a call's parameter, or `ld.param` from its result, into a move."""
-        place, stores = 0 if mnemonic.startswith("st") else 1, mnemonic.startswith("st")
-        address = operands[place] if len(operands) == 2 else None
-        if not isinstance(address, Address) or address.offset or not address.base:
-            return mnemonic, operands
-        if address.base.text not in self.call_parameters:
-            return mnemonic, operands
-        kind = mnemonic.rpartition(".")[2]
-        return f"mov.{kind}", (address.base, operands[1]) if stores else (operands[0], address.base)
+    def _here(self) -> Location:
+        """The location of the current instruction."""
+        return self.location or Location(self.name, self.line, self.copy.at if self.copy else None)
+
+    @abstractmethod
+    def _declare_call(self, text: str) -> None:
+        """Declare a parameter or result of a call, or the functions that a call through a pointer may mean."""
+
+    @abstractmethod
+    def _call(self, mnemonic: str, text: str, guard: Name | None) -> None:
+        """Add a call to the kernel. text: its operands"""
+
+    @abstractmethod
+    def _of_call(self, mnemonic: str, operands: tuple[Operand, ...]) -> str:
+        """The mnemonic of a `ld.param` or `st.param`, whose operand may be a call's parameter or result."""
 
     def _in_halves(self, operand: Operand) -> Operand:
         """Replace 128-bit registers by the vector of their halves, the lower one first."""
@@ -249,13 +295,11 @@ class BodyParser:
 
     def _new_operand(self, text: str) -> Operand:
         if text.startswith("{"):
-            return Vector(tuple(self._operand(item) for item in _split(text[1:-1])))
+            return Vector(tuple(self._operand(item) for item in split(text[1:-1])))
         if text.startswith("["):
             tensor = _TENSOR.match(text)
             if tensor:
-                return TensorAddress(
-                    self._address(f"[{tensor[1]}]"), tuple(self._operand(i) for i in _split(tensor[2]))
-                )
+                return TensorAddress(self._address(f"[{tensor[1]}]"), tuple(self._operand(i) for i in split(tensor[2])))
             return self._address(text)
         if text == "WARP_SZ":
             return Immediate(32)
@@ -282,7 +326,7 @@ def _expand(name: str) -> Iterator[str]:
         yield name
 
 
-def _split(text: str) -> list[str]:
+def split(text: str) -> list[str]:
     """Operands at the top level of `a, {b, c}, [d]`."""
     if "{" not in text:
         return [item.strip() for item in text.split(",")] if text else []

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 TEXT = 64 << 20  # characters of a module, which may have hundreds of kernels
-INSTRUCTIONS = 1 << 15  # of a kernel
+INSTRUCTIONS = 1 << 15  # of a kernel, with a copy of a function at each call
+COPIED = 1 << 23  # characters of functions that are copied into a kernel
 REGISTERS = 1 << 18  # of a kernel
 HEADER = 1 << 12  # characters of a declaration before its initialiser, and of a name
 NESTING = 64  # scopes in one another, and calls inlined in one another

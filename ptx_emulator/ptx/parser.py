@@ -5,34 +5,40 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import PurePath
 from typing import NamedTuple
 
 from ptx_emulator.errors import NotEmulated
 from ptx_emulator.ptx import limits
-from ptx_emulator.ptx.kernel_body import BodyParser
+from ptx_emulator.ptx.inlining import Functions, InliningParser
 from ptx_emulator.ptx.syntax import PTX, Kernel, Variable, check_total, malformed, variable
 
 _MOST_THREADS = 1024  # threads of a block
 
 
 class Entry(NamedTuple):
-    """The text of one kernel. line: where its body starts"""
+    """The text of one kernel or function. line: where its body starts; results: of a function"""
 
     parameters: str
     directives: str
     body: str
     line: int
+    results: str = ""
 
 
 @dataclass(frozen=True)
 class Program:
-    """A module; `kernel` parses the bodies of its kernels on demand. name: of the file that its own lines are of"""
+    """A module; `kernel` parses the bodies of its kernels on demand.
+
+    functions: by name, None without a body; name: of the file that its own lines are of
+    """
 
     target: str
     variables: dict[str, Variable]
     files: dict[int, str]
     entries: dict[str, Entry]
+    functions: dict[str, Entry | None]
     name: str
 
     def kernel(self, name: str) -> Kernel:
@@ -43,8 +49,17 @@ class Program:
             kernel.cluster = _cluster(entry.directives)
         except (NotEmulated, *limits.UNREADABLE) as error:
             raise malformed("", 0, entry.line, error) from None
-        BodyParser(kernel, self.files, self.name).parse(entry.body, entry.line)
+        functions = Functions(self.functions, lambda: self.pointed_at)
+        InliningParser(kernel, self.files, self.name, functions).parse(entry.body, entry.line)
         return kernel
+
+    @cached_property
+    def pointed_at(self) -> frozenset[str]:
+        """The functions whose addresses the module takes."""
+        named = {name for variable in self.variables.values() for _, name in variable.addresses}
+        for entry in (*self.entries.values(), *filter(None, self.functions.values())):
+            named.update(re.findall(r"[\w$]+", _CALL.sub("", entry.body)))
+        return frozenset(named & self.functions.keys())
 
 
 _TOP = re.compile(
@@ -55,6 +70,7 @@ _TOP = re.compile(
 )
 _HEADER = re.compile(r"\.version\s+\d+\.\d+|\.address_size\s+64|\.target\s+(?P<target>sm_\d+[af]?)(?:\s*,\s*\w+)*")
 _ENTRY = re.compile(r"\s*([\w$]+)\s*(?:\(([^)]*)\))?\s*([^{;]*)")
+_CALL = re.compile(r"\bcall\b[^;]*;")
 _COMMENT = re.compile(r"/\*.*?(?:\*/|\Z)|//[^\n]*", re.DOTALL)
 
 
@@ -66,7 +82,7 @@ def parse(text: str, name: str = PTX) -> Program:
     if len(text) > limits.TEXT:
         raise NotEmulated(f"not emulated: PTX of {len(text)} characters; {limits.TEXT} are allowed")
     text = _COMMENT.sub(lambda comment: "\n" * comment[0].count("\n"), text)
-    program = Program("", {}, {}, {}, name)
+    program = Program("", {}, {}, {}, {}, name)
     at, line = 0, 1
     while at < len(text):
         match = _TOP.match(text, at)
@@ -87,9 +103,11 @@ def _construct(program: Program, text: str, match: re.Match, line: int) -> tuple
     if match["index"]:
         program.files[int(match["index"])] = PurePath(match["file"]).name
     elif match["head"]:
-        end, entry = _function(text, match, line)
-        if match["head"].endswith(".entry"):
-            program.entries.update(entry)
+        end, name, entry = _function(text, match, line)
+        if match["head"].endswith(".func"):
+            program.functions[name] = entry or program.functions.get(name)
+        elif entry:
+            program.entries[name] = entry
         return program, end
     elif match["statement"] and re.search(r"\.(const|global|shared)\b", match["statement"][: limits.HEADER]):
         declared = variable(match["statement"][:-1])
@@ -128,20 +146,20 @@ def _cluster(directives: str) -> tuple[int, int, int] | None:
     return (*extents, 1, 1, 1)[:3] if extents else None
 
 
-def _function(text: str, head: re.Match, line: int) -> tuple[int, dict[str, Entry]]:
-    """Where one function ends, and its text by its name, if it has a body. head: its first words, on a line"""
-    at = head.end()
+def _function(text: str, head: re.Match, line: int) -> tuple[int, str, Entry | None]:
+    """Where one function ends, its name, and its text if it has a body. head: its first words, on a line"""
+    at, results = head.end(), ""
     if head["head"].endswith(".func"):
-        returned = re.compile(r"\s*\([^)]*\)").match(text, at)
-        at = returned.end() if returned else at
+        returned = re.compile(r"\s*\(([^)]*)\)").match(text, at)
+        at, results = (returned.end(), returned[1]) if returned else (at, "")
     match = _ENTRY.match(text, at)
     if not match or match.end() == len(text):
         raise NotEmulated("a function without a body")
     if text[match.end()] == ";":
-        return match.end() + 1, {}
+        return match.end() + 1, match[1], None
     start, end = match.end() + 1, _closing_brace(text, match.end())
-    entry = Entry(match[2] or "", match[3], text[start:end], line + text.count("\n", head.start(), start))
-    return end + 1, {match[1]: entry}
+    line += text.count("\n", head.start(), start)
+    return end + 1, match[1], Entry(match[2] or "", match[3], text[start:end], line, results)
 
 
 def _closing_brace(text: str, at: int) -> int:

@@ -107,6 +107,7 @@ class Variable:
     """A variable of a module or kernel.
 
     size: bytes, 0 if the launch decides; initial: its first bytes, the rest are 0
+    addresses: what is added to these bytes: at an offset, the address of a function or variable
     """
 
     name: str
@@ -114,11 +115,16 @@ class Variable:
     align: int
     size: int
     initial: bytes = b""
+    addresses: tuple[tuple[int, str], ...] = ()
 
 
 @dataclass
 class Kernel:
-    """An entry. registers: unique name → type; labels: name → index of the next instruction."""
+    """An entry, with a copy of a function at each call.
+
+    registers: unique name → type; labels: name → index of the next instruction; recursive: functions that call
+    themselves
+    """
 
     name: str
     parameters: tuple[Variable, ...]
@@ -127,6 +133,7 @@ class Kernel:
     variables: dict[str, Variable] = field(default_factory=dict)
     labels: dict[str, int] = field(default_factory=dict)
     targets: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    recursive: set[str] = field(default_factory=set)
     max_threads: int = 1024
     cluster: tuple[int, int, int] | None = None
 
@@ -134,6 +141,7 @@ class Kernel:
 # ---- declarations and constants -------------------------------------------------------------------------------------
 
 
+_PLACED = "not emulated: PTX line"
 _DECLARATION = re.compile(r"([\w$%]+)\s*((?:\[\s*\d*\s*\])*)")
 
 
@@ -154,7 +162,7 @@ def variable(statement: str, space: str = "") -> Variable:
     if size > limits.VARIABLE:
         raise NotEmulated(f"the variable {name!r} of {size} bytes; {limits.VARIABLE} are allowed")
     return Variable(name, found[1] if found else space, _alignment(head) or SIZES[kind], size,
-                    _initial(initial, SIZES[kind], size, name))  # fmt: skip
+                    *_initial(initial, SIZES[kind], size, name))  # fmt: skip
 
 
 def check_total(variables: Mapping[str, Variable]) -> None:
@@ -166,13 +174,15 @@ def check_total(variables: Mapping[str, Variable]) -> None:
 
 
 def malformed(text: str, at: int, line: int, error: Exception) -> NotEmulated:
-    """The error to raise for a position in a text that starts on a given line of the PTX."""
+    """The error to raise for a position in a text that starts on a given line of the PTX, if it does not say one."""
+    if str(error).startswith(_PLACED):
+        return error
     while at < len(text) and text[at].isspace():
         at += 1
     line += text.count("\n", 0, at)
     start = text[at : at + 60].partition("\n")[0].strip()
     sentence = str(error) if isinstance(error, NotEmulated) else f"the text {start!r}"
-    return NotEmulated(f"not emulated: PTX line {line}: {sentence}")
+    return NotEmulated(f"{_PLACED} {line}: {sentence}")
 
 
 def _alignment(head: str) -> int:
@@ -186,19 +196,23 @@ def _alignment(head: str) -> int:
     return alignment
 
 
-def _initial(text: str, size: int, most: int, name: str) -> bytes:
-    """A variable's initial bytes. size: bytes of an element; most: bytes of the variable"""
-    if not text:
-        return b""
-    out, nested = bytearray(), text.count("{") > 1
-    for item in re.sub(r"[{}\s]", "", text).split(","):
-        value = immediate(item) if item else None
+_ADDRESS = re.compile(r"(?:generic\()?([A-Za-z_$%][\w$]*)\)?(?:\+(\d+))?")
+
+
+def _initial(text: str, size: int, most: int, name: str) -> tuple[bytes, tuple[tuple[int, str], ...]]:
+    """A variable's initial bytes, and addresses in them. size: bytes of an element; most: bytes of the variable"""
+    out, addresses, nested = bytearray(), [], text.count("{") > 1
+    for item in re.sub(r"[{}\s]", "", text).split(",") if text else ():
+        value, address = immediate(item) if item else None, _ADDRESS.fullmatch(item)
+        if address and size == 8:
+            addresses.append((len(out), address[1]))
+            value = immediate(address[2] or "0")
         if value is None or nested:
-            raise NotEmulated(f"the initialiser of {name!r}, which is not a flat list of numbers")
+            raise NotEmulated(f"the initialiser of {name!r}, which is not a flat list of numbers and addresses")
         out += (value.bits & ((1 << 8 * size) - 1)).to_bytes(size, "little")
     if len(out) > most:
         raise NotEmulated(f"the initialiser of {name!r}, which has {len(out)} bytes for {most}")
-    return bytes(out)
+    return bytes(out), tuple(addresses)
 
 
 _FLOAT = re.compile(r"0[fF]([0-9a-fA-F]{8})$|0[dD]([0-9a-fA-F]{16})$")

@@ -40,6 +40,9 @@ def with_body(body: str, declarations: str = "") -> str:
 
 
 MANY = 200_000
+TREE = "".join(f".func f{i}()\n{{ call f{i + 1}; call f{i + 1}; }}\n" for i in range(60)) + ".func f60()\n{ }\n"
+CHAIN = "".join(f".func f{i}()\n{{ call f{i + 1}; }}\n" for i in range(99)) + ".func f99()\n{ }\n"
+ALL = "".join(f".func f{i}()\n{{ {''.join(f'call f{k}; ' for k in range(40))} }}\n" for i in range(40))
 REFUSED = {
     "a brace too many": (kernel(BODY + "}", 1), "PTX line"),
     "no end": (kernel(BODY, 1).rstrip()[:-1], "PTX line 5: a function without an end"),
@@ -91,13 +94,30 @@ REFUSED = {
         with_body("".join(f" .loc 1 {i + 1} 1, function_name f, inlined_at 1 {i} 1\n" for i in range(1, 2000))),
         f"calls inlined in one another, more than {limits.NESTING}",
     ),
+    "calls that call two": (with_body(" call f0;", TREE), "copies of functions of more than"),
+    "calls of all by all": (with_body(" call f0;", ALL), "copies of functions of more than|more than 32768 instr"),
+    "calls in one another": (with_body(" call f0;", CHAIN), f"calls in one another, more than {limits.NESTING}"),
+    "much in a function": (
+        with_body(" call f;" * 99, ".func f()\n{ " + " .pragma \"x\";" * 50_000 + "}\n"), "copies of functions of"),
+    "a parameter of gigabytes": (
+        with_body(" call f, (%r1);", ".func f(.param .b8 x[9999999999])\n{ ret; }\n"), "the variable 'x' of 9999"),
+    "parameters of one name": (
+        with_body(" call f, (%r1, %r2);", ".func f(.param .b32 x, .param .b64 x)\n{ ret; }\n"), "which is there twice"),
+    "a call of nothing": (with_body(" call;\n"), "not emulated: call at"),
+    "a call of a call": (with_body(" call f, (f(), g);\n"), "not emulated: call at|PTX line 8: "),
+    "a prototype of nothing": (
+        with_body(" mov.u64 %rd0, 0; x: .callprototype;\n call %rd0, (), x;\n"), "PTX line 9: |calls what is at 0x0"),
+    "a prototype of words": (
+        with_body(" mov.u64 %rd0, 0; x: .callprototype (what) _ ();\n call %rd0, (), x;\n"), "PTX line 9: "),
+    "the address of nothing": (with_body(BODY, ".global .u64 g[2] = {0, nothing};\n"), "the address of 'nothing'"),
+    "half an address": (with_body(BODY, ".global .u32 g[2] = {0, k};\n"), "the initialiser of 'g', which is not"),
     "a long instruction": (with_body(f" mov.u32 %r0, {' ' * 9999}[;\n"), "PTX line 8: an instruction of"),
     "long words": (with_body(f" {'x' * 100_000}\n"), "PTX line 8: an instruction of|PTX line 8: "),
     "many variables": (
         with_body(BODY, "".join(f".global .b8 g{i};\n" for i in range(9000))),
         f"{limits.COUNT + 1} variables",
     ),
-    "many instructions": (with_body("ret;" * (limits.INSTRUCTIONS + 1)), "an instruction of 3 characters, or more"),
+    "many instructions": (with_body("ret;" * (limits.INSTRUCTIONS + 1)), f"more than {limits.INSTRUCTIONS} instr"),
     "many spaces": (with_body(f" .shared .b8 {'a' * 1000}[{' ' * 3000}x;\n"), "PTX line 8: the declaration"),
     "a long declaration": (with_body(f" .shared .b8 {'a[' * 20_000};\n"), "PTX line 8: a declaration of"),
     "sections without an end": (HEADER + ".section x" * MANY, "PTX line 4: "),
