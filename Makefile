@@ -80,8 +80,8 @@ compile: $(ENV) ## Compile every instantiation of the suites for sm_80, sm_90a a
 	$(PY) -m harness compile $(ARGS)
 
 .PHONY: test
-test: $(ENV) ## Test the harness itself; no GPU. SLOW=1 has those tests, too, that take as long as all others together.
-	$(PY) -m pytest $(TESTS) -n $(JOBS) --dist worksteal $(if $(SLOW),,-m 'not slow') $(ARGS)
+test: $(ENV) ## Test the harness itself; no GPU. SLOW=1 has those tests, too, that take twice as long as all others.
+	$(PY) -m pytest $(TESTS) -p no:logging -n $(JOBS) --dist worksteal $(if $(SLOW),,-m 'not slow') $(ARGS)
 
 .PHONY: check
 check: $(ENV) ## Check format, lint and that the files of each recipe agree.

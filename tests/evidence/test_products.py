@@ -70,6 +70,7 @@ def test_where_the_source_asserts_a_bound_ours_is_no_larger():
             assert max(max(of.values()) for of in row.bounds.values()) <= product_bounds.PUBLISHED
 
 
+@pytest.mark.slow
 def test_a_bound_says_something_where_all_is_well(lost):
     """Halves of steps are three times their mean squares, so that an error is a little above half of its bound."""
     assert all(0.4 * one.bound < one.relative <= one.bound for one in lost), lost

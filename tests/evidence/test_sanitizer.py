@@ -98,6 +98,7 @@ def test_a_tool_over_a_recipe_is_clean(sanitize) -> None:
     assert "one NVIDIA H200 (driver 1, NVRTC 2), with compute-sanitizer Version 2025.3.0" in text
 
 
+@pytest.mark.slow
 def test_errors_are_red_and_say_where(sanitize) -> None:
     code, text = sanitize("--tool", "racecheck", "-k", "16x16", "--jobs", "1", errors=3)
     assert code is Exit.BYTES_DIFFER
@@ -113,6 +114,7 @@ LOST = (
 FULL = "========= Warning: overflow of tracked cuda::barrier structures\n========= ERROR SUMMARY: 0 errors\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("said", [LOST, FULL])
 def test_cases_of_a_process_in_which_the_tool_broke_down_run_again(sanitize, said: str) -> None:
     once = f"(found if {{'again', 'planted'}} & {{*log.parts}} else {said!r})"
@@ -130,6 +132,7 @@ def test_a_process_that_never_had_its_cases_is_not_clean(tmp_path) -> None:
     assert exit_code([done]) is Exit.NOISY
 
 
+@pytest.mark.slow
 def test_what_the_second_run_finds_counts(sanitize) -> None:
     once = f"(found if {{'again', 'planted'}} & {{*log.parts}} else {FULL!r})"
     code, text = sanitize("--tool", "synccheck", "-k", "16x16", "--jobs", "2", said=once, errors=1)
@@ -137,6 +140,7 @@ def test_what_the_second_run_finds_counts(sanitize) -> None:
     assert row(text, "synccheck")[3] == "1"
 
 
+@pytest.mark.slow
 def test_a_tool_that_breaks_down_twice_is_not_clean_and_no_wrong_kernel(sanitize) -> None:
     always = f"(found if 'planted' in log.parts else {LOST!r})"
     code, text = sanitize("--tool", "synccheck", "-k", "16x16", "--jobs", "1", said=always)
@@ -159,6 +163,7 @@ def test_a_tool_that_does_not_see_its_planted_error_is_told_apart(stand_in, tmp_
     assert seen == {"memcheck": True, "synccheck": False}
 
 
+@pytest.mark.slow
 def test_cases_that_were_not_begun_in_time_are_told(sanitize) -> None:
     code, text = sanitize("--tool", "memcheck", "--seconds", "0", "--jobs", "1")
     done, _, cases = row(text, "memcheck")[1].split()
@@ -171,6 +176,7 @@ TWO_OF_GEMM = ("-k", "gemm and 16x16x16", "--jobs", "1")  # one of them calls a 
 CALLS_A_LIBRARY = "gemm/route=library/16x16x16/normal/eager"
 
 
+@pytest.mark.slow
 def test_a_case_that_calls_a_library_is_left_out_with_a_reason_or_named(sanitize, monkeypatch) -> None:
     # The processes that run the cases still have racecheck's reason; the one that judges what they left out has not.
     monkeypatch.delitem(left_out.LIBRARY, "racecheck")

@@ -19,16 +19,20 @@ def ended(words: list[str]) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+def _slow(*values: object):
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 @pytest.mark.parametrize("door", [PYTEST, HARNESS], ids=["pytest", "harness"])
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
         (["--devise=cuda"], Exit.USAGE, "error: there is no option '--devise'; did you mean '--device'?\n"),
-        (["--case-timeout", "-3"], Exit.USAGE, "error: --case-timeout '-3' is no number of seconds"),
+        _slow(["--case-timeout", "-3"], Exit.USAGE, "error: --case-timeout '-3' is no number of seconds"),
         (["--set", "nope"], Exit.USAGE, "error: there is no set 'nope' in suites/casts.yaml"),
-        (["--subject", ""], Exit.USAGE, "error: --subject is empty; name one, or leave --subject out\n"),
-        (["--cluster", ""], Exit.USAGE, "error: --cluster is empty"),
-        (["--set", ""], Exit.USAGE, "error: --set is empty"),
+        _slow(["--subject", ""], Exit.USAGE, "error: --subject is empty; name one, or leave --subject out\n"),
+        _slow(["--cluster", ""], Exit.USAGE, "error: --cluster is empty"),
+        _slow(["--set", ""], Exit.USAGE, "error: --set is empty"),
         (["--recipe-dir", "nope"], Exit.USAGE, "nope with recipes; `harness new NAME` makes one"),
     ],
     ids=str,
