@@ -61,11 +61,12 @@ def rows() -> tuple[SpeedGoal, ...]:
     cores = os.cpu_count() or 1
     full = f"make verify R='{recipes}' SET=full DEVICE=cuda JOBS={max(cores - 1, 1)} {this}"
     return (
-        SpeedGoal("smoke", "smoke suites", 40, f"make verify DEVICE=emulator {this}"),
-        SpeedGoal("verify", "verify from a fresh clone, with its environment", 100, "make verify", start="clone"),
+        SpeedGoal("first", "the first set", 120, f"make verify DEVICE=emulator {this}", start="empty"),
+        SpeedGoal("smoke", "the smoke sets", 110, f"make verify SET=smoke DEVICE=emulator {this}"),
+        SpeedGoal("verify", "the first set from a fresh clone, with its environment", 200, "make verify", start="clone"),
         SpeedGoal("compile", "compile of every instantiation", 180, f"make compile {this}", start="empty"),
-        SpeedGoal("test", "tests of the harness", 180, f"make test {this}"),
-        SpeedGoal("ci", "all that a change must pass, from a fresh clone", 540, ".ci/run", start="clone"),
+        SpeedGoal("test", "tests of the harness", 420, f"make test {this}"),
+        SpeedGoal("ci", "all that a change must pass, from a fresh clone", 900, ".ci/run", start="clone"),
         SpeedGoal("emulator-small", "emulator, both directions", 90, case="per_tensor/default/48x80/normal/eager"),
         SpeedGoal("emulator-large", "emulator, both directions", 400, case="per_tensor/default/512x1024/normal/eager"),
         SpeedGoal("emulator-gemm", "emulator, a product", 100, case="gemm/default/64x256x256/normal/eager"),
