@@ -63,7 +63,7 @@ def rows() -> tuple[SpeedGoal, ...]:
     return (
         SpeedGoal("first", "the first set", 120, f"make verify DEVICE=emulator {this}", start="empty"),
         SpeedGoal("smoke", "the smoke sets", 110, f"make verify SET=smoke DEVICE=emulator {this}"),
-        SpeedGoal("verify", "the first set from a fresh clone, with its environment", 200, "make verify", start="clone"),
+        SpeedGoal("verify", "the first set and its environment, from a fresh clone", 200, "make verify", start="clone"),
         SpeedGoal("compile", "compile of every instantiation", 180, f"make compile {this}", start="empty"),
         SpeedGoal("test", "tests of the harness", 420, f"make test {this}"),
         SpeedGoal("ci", "all that a change must pass, from a fresh clone", 900, ".ci/run", start="clone"),

@@ -318,6 +318,8 @@ def find_case(case_id: str) -> Case:
 def _split(case_id: str) -> tuple[str, ...]:
     head, _, mode = case_id.rpartition("/")
     parts = head.split("/", 3)
+    if case_id.endswith(".yaml"):
+        suite_path(case_id)  # raises the right error for a file
     if len(parts) != 4 or not case_id.isprintable():
         raise UsageError(
             f"{ascii(case_id)} is not a case id; one reads recipe/flags/ROWSxCOLS/input/mode, as in "

@@ -63,6 +63,8 @@ def suite_path(recipe: str, folder: Path | None = None) -> Path:
     """The path of a recipe's suite. Raises UsageError, with the nearest choice, if the folder has none."""
     folder = folder or files.recipe_dir(recipe) or files.SUITES
     path = folder / f"{recipe}.yaml"
+    if recipe.endswith(".yaml") and is_card_file(Path(recipe)):
+        raise UsageError(f"{short(Path(recipe))}: {_NO_SUITE.format(short(Path(recipe)))}")
     cards = (other / f"{recipe}.yaml" for other in dict.fromkeys(files.RECIPE_DIRS.values()))
     for card in filter(is_card_file, cards if recipe not in files.RECIPE_DIRS else ()):
         raise UsageError(f"{short(card)}: {_NO_SUITE.format(short(card))}")
@@ -73,7 +75,10 @@ def suite_path(recipe: str, folder: Path | None = None) -> Path:
 
 
 def _in_a_folder(recipe: str) -> str:
-    """A hint if a user's recipe of this name lies in a folder that was not named, or an empty text."""
+    """A hint if a user's recipe of this name, or in this file, lies in a folder that was not named; else empty."""
+    if recipe.endswith(".yaml") and files.is_file(Path(recipe)):
+        named = Path(recipe)
+        return f"; a recipe is a name, as in `harness verify {named.stem} --recipe-dir {named.parent}`"
     for folder in (Path(recipe), Path()):
         if recipe.isidentifier() and files.is_file(folder / f"{recipe}.yaml"):
             return f" in the harness, and one in a folder here: add --recipe-dir {folder}, if the command has it"

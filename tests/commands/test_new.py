@@ -402,7 +402,9 @@ def test_a_card_may_lie_beside_the_recipe_and_is_no_suite(folder, command, text)
     card.write_text(text)
     with in_use(folder) as names:
         assert names == (NAME,) and recipe_files.errors() == []
-        for words in (["list", "theirs"], ["check", "theirs"], ["verify", "theirs"], ["run", "theirs"]):
+        path = str(card)
+        for words in (["list", "theirs"], ["check", "theirs"], ["verify", "theirs"], ["run", "theirs"], ["run", path],
+                      ["verify", path], ["bench", path]):  # fmt: skip
             done = command(*words)
             assert done.returncode == Exit.USAGE
             says = f"{card}: this is a card, which launches compiled kernels, and no suite; run it by `harness verify"
@@ -412,6 +414,15 @@ def test_a_card_may_lie_beside_the_recipe_and_is_no_suite(folder, command, text)
     card.rename(alone / "theirs.yaml")
     with pytest.raises(UsageError, match="cards has no suite; theirs.yaml: this is a card, .* --subject .*theirs.yaml"):
         harness.use_recipe_dir(alone)
+
+
+@pytest.mark.parametrize("words", ["verify mine/mine.yaml", "run mine/mine.yaml"])
+def test_a_suite_that_is_named_by_its_file_is_told_of_its_name(tmp_path, monkeypatch, command, words):
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path / "mine", "mine")
+    done = command(*words.split())
+    assert done.returncode == Exit.USAGE
+    assert "a recipe is a name, as in `harness verify mine --recipe-dir mine`" in done.stderr
 
 
 @pytest.mark.parametrize("words", ["verify mine", "list mine", "trace mine/default/48x80/normal/eager", "run mine"])
