@@ -169,6 +169,11 @@ class Emitter:
         self.accesses[number] = Access(instruction, space, kind, size, count, **how, number=number)
         return self.accesses[number]
 
+    @property
+    def registers(self) -> dict[str, int]:
+        """The slot of each register so far, by name."""
+        return {text: slot for text, (slot, _) in self._named.items() if text in self.kernel.registers}
+
     def named(self, text: str) -> tuple[int, str] | None:
         """The slot and type of a register or special register."""
         found = self._named.get(text)
