@@ -130,8 +130,8 @@ def page(command: str, headers: Sequence[Header], found: Agreement) -> str:
         "emulator's eager launches. Bounded are products on a target whose order of the sum is not known: Hopper adds "
         "in its own, the emulator exactly, and only the interval is demanded of both.",
         markdown(table(found)),
-        "On the GPU only are tensors of more than 2^20 elements, products of more than 2^24 terms, and what libraries "
-        "run: the emulator cannot.",
+        "On the GPU only are tensors of more than 2^20 elements and products of more than 2^24 terms, or 2^26 of a "
+        "library, which the emulator plays exactly.",
     ]
     lists = {
         "Differ, though every byte is demanded": [f"{case_id} on {target}" for case_id, target, _ in differing],

@@ -8,7 +8,8 @@ from ptx_emulator.counters import Counters
 from ptx_emulator.errors import Fault
 from ptx_emulator.launches import Argument, Module, launch
 from ptx_emulator.machine.launch_state import Extent
-from ptx_emulator.races.dependent_launches import Dependence, PastLaunch
+from ptx_emulator.memory import Buffer
+from ptx_emulator.races.dependent_launches import Dependence, OutsideLaunch, PastLaunch
 
 
 class Stream:
@@ -16,9 +17,10 @@ class Stream:
 
     def __init__(self) -> None:
         self._launches = 0
-        self._last: PastLaunch | None = None
-        self._before_last: list[PastLaunch] = []  # launches that may not have ended when the last one begins
-        self._unended: list[PastLaunch] = []  # launches that may not have ended when the last one has
+        self._last: PastLaunch | OutsideLaunch | None = None
+        # Launches that may not have ended when the last one begins
+        self._before_last: list[PastLaunch | OutsideLaunch] = []
+        self._unended: list[PastLaunch | OutsideLaunch] = []  # launches that may not have ended when the last one has
 
     def launch(
         self,
@@ -46,6 +48,15 @@ class Stream:
         self._unended = dependence.unended()
         return counters
 
+    def outside(self, name: str, reads: Sequence[Buffer], writes: Sequence[Buffer]) -> None:
+        """Take note of a launch that is not emulated, as of a library, and that the caller has made in these buffers.
+
+        It begins when all launches before it have ended. name: in faults
+        """
+        self._launches += 1
+        windows = [frozenset(buffer.window for buffer in buffers) for buffers in (reads, writes)]
+        self._before_last, self._last, self._unended = [], OutsideLaunch(self._launches, name, *windows), []
+
     def end(self) -> None:
         """End the stream. Raises Fault for a launch that may still write when the last one has ended.
 
@@ -54,6 +65,7 @@ class Stream:
         for past in self._unended:
             written = past.written()
             if written:
-                sentence = f"{written.kind} global bytes in launch {past.number} ({past.kernel}), which may not have "
+                verb, where, chain = written
+                sentence = f"{verb} global bytes in launch {past.number} ({past.kernel}), which may not have "
                 sentence += f"ended when launch {self._launches} has: no griddepcontrol.wait waits for it"
-                raise Fault("race", str(written.instruction.location), sentence + written.instruction.location.chain())
+                raise Fault("race", where, sentence + chain)

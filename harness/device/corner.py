@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import mmap
 from collections.abc import Mapping, Sequence
+from typing import NoReturn
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.device.device import Outcome
 from harness.device.emulator import EmulatedMemory, EmulatedProgram, module_of
-from harness.device.launches import BoundLaunch, Launches
+from harness.device.launches import BoundLaunch, Launches, LibraryCall
 from harness.errors import LaunchError
 from harness.jit.geometry import Grid
 from ptx_emulator.memory import WINDOW_BITS
@@ -27,7 +28,7 @@ _NO_RESERVE = 0x4000  # Linux's MAP_NORESERVE, for which `mmap` has no name
 
 
 class TooLargeError(LaunchError):
-    """An array of the larger case is larger than any of the emulator."""
+    """An array of the larger case is larger than any of the emulator, or a library's product of it would be."""
 
 
 class CornerProgram(EmulatedProgram):
@@ -63,6 +64,11 @@ class CornerProgram(EmulatedProgram):
             memory.reserve(name, size)
         self._launch_all(memory, repeat, None, nearest)
         return Outcome({name: np.ascontiguousarray(part).reshape(-1).view(np.uint8) for name, part in seen.items()})
+
+    def _play(self, call: LibraryCall, memory: EmulatedMemory) -> NoReturn:
+        raise TooLargeError(
+            f"{call.step.signature.name} is played whole, and the product of the larger tensors is too large"
+        )
 
     def _only(self, each: BoundLaunch, repeat: int) -> tuple[int, ...]:
         cluster = each.cluster or module_of(each.code).code(each.entry).resources.kernel.cluster or (1, 1, 1)

@@ -14,8 +14,9 @@ from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.contract.interval import Demand, Interval, inside
 from harness.device.device import Outcome
-from harness.device.launches import BoundLaunch, Code, Launches, Zeroed, recipe_launches
+from harness.device.launches import BoundLaunch, Code, Launches, LibraryCall, Zeroed, recipe_launches
 from harness.device.memory import flat
+from harness.device.played import PLAYED, Touched, play
 from harness.errors import AccessError, CompileError, LaunchError, NotCapable, NotEmulated, SuiteError
 from harness.files import KERNELS
 from harness.ground.strictness import strict
@@ -37,6 +38,7 @@ from ptx_emulator.unset import Unset
 
 LARGEST = 1 << 20  # elements; beyond, a case takes minutes
 MOST_TERMS = 1 << 24  # products of a GEMM
+MOST_PLAYED = 1 << 26  # of one that a library makes, which NumPy plays
 LARGEST_BUFFER = 1 << 30  # bytes of an array
 
 
@@ -62,13 +64,15 @@ class EmulatorDevice:
     def admit(self, case: Case) -> None:
         if case.mode not in self.modes:
             raise NotCapable(f"capability: the emulator has no CUDA graphs; mode {case.mode!r} needs a GPU")
-        for step in plan(case, self.kernels):
-            if step.library:
+        steps = plan(case, self.kernels)
+        for step in steps:
+            if step.library and step.signature.name not in PLAYED:
                 raise NotCapable(f"capability: {step.signature.name} is machine code of a library, which needs a GPU")
         if case.elements > LARGEST:
             raise NotCapable(f"capability: more than {LARGEST} elements need a GPU")
-        if case.terms > MOST_TERMS:
-            raise NotCapable(f"capability: a product of more than {MOST_TERMS} terms needs a GPU")
+        most = MOST_PLAYED if any(step.library for step in steps) else MOST_TERMS
+        if case.terms > most:
+            raise NotCapable(f"capability: a product of more than {most} terms needs a GPU")
 
     def reserve(self, case: Case, needs: int = 0, alone: bool = False) -> AbstractContextManager[None]:
         return nullcontext()
@@ -119,6 +123,12 @@ class EmulatedProgram:
 
     def resplit(self, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]) -> None:
         self.inputs, self.fields = {**self.inputs, **inputs}, fields
+
+    @property
+    def played(self) -> tuple[str, ...]:
+        """The calls of libraries that are played, each once."""
+        calls = (each.step.signature.name for each in self.launches.bound if isinstance(each, LibraryCall))
+        return tuple(dict.fromkeys(calls))
 
     @property
     def unset(self) -> list[Unset]:
@@ -173,11 +183,19 @@ class EmulatedProgram:
             if isinstance(each, Zeroed):
                 memory.clear(each.array)
                 continue
+            if isinstance(each, LibraryCall):
+                touched = self._play(each, memory)
+                if stream:
+                    stream.outside(each.step.signature.name, touched.read, touched.written)
+                continue
             approximated |= dict.fromkeys(self._launch(each, memory, repeat, stream, nearest).approximated)
         if stream:
             with self._in_words(self.launches.of_kernels[-1]):
                 stream.end()
         return tuple(approximated)
+
+    def _play(self, call: LibraryCall, memory: EmulatedMemory) -> Touched:
+        return play(call, memory)
 
     def _launch(
         self, each: BoundLaunch, memory: EmulatedMemory, repeat: int, stream: Stream | None, nearest: bool

@@ -85,7 +85,7 @@ class BoundLaunch:
 
 @dataclass(frozen=True, eq=False)
 class LibraryCall:
-    """A call of a library, which only a GPU has."""
+    """A call of a library. Only a GPU runs it; the emulator has `played` in its place."""
 
     step: Step
     arguments: Arguments

@@ -1,4 +1,4 @@
-"""Notes on what was not judged of a case, or read as nothing set it, for the last lines of a run and its pages."""
+"""Notes on what was not judged of a case, or played, or read as nothing set it, for last lines of a run and pages."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from harness.contract.case import Case
+from harness.device.played import HOW
 from harness.files import recipe_dir
 from harness.suite.suite import suite_of
 from harness.text import one_line
 
 _MOST_LINES = 3  # of each of the two kinds
 _LARGER = "not judged as the end of "
+_PLAYED = "had "
 _NOTES: dict[str, list[str]] = {}
 
 
@@ -35,6 +37,17 @@ def note_unset(case: Case, program: Any) -> None:
     """Keep which variables of a program's modules its kernels read and nothing sets."""
     for where, declared in getattr(program, "unset", ()):
         _keep(case.id, f"read zeros at {where}, {declared}: nothing sets it, and neither a suite nor a card can")
+
+
+def note_played(case: Case, program: Any) -> None:
+    """Keep which calls of libraries the emulator played."""
+    for name in getattr(program, "played", ()):
+        _keep(case.id, f"{_PLAYED}{name} {HOW}")
+
+
+def played(notes: Iterable[str]) -> list[str]:
+    """Those of the notes that are on calls of libraries, as a screen has them: `cublas_gemm was played ...`."""
+    return [note.removeprefix(_PLAYED).replace(f" {HOW}", f" was {HOW}") for note in notes if note.startswith(_PLAYED)]
 
 
 def take_notes(case_id: str) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from typing import Any
 from harness.device.select import gpu_is_there
 from harness.ground.command_lines import Asked, handshake_command, trace_command, verify_command
 from harness.verdict import Result, labelled
+from harness.verify.not_run import played
 
 # The options of a record's trace; a record of somebody else's may have others, which a shell would be given.
 _TRACE = re.compile(r"(?:(?:^| )--(?:tensor|field|at|target) [\w.][\w.,/\[\]-]*)*", re.ASCII)
@@ -35,6 +36,8 @@ def screen(found: Result | Mapping[str, Any], asked: Asked | None) -> str:
     """
     record = found.to_record() if isinstance(found, Result) else found
     text = str(record["story"] or record["reason"])
+    if text:
+        text = "\n".join([text, *(labelled("library", each) for each in played(record.get("notes", ())))])
     return "\n".join([text, *commands(record, asked)]) if text and asked else text
 
 

@@ -33,7 +33,7 @@ from harness.verify.diagnosis.mismatch import story_of, trace_options
 from harness.verify.digest import digests
 from harness.verify.judge import POISONS, Wrong, differ, judge, on_host
 from harness.verify.nearest import NearestRuns
-from harness.verify.not_run import note_unset, take_notes
+from harness.verify.not_run import note_played, note_unset, take_notes
 from harness.verify.room import gpu_needs, host_room
 
 _ACCESS_VERDICTS = {
@@ -142,6 +142,7 @@ def _verify(
     for target in targets_of(device, case):
         program = device.prepare(case, target, expected.inputs, expected.fields)
         note_unset(case, program)
+        note_played(case, program)
         ran += [f"{target} {kernel.expression}" for kernel in program.kernels]
         demanded = expected.on(target)
         outcomes, found = judge(case, device, target, program, demanded, other and other.on(target))

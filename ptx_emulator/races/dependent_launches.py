@@ -36,8 +36,8 @@ class PastLaunch:
     waited: bool = False
     begins_next: Location | None = None
 
-    def touched(self, buffer: Buffer, offsets: np.ndarray, size: int, writes: bool) -> tuple[int, Access, str] | None:
-        """The first of some accesses that conflicts with this launch: its index, the launch's access, and its verb."""
+    def touched(self, buffer: Buffer, offsets: np.ndarray, size: int, writes: bool) -> tuple[int, str] | None:
+        """The first of some accesses that conflicts with this launch: its index, and what the launch did where."""
         if buffer.window not in self.buffers:
             return None
         shadow = self.shadow.shadows.of(self.buffers[buffer.window])
@@ -51,19 +51,40 @@ class PastLaunch:
             found = shadow.tags[kind][cells] != 0
             if found.any():
                 which, column = (int(each) for each in np.argwhere(found)[0])
-                number = int(shadow.numbers[kind][cells[which, column]])
-                return which, self.accesses[number], _PAST[kind]
+                access = self.accesses[int(shadow.numbers[kind][cells[which, column]])]
+                return which, f"{_PAST[kind]} at {access.instruction.location.in_full()}"
         return None
 
-    def written(self) -> Access | None:
-        """An access that wrote to some buffer; None if there is none."""
+    def written(self) -> tuple[str, str, str] | None:
+        """The verb of an access that wrote to some buffer, its line, and the calls around it; None if there is none."""
         for buffer in self.buffers.values():
             shadow = self.shadow.shadows.of(buffer)
             for kind in (WRITES, UPDATES) if shadow else ():
                 cells = np.flatnonzero(shadow.tags[kind])
                 if cells.size:
-                    return self.accesses[int(shadow.numbers[kind].flat[cells[0]])]
+                    access = self.accesses[int(shadow.numbers[kind].flat[cells[0]])]
+                    return access.kind, str(access.instruction.location), access.instruction.location.chain()
         return None
+
+
+@dataclass(frozen=True)
+class OutsideLaunch:
+    """A launch of other code than PTX, which began when all before it had ended. reads, writes: windows of buffers"""
+
+    number: int
+    kernel: str
+    reads: frozenset[int]
+    writes: frozenset[int]
+    waited: bool = True
+    begins_next: None = None
+
+    def touched(self, buffer: Buffer, offsets: np.ndarray, size: int, writes: bool) -> tuple[int, str] | None:
+        if buffer.window in self.writes:
+            return 0, "wrote"
+        return (0, "read") if writes and buffer.window in self.reads else None
+
+    def written(self) -> tuple[str, str, str] | None:
+        return ("writes", self.kernel, "") if self.writes else None
 
 
 @dataclass
@@ -75,8 +96,8 @@ class Dependence:
 
     number: int
     early: bool
-    before: list[PastLaunch] = field(default_factory=list)
-    left: list[PastLaunch] = field(default_factory=list)
+    before: list[PastLaunch | OutsideLaunch] = field(default_factory=list)
+    left: list[PastLaunch | OutsideLaunch] = field(default_factory=list)
     waited: bool = False
     begins_next: Location | None = None
     past: PastLaunch | None = None
@@ -91,19 +112,19 @@ class Dependence:
             for launch in past if at.size else ():
                 found = launch.touched(buffer, offsets[at], size, access.kind != "reads")
                 if found:
-                    which, other, did = found
+                    which, did = found
                     sentence = f"{access.kind} {size} global bytes that launch {launch.number} ({launch.kernel}) {did} "
-                    sentence += f"at {other.instruction.location.in_full()} and may not have ended: "
+                    sentence += "and may not have ended: "
                     sentence += self._why(launch, bool(waited[at[which]]))
                     fault("race", access.instruction, int(lanes[at[which]]), sentence)
 
-    def _why(self, launch: PastLaunch, waited: bool) -> str:
+    def _why(self, launch: PastLaunch | OutsideLaunch, waited: bool) -> str:
         if waited:
             return f"launch {self.number - 1}, which griddepcontrol.wait waits for, did not wait for it"
         begins = f"; it let others begin at {launch.begins_next.in_full()}" if launch.begins_next else ""
         return f"no griddepcontrol.wait comes before{begins}"
 
-    def unended(self) -> list[PastLaunch]:
+    def unended(self) -> list[PastLaunch | OutsideLaunch]:
         """Launches that may not have ended when this one has."""
         return self.left if self.waited else self.before
 

@@ -131,3 +131,28 @@ def test_behind_a_launch_that_waits_or_is_not_early_all_have_ended() -> None:
     memory.launch("first", "a", early=False)
     memory.launch("second", "ab", early=False)
     memory.stream.end()
+
+
+@pytest.mark.parametrize(("kernel", "names", "did"), [("second", "ab", "wrote"), ("over", "b", "read")])
+def test_a_launch_that_is_not_emulated_is_waited_for_as_any_other(kernel: str, names: str, did: str) -> None:
+    """It reads b and writes a."""
+    for wait in ("", WAIT):
+        memory = StreamMemory(source(wait))
+        memory.launch("first", "a", early=True)
+        memory.stream.outside("library", [memory.buffers["b"]], [memory.buffers["a"]])
+        memory.launch("over", "c", early=False)
+        memory.stream.outside("library", [memory.buffers["b"]], [memory.buffers["a"]])
+        if wait:
+            memory.launch(kernel, names, early=True)
+            memory.stream.end()
+        else:
+            with pytest.raises(Fault, match=rf"launch 4 \(library\) {did} and may not have ended: no griddepcontrol"):
+                memory.launch(kernel, names, early=True)
+
+
+def test_a_launch_that_is_not_emulated_may_outlast_one_that_waits_for_nobody() -> None:
+    memory = StreamMemory(source(""))
+    memory.stream.outside("library", [], [memory.buffers["a"]])
+    memory.launch("over", "c", early=True)
+    with pytest.raises(Fault, match=r"^library: writes global bytes in launch 1 \(library\), which may not have ended"):
+        memory.stream.end()
