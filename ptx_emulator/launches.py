@@ -21,7 +21,7 @@ from ptx_emulator.machine.basic_blocks import Code
 from ptx_emulator.machine.batch import Batch
 from ptx_emulator.machine.fast_path import EarlyPath, FastPath, NumpyPath, buffer_table
 from ptx_emulator.machine.launch_state import Extent, LaunchState, Resources, specials_of
-from ptx_emulator.machine.residents import Residents
+from ptx_emulator.machine.residents import Residents, residency
 from ptx_emulator.machine.scheduler import Scheduler, Tally
 from ptx_emulator.machine.watch import Watch, WatchedScheduler
 from ptx_emulator.memory import FIRST_WINDOW, WINDOW_BITS, Buffer
@@ -44,6 +44,7 @@ FUNCTIONS, FUNCTION = 8 << WINDOW_BITS, 16  # the address of a module's first fu
 PRINTED = 1 << 12  # lines printed by a launch that are shown
 LARGEST_SHARED = 227 << 10
 LARGEST_LOCAL = 1 << 30
+WORKSPACE = 256  # bytes; cooperative groups use the first eight
 
 
 class Module:
@@ -158,6 +159,7 @@ def launch(
     echo: Callable[[str], object] | None = None,
     watch: Watch | None = None,
     cluster: Extent | None = None,
+    cooperative: bool = False,
     dependence: Dependence | None = None,
     strict: bool | Collection[str] = False,
     only: Sequence[int] = (),
@@ -178,6 +180,7 @@ def launch(
     schedule: the order of blocks and warps; it changes no counter, but one race may show only in one order. An order
         that this process is given (`process_order`) holds in its place
     cluster: blocks of a cluster, where the kernel does not say it
+    cooperative: as by cudaLaunchCooperativeKernel, so that cooperative groups may synchronise the grid
     dependence: on the launches before, made by `stream.Stream`; a launch that may begin before they have ended runs by
         NumPy steps until all threads of a batch have waited for them
     strict: report what PTX forbids and GPUs bear, too: all of `races.borne`, or the entries named
@@ -197,27 +200,33 @@ def launch(
     again = partial(
         launch, module, kernel, grid, block, args, dynamic_shared, memory=memory, sanitize=False, count_traffic=False,
         budget=budget, lanes=lanes, compiled=False, schedule=schedule, echo=lambda line: None, cluster=cluster,
-        only=only, title=title,
+        cooperative=cooperative, only=only, title=title,
     )  # fmt: skip
     schedule = replace(schedule, only=_only(only, math.prod(grid) // math.prod(cluster))) if only else schedule
     buffers = [*module.variables.values(), *memory, *(arg for arg in args if isinstance(arg, Buffer))]
     parameters = Buffer("the kernel's parameters", _parameters(title, resources, args), writable=False)
     memory = list({buffer.window: buffer for buffer in (parameters, *buffers)}.values())
+    workspace = [Buffer("the workspace of grid.sync()", np.zeros(WORKSPACE, np.uint8))] if cooperative else []
+    everywhere = [*memory, *workspace]
     state = LaunchState(
-        resources, grid, block, {buffer.window: buffer for buffer in memory}, parameters.data, Traffic(), count_traffic,
-        sanitize, buffer_table(memory), schedule=schedule, cluster=cluster, strict=chosen(strict), late=late,
-        dependence=dependence if sanitize else None, target=module.target, echo=_LineLimit(echo or sys.stdout.write),
-        title=title, by_warpgroup=any(each.takes_warpgroup for each in code.blocks),
+        resources, grid, block, {buffer.window: buffer for buffer in everywhere}, parameters.data, Traffic(),
+        count_traffic, sanitize, buffer_table(everywhere), schedule=schedule, cluster=cluster, strict=chosen(strict),
+        late=late, dependence=dependence if sanitize else None, target=module.target,
+        echo=_LineLimit(echo or sys.stdout.write), title=title,
+        by_warpgroup=any(each.takes_warpgroup for each in code.blocks),
+        workspace=workspace[0].address if workspace else 0,
     )  # fmt: skip
     if sanitize:
         budget = min(budget, LAST_EPOCH // 8)  # one instruction begins at most a few epochs
-        state.shadow = GlobalShadow(resources.cell_global, state.blocks, state.buffers, memory)
+        state.shadow = GlobalShadow(resources.cell_global, state.blocks, state.buffers, everywhere)
         state.shadow.strict = state.strict
         if DEAD_READS not in state.strict:
             state.shadow.late = LateReads.of(memory)
     shared_size = resources.shared_size + dynamic_shared
     if shared_size > LARGEST_SHARED:
         raise RefusedLaunch(f"{title}: {shared_size} bytes of shared memory, more than the {LARGEST_SHARED} of a block")
+    if cooperative:
+        _require_room(state, math.prod(grid), shared_size)
     lanes = min(lanes, ASYNC_LANES) if resources.asynchronous and sanitize else lanes
     batch_blocks = max(1, lanes // (-(-state.threads // 32) * 32))
     batch_blocks = -(-batch_blocks // state.cluster_size) * state.cluster_size
@@ -277,6 +286,14 @@ def _check_extents(title: str, kernel: Kernel, grid: Extent, block: Extent) -> N
         raise RefusedLaunch(f"{title}: a block of {block} threads, where 1 to {kernel.max_threads} are allowed")
     if min(grid) < 1 or grid[0] >= 1 << 31 or max(grid[1:]) > 65535:
         raise RefusedLaunch(f"{title}: a grid of {grid} blocks, where 1 to 2^31-1, 65535 and 65535 are allowed")
+
+
+def _require_room(state: LaunchState, ctas: int, shared: int) -> None:
+    """Raise RefusedLaunch if no GPU of the target holds all CTAs at once. shared: bytes of a CTA"""
+    held = residency(state.target, state.threads, shared, state.cluster_size)
+    if ctas > held.ctas:
+        sentence = f"a cooperative launch of {ctas:,} CTAs of {state.threads:,} threads is too large"
+        raise RefusedLaunch(f"{state.title}: {sentence}: {held.words}")
 
 
 def _cluster(title: str, kernel: Kernel, grid: Extent, said: Extent | None) -> Extent:

@@ -1,4 +1,5 @@
-"""Launch a kernel by `cuLaunchKernelEx`, which CuPy lacks: early launches, clusters, and arguments of any bytes.
+"""Launch a kernel by `cuLaunchKernelEx`, which CuPy lacks: early and cooperative launches, clusters, and arguments of
+any bytes.
 
 A launch that may begin before the previous one has ended becomes a programmatic edge of a captured graph, with CUDA
 12.3 or later.
@@ -18,17 +19,19 @@ from harness.errors import LaunchError, NoDevice, SuiteError
 from harness.jit.geometry import Grid
 
 SERIALIZATION = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+COOPERATIVE = 2  # CU_LAUNCH_ATTRIBUTE_COOPERATIVE
 CLUSTER = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
 MOST_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _SUCCESS = 0
 # What the driver says before a kernel begins, of extents, shared memory or clusters that no launch can have.
-_OF_THE_CARD = ("CUDA_ERROR_INVALID_VALUE", "CUDA_ERROR_INVALID_CLUSTER_SIZE", "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES")
+_OF_THE_CARD = ("CUDA_ERROR_INVALID_VALUE", "CUDA_ERROR_INVALID_CLUSTER_SIZE", "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES",
+                "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE")  # fmt: skip
 
 
 class Value(ctypes.Union):
     """CUlaunchAttributeValue, with only the members that are used here."""
 
-    _fields_ = (("serialization", ctypes.c_int), ("cluster", ctypes.c_uint * 3), ("pad", ctypes.c_char * 64))
+    _fields_ = (("flag", ctypes.c_int), ("cluster", ctypes.c_uint * 3), ("pad", ctypes.c_char * 64))
 
 
 class Attribute(ctypes.Structure):
@@ -52,7 +55,8 @@ class Config(ctypes.Structure):
 class DriverLaunch:
     """Queues a kernel on CuPy's current stream each time it is called.
 
-    function: a CUfunction of the driver; launch: its extents, shared memory, clusters, and whether it is early
+    function: a CUfunction of the driver; launch: its extents, shared memory, clusters, and whether it is early or
+    cooperative
     arguments: bytes, NumPy scalars and CuPy arrays. Raises LaunchError where the driver has no such launch.
     """
 
@@ -94,7 +98,9 @@ def _attributes(launch: BoundLaunch) -> Iterator[Attribute]:
     if launch.cluster:
         yield Attribute(id=CLUSTER, value=Value(cluster=launch.cluster))
     if launch.early:
-        yield Attribute(id=SERIALIZATION, value=Value(serialization=1))
+        yield Attribute(id=SERIALIZATION, value=Value(flag=1))
+    if launch.together:
+        yield Attribute(id=COOPERATIVE, value=Value(flag=1))
 
 
 def _bytes_of(argument: Any) -> Any:

@@ -212,6 +212,7 @@ class EmulatedProgram:
                 args=arguments,
                 dynamic_shared=each.shared,
                 cluster=each.cluster,
+                cooperative=each.together,
                 memory=list(memory.arrays.values()) if each.by_address else (),
                 schedule=self.order(repeat, nearest),
                 count_traffic=False,

@@ -58,7 +58,8 @@ class BoundLaunch:
     entry: the kernel's name in its code; name: in sentences; grids: the device's own first, then others that must give
     the same bytes; block: threads; arguments: given the arrays of a run
     cluster: CTAs, if the kernel does not say it itself; shared: bytes of dynamic shared memory
-    early: whether it may begin before the launch ahead has ended; together: whether all its CTAs must run at once
+    early: whether it may begin before the launch ahead has ended
+    together: whether all its CTAs must run at once, as in a cooperative launch
     by_address: whether arguments are bytes that may hold the address of any array
     step: of a recipe; where: file and line of somebody else's launch
     """

@@ -47,6 +47,7 @@ SPECIALS = {
     *("%laneid", "%warpid", "%nwarpid", "%dynamic_smem_size", "%total_smem_size", "%parameters"),
     *(f"%{name}.{axis}" for name in ("clusterid", "nclusterid", "cluster_ctaid", "cluster_nctaid") for axis in "xyz"),
     *("%cluster_ctarank", "%cluster_nctarank", "%is_explicit_cluster"),
+    *("%envreg1", "%envreg2"),  # the address of the workspace of a cooperative launch, its upper half first
 }
 
 # They have no value here, because they describe a machine or its clock.

@@ -100,6 +100,7 @@ class LaunchState:
     title: how sentences name the kernel; target: the architecture of the module
     approximated: instructions whose bits an order chose, and their lines
     copies: what copies did to global memory
+    workspace: address of what `grid.sync()` waits with; 0 if the launch is not cooperative
     changes: how often a thread changed what others may wait for: it wrote to global memory, copied, arrived or exited
     """
 
@@ -124,6 +125,7 @@ class LaunchState:
     target: str = ""
     approximated: dict[str, None] = field(default_factory=dict)
     copies: GlobalCopies = field(default_factory=GlobalCopies)
+    workspace: int = 0
     changes: int = 0
 
     @property
@@ -204,11 +206,12 @@ def specials_of(
     state: LaunchState, first: int, blocks: int, parameters: int, dynamic_shared: int, shared_size: int
 ) -> dict[str, Bits]:
     """The special registers of a batch, by name. parameters: their address"""
-    sizes = {"%dynamic_smem_size": dynamic_shared, "%total_smem_size": shared_size}
+    numbers = {"%dynamic_smem_size": dynamic_shared, "%total_smem_size": shared_size}
+    numbers |= {"%envreg1": state.workspace >> 32, "%envreg2": state.workspace & 0xFFFFFFFF}
     return {
         **_lane_specials(state.block, state.thread_at.tobytes()),
         **_block_specials(state.grid, state.block, state.cluster, state.schedule, first, blocks),
-        **{name: np.full((1, 1), size, U32) for name, size in sizes.items()},
+        **{name: np.full((1, 1), size, U32) for name, size in numbers.items()},
         "%parameters": np.full((1, 1), parameters, U64),
     }
 

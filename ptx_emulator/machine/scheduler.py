@@ -280,7 +280,10 @@ class Scheduler:
         block = self.blocks[number]
         instruction = self.code.instruction(block.first + block.count - 1)
         lane = int(np.argmax(self.batch.under(mask)))
-        raise LaunchError(f"{instruction.location}: the kernel trapped; {self.batch.whole_name(lane)}")
+        launch, why = self.batch.launch, ""
+        if "%envreg1" in launch.resources.specials and not launch.workspace:
+            why = ": it synchronises its grid, as by grid.sync(), and its launch is not cooperative"
+        raise LaunchError(f"{instruction.location}: the kernel trapped{why}; {self.batch.whole_name(lane)}")
 
     def _barrier(self, number: int, terminator: Barrier, mask: np.ndarray | None) -> None:
         whole = mask is None and terminator.count is None and terminator.number < 0

@@ -219,13 +219,13 @@ class InliningParser(BodyParser):
         return self.kernel.registers.get(unique) or (f"b{8 * size}" if size in (1, 2, 4, 8) else "")
 
     def _new_register(self, kind: str) -> Name:
-        name = f"@{len(self.kernel.registers)}"
+        name = f"call@{len(self.kernel.registers)}"
         self.kernel.registers[name] = kind
         return Name(name)
 
     def _new_label(self) -> str:
         """A label to be placed later."""
-        name = f"@{len(self.kernel.labels)}"
+        name = f"call@{len(self.kernel.labels)}"
         self.kernel.labels[name] = 0
         return name
 

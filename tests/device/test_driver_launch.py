@@ -97,12 +97,19 @@ def test_a_launch_of_a_card_has_its_cluster_and_its_shared_memory(fake):
     made(replace(FOREIGN, cluster=None))
     made(replace(FOREIGN, early=True))()
     assert int(np.frombuffer(fake.seen[1][0][48:52], np.uint32)[0]) == 2, "both attributes"
+    made(replace(FOREIGN, cluster=None, together=True))()
+    assert list(np.frombuffer(fake.seen[2][1][:12], np.uint32)) == [2, 0, 1], "cooperative"
 
 
 @pytest.mark.parametrize(
     ("name", "error", "sentence"),
     [
         (b"CUDA_ERROR_INVALID_CLUSTER_SIZE", SuiteError, "card.yaml:4: CUDA refuses the launch: CUDA_ERROR_INVALID_CL"),
+        (
+            b"CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE",
+            SuiteError,
+            "card.yaml:4: CUDA refuses the launch: CUDA_ERROR_COOP",
+        ),
         (b"CUDA_ERROR_OUT_OF_MEMORY", NoDevice, "card.yaml:4: CUDA: CUDA_ERROR_OUT_OF_MEMORY"),
         (b"CUDA_ERROR_LAUNCH_FAILED", LaunchError, "card.yaml:4: CUDA: CUDA_ERROR_LAUNCH_FAILED"),
         (b"", LaunchError, "card.yaml:4: CUDA: CUresult 912"),

@@ -11,7 +11,7 @@ from async_source import PRELUDE
 from cuda_source import buffer, line_of, module
 from faults import words
 
-from ptx_emulator.errors import Fault, NotEmulated
+from ptx_emulator.errors import Fault, LaunchError, NotEmulated, RefusedLaunch
 from ptx_emulator.launches import Module, launch
 from ptx_emulator.schedule import ASCENDING, DESCENDING, Schedule
 from ptx_emulator.stream import Stream
@@ -543,3 +543,63 @@ extern "C" __global__ void k(unsigned* at, unsigned* part, unsigned* out) {
                 break
             stream.launch(loaded, "k", *extents, arguments, early=early, lanes=32)
             assert (out.reshape(6, 32) == ((np.arange(6) + 1) % 6 + 1)[:, None]).all()
+
+
+# Cooperative launches: what `grid.sync()` of cooperative groups is in PTX, without its header.
+
+COOPERATIVE = r"""
+__device__ void sync_grid() {
+  unsigned high, low, old, now;
+  asm("mov.u32 %0, %%envreg1;" : "=r"(high));
+  asm("mov.u32 %0, %%envreg2;" : "=r"(low));
+  unsigned* at = (unsigned*)((unsigned long long)high << 32 | low);
+  if (!at) __trap();
+  __syncthreads();
+  if (!threadIdx.x) {
+    unsigned add = blockIdx.x == 0 ? 0x80000000u - (gridDim.x - 1) : 1;
+    asm volatile("atom.add.release.gpu.u32 %0, [%1], %2;" : "=r"(old) : "l"(at + 1), "r"(add) : "memory");
+    do {
+      asm volatile("ld.acquire.gpu.u32 %0, [%1];" : "=r"(now) : "l"(at + 1) : "memory");
+    } while (!((now ^ old) & 0x80000000u));
+  }
+  __syncthreads();
+}
+extern "C" __global__ void k(unsigned* out) {
+  out[blockIdx.x * 64 + threadIdx.x] = blockIdx.x + threadIdx.x;
+  sync_grid();
+  unsigned other = out[(blockIdx.x + 1) % gridDim.x * 64 + threadIdx.x];
+  sync_grid();
+  out[blockIdx.x * 64 + threadIdx.x] += 1000 * other;
+}
+"""
+
+
+@every
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_cooperative_launch_synchronises_its_grid(schedule: Schedule, compiled: bool):
+    out = words(40 * 64)
+    run(COOPERATIVE, out, grid=40, block=64, cooperative=True, schedule=schedule, compiled=compiled, lanes=128)
+    first = np.arange(40)[:, None] + np.arange(64)
+    assert (out.reshape(40, 64) == first + 1000 * np.roll(first, -1, axis=0)).all()
+
+
+def test_a_missing_wait_of_a_cooperative_launch_is_a_race():
+    without = COOPERATIVE.replace("  sync_grid();\n  unsigned other", "  unsigned other")
+    with pytest.raises(Fault, match="kernel.cu:19: writes 4 global bytes that block .* read at kernel.cu:20"):
+        run(without, words(40 * 64), grid=40, block=64, cooperative=True)
+
+
+def test_a_grid_is_not_synchronised_in_a_launch_that_is_not_cooperative():
+    wanted = r"kernel\.cu:7: the kernel trapped: it synchronises its grid, as by grid\.sync\(\), and its launch is not"
+    with pytest.raises(LaunchError, match=wanted):
+        run(COOPERATIVE, words(40 * 64), grid=40, block=64)
+
+
+def test_a_cooperative_launch_that_no_gpu_holds_is_refused():
+    wanted = (
+        r"a cooperative launch of 4,225 CTAs of 64 threads is too large: a GPU of sm_90a holds at most 4,224 at once"
+    )
+    with pytest.raises(RefusedLaunch, match=wanted):
+        run(COOPERATIVE, words(4225 * 64), grid=4225, block=64, cooperative=True)
+    with pytest.raises(RefusedLaunch, match=r"at most 132 at once \(132 SMs, 1 CTA each by shared memory\)"):
+        run(COOPERATIVE, words(133 * 64), grid=133, block=64, shared=120 << 10, cooperative=True)

@@ -15,6 +15,7 @@ from harness.device.emulator import EmulatorDevice
 from harness.errors import Exit, UsageError
 from harness.ground.command_lines import Asked
 from harness.jit.compile import compile_kernel
+from harness.jit.cuda_headers import folder_with
 from harness.jit.signature import read_signatures
 from harness.records.run_folder import read_run
 from harness.subjects.card.card import read_card
@@ -112,6 +113,22 @@ def launch(kernel: str, *arguments: str) -> str:
     )
 
 
+# Each block copies what another has staged in a workspace, behind a `grid.sync()`.
+COOPERATIVE = """
+#include <cooperative_groups.h>
+extern "C" __global__ void k(const unsigned char* in, unsigned char* out, unsigned char* staged, int cols) {
+  auto grid = cooperative_groups::this_grid();
+  int size = 512 / gridDim.x, at = blockIdx.x * size;
+  for (int i = threadIdx.x; i < size; i += blockDim.x) staged[at + i] = in[at + i];
+  grid.sync();
+  at = (gridDim.x - 1 - blockIdx.x) * size;
+  for (int i = at + threadIdx.x; i < at + size; i += blockDim.x) {
+    int row = i / cols, col = i % cols;
+    out[row % 32 * 16 + row / 32 * 4 + col] = staged[i];
+  }
+}
+"""
+
 # Right
 
 
@@ -138,6 +155,25 @@ def test_a_card_of_our_own_kernel_passes(folder: Path):
 def test_structs_tables_of_pointers_and_templates(folder: Path, launches: str):
     own(folder, launches)
     assert judged().verdict is Verdict.PASS, judged().story
+
+
+@pytest.mark.skipif(not folder_with("cooperative_groups.h"), reason="no CUDA toolkit")
+@pytest.mark.parametrize(
+    ("grid", "cooperative", "verdict", "sentence"),
+    [
+        ("8", "true", Verdict.PASS, ""),
+        ("8", "false", Verdict.LAUNCH_ERROR, "it synchronises its grid, as by grid.sync(), and its launch is not coop"),
+        ("200000", "true", Verdict.SETUP_ERROR, "card.yaml:5: k: a cooperative launch of 200,000 CTAs of 128 threads "
+                                                "is too large: a GPU of sm_100a holds at most 2,560 at once"),
+    ],
+)  # fmt: skip
+def test_a_grid_is_synchronised_in_a_cooperative_launch(folder: Path, grid, cooperative, verdict, sentence):
+    (folder / "own.cu").write_text(COOPERATIVE)
+    given = "array: scale_inv", "array: swizzled_scale_inv", "array: staged", "i32: (cols // 16 + 3) // 4 * 4"
+    launches = launch("k", *given).replace("block", f"grid: {grid}\n    cooperative: {cooperative}\n    block")
+    own(folder, launches, "workspace: {staged: 512}\n")
+    result = judged("swizzle/default/16x16/normal/eager" if verdict is Verdict.PASS else CASE)
+    assert result.verdict is verdict and sentence in result.reason, result.reason
 
 
 def test_several_launches_that_share_a_workspace(folder: Path):

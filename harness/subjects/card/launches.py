@@ -43,7 +43,7 @@ def card_launches(card: Card, case: Case, code: Code, starts: Callable[[], Start
             grid, block, cluster = (extents_of(said, numbers) for said in (each.grid, each.block, each.cluster or []))
             return BoundLaunch(
                 code, code.symbol(kernel), kernel, (grid,), block, arguments, cluster if each.cluster else None,
-                size_of(each.shared, numbers), each.early, by_address=True, where=where,
+                size_of(each.shared, numbers), each.early, each.cooperative, by_address=True, where=where,
             )  # fmt: skip
         except UsageError as error:
             raise SuiteError(where, str(error)) from None

@@ -154,6 +154,9 @@ class CardLaunch(Part):
     """Bytes of dynamic shared memory."""
     early: bool = False
     """Launched with programmatic stream serialization, so that it may begin before the launch ahead of it ends."""
+    cooperative: bool = False
+    """Launched as by cudaLaunchCooperativeKernel: all its blocks run at once and may wait for one another, as in
+    `grid.sync()` of cooperative groups."""
     arguments: list[Argument] = []
     """In the order of the kernel's parameters."""
 
