@@ -66,6 +66,13 @@ class Schedule:
             return 2
         return 1 if self.descending else 0
 
+    @property
+    def clock(self) -> tuple[int, int]:
+        """What clocks show when a launch begins, and how many units they advance in a step of time, other ones by order."""
+        if self.seed is not None:
+            return 0x0002_9A35_0000_0000 + (self.seed % 0x7FFF_FFFF), 2
+        return (0x0005_C16B_0345_6789, 3) if self.descending else (0x0001_7E48_0012_3457, 1)
+
     def number(self, place: Places, count: int) -> Places:
         """The number of the block or warp that runs at a place, or at each of many places, out of `count`."""
         if self.seed is not None:

@@ -19,6 +19,7 @@ from ptx_emulator.errors import NotEmulated
 from ptx_emulator.instructions.operand_types import of_one_type, operand_types
 from ptx_emulator.instructions.steps import arithmetic, guarded, hazard_checked, waited_checked
 from ptx_emulator.machine.basic_blocks import DecodedStep, Fast, Step
+from ptx_emulator.machine.batch import CLOCKS
 from ptx_emulator.machine.launch_state import Hazard, Resources
 from ptx_emulator.memory import LOCAL_BASE, SHARED_BASE, Access
 from ptx_emulator.ptx import limits
@@ -50,9 +51,9 @@ SPECIALS = {
     *("%envreg1", "%envreg2"),  # the address of the workspace of a cooperative launch, its upper half first
 }
 
-# They have no value here, because they describe a machine or its clock.
+# They have no value here, because they describe a machine.
 _LACKED = re.compile(
-    r"%(smid|nsmid|gridid|clock(_hi|64)?|globaltimer(_lo|_hi)?|pm\d+(_64)?|envreg\d+|reserved_smem_offset_\w+"
+    r"%(smid|nsmid|gridid|pm\d+(_64)?|envreg\d+|reserved_smem_offset_\w+"
     r"|aggr_smem_size|current_graph_exec)"
 )
 
@@ -206,11 +207,11 @@ class Emitter:
             start = self.constant(self.parameter_offsets[operand.text], kind)
             sources = (self.named("%parameters")[0], start)
             return self.compute(np.add, kind, sources, fast=OPCODES["add.u64"] if kind == "b64" else None)
-        found = self.named(operand.text)
+        found = self._clock(operand.text) if operand.text in CLOCKS else self.named(operand.text)
         if not found:
             return self.constant(self.address_of(operand.text), kind)
         slot, own = found
-        special = operand.text in SPECIALS
+        special = operand.text in SPECIALS or operand.text in CLOCKS
         if not (self.types.takes_special(own, kind) if special else self.types.takes_source(own, kind)):
             raise Unsupported(_unlike(operand, own, kind))
         if _TYPES[own] is not _TYPES[kind]:
@@ -218,6 +219,13 @@ class Emitter:
         if operand.negated:
             slot = self.compute(np.logical_not, "pred", (slot,), fast=OPCODES["not.pred"])
         return slot
+
+    def _clock(self, name: str) -> tuple[int, str]:
+        """A new slot with what a clock shows when the current instruction runs, and its type."""
+        kind = f"b{8 * CLOCKS[name]}"
+        slot = self.slot(kind)
+        self.emit(lambda batch, mask: batch.assign(slot, batch.clock(name), mask), (), (slot,))
+        return slot, kind
 
     def _pattern(self, operand: Immediate, kind: str) -> int:
         if not self.types.takes_constant(operand, kind):

@@ -219,6 +219,7 @@ class Barriers:
 
 
 PATIENCE = 3  # how often lanes may go on in vain, because they may poll several mbarriers in turn
+DEADLINES = 64  # how often those may that look at a clock, because they may give up at some time
 
 
 class Waiting:
@@ -233,6 +234,7 @@ class Waiting:
         self.parked: dict[int, np.ndarray] = {}
         self.passes = np.zeros(batch.shape, bool)
         self.fruitless, self._progress = 0, -1
+        self._reads = 0  # of clocks, when lanes last went on in vain
 
     def admit(self, number: int, mask: np.ndarray | None) -> np.ndarray | None:
         """The lanes of a mask that may enter a block, None if there are none; the others are held."""
@@ -277,7 +279,11 @@ class Waiting:
         progress = self.batch.asynchronous.mbarriers.progress
         self.fruitless = self.fruitless + 1 if progress == self._progress else 0
         self._progress = progress
-        if self.fruitless >= PATIENCE:
+        clock, patience = self.batch.launch.clock, PATIENCE
+        if clock.reads != self._reads:
+            patience, self._reads = DEADLINES, clock.reads
+            clock.skip(self.fruitless)
+        if self.fruitless >= patience:
             self._fault()
         released, self.parked = self.parked, {}
         for mask in released.values():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -34,6 +34,10 @@ from ptx_emulator.races.happens_before import OF_BLOCK, OF_GRID, OfBatch, of_bat
 from ptx_emulator.races.shared_memory import SharedShadow
 from ptx_emulator.races.wgmma_reads import AsyncWgmmaShadow, WgmmaShadow
 from ptx_emulator.registers import U32, UNSIGNED, Bits
+
+# Clocks, and the bytes of each.
+CLOCKS = {"%clock": 4, "%clock_hi": 4, "%clock64": 8, "%globaltimer": 8, "%globaltimer_lo": 4, "%globaltimer_hi": 4}
+_APART = 0x17C3_0000_0000_0000  # by which the two clocks differ
 
 
 class Batch(Lanes):
@@ -78,6 +82,8 @@ class Batch(Lanes):
         if asynchronous:
             self.asynchronous = AsyncProxy(self, self.registers, self.addressing, self.order, self.shadow)
         self.has_tensor_memory = False
+        self.spent: Callable[[], int] = lambda: 0  # what has been executed so far
+        self._spent_then = 0  # when a clock was last read
         self.waited = np.zeros(self.shape, bool)  # lanes that know that the previous launches have ended
         if launch.dependence and launch.dependence.before:
             self.addressing.on_global.append(self._check_launches)
@@ -153,6 +159,16 @@ class Batch(Lanes):
     def parameter(self, offset: int, size: int) -> Bits:
         """A kernel parameter as a register."""
         return self.launch.parameters[offset : offset + size].view(UNSIGNED[size]).reshape(1, 1)
+
+    def clock(self, name: str) -> Bits:
+        """A clock, `%clock64`, as a register: now, for all lanes that read it together."""
+        spent = self.spent()
+        now = self.launch.clock.read(spent - self._spent_then, self.launch.changes)
+        self._spent_then = spent
+        start, units = self.launch.schedule.clock
+        shown = start + units * now + (_APART if name.startswith("%globaltimer") else 0)
+        kind = UNSIGNED[CLOCKS[name]]
+        return np.full((1, 1), (shown >> (32 if name.endswith("_hi") else 0)) % (1 << 8 * CLOCKS[name]), kind)
 
     def wait_for_launches(self, mask: np.ndarray | None) -> None:
         """Execute `griddepcontrol.wait` for these lanes."""

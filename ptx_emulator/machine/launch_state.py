@@ -85,6 +85,33 @@ class Resources:
     lacking: str = ""
 
 
+UNHURRIED = 1 << 11  # reads of a clock with nothing changed, from which on time runs faster
+
+
+class Clock:
+    """The time of a launch, in units of its own, of which every instruction takes some. reads: how often it was read
+
+    A loop that waits for a time of day would take the emulator hours. So if clocks are read again and again and nothing
+    changes, time runs the faster; a deadline of what still makes progress is not met sooner.
+    """
+
+    def __init__(self) -> None:
+        self.time, self.reads = 0, 0
+        self._changes, self._since = -1, 0  # the launch's changes when it was last read, and reads since then
+
+    def read(self, spent: int, changes: int) -> int:
+        """The time now. spent: what the reader has executed since it read last; changes: of the launch"""
+        self._since = self._since + 1 if changes == self._changes else 0
+        self._changes = changes
+        self.time += spent + 1 + (self.time >> 6 if self._since > UNHURRIED else 0)
+        self.reads += 1
+        return self.time
+
+    def skip(self, turn: int) -> None:
+        """Let time pass because nobody can do anything but wait; much more in each turn."""
+        self.time += 1 << min(4 * turn, 40)
+
+
 @dataclass
 class LaunchState:
     """One launch.
@@ -102,6 +129,7 @@ class LaunchState:
     copies: what copies did to global memory
     workspace: address of what `grid.sync()` waits with; 0 if the launch is not cooperative
     changes: how often a thread changed what others may wait for: it wrote to global memory, copied, arrived or exited
+    clock: that threads read
     """
 
     resources: Resources
@@ -127,6 +155,7 @@ class LaunchState:
     copies: GlobalCopies = field(default_factory=GlobalCopies)
     workspace: int = 0
     changes: int = 0
+    clock: Clock = field(default_factory=Clock)
 
     @property
     def cluster_size(self) -> int:

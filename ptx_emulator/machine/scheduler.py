@@ -92,6 +92,8 @@ class Scheduler:
         self._compared = 0
         self._memory = b""  # a digest of shared and local memory, until a store
         self._changes, self._budget_then = -1, self.budget  # of the launch when a lane last polled, and the budget
+        self._refunded = 0
+        batch.spent = lambda: self._refunded + tally.budget - self.budget
         self._counted: tuple[np.ndarray | None, int, int] = (None, 0, 0)
         self._count_live()
         self._enter_together(0, None)
@@ -176,6 +178,7 @@ class Scheduler:
     def refund(self) -> int:
         """Return what polls cost since anything changed, and take it from the account of this batch."""
         spent, self.budget = self._budget_then - self.budget, self._budget_then
+        self._refunded += spent
         return spent
 
     def state(self) -> bytes:

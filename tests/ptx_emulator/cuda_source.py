@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 from cuda.bindings import nvrtc
@@ -23,10 +25,10 @@ def line_of(source: str, marker: str) -> str:
 
 
 @cache
-def ptx(source: str, arch: str = "sm_90a") -> str:
-    """PTX text; ValueError with NVRTC's log."""
+def ptx(source: str, arch: str = "sm_90a", folders: Sequence[Path] = ()) -> str:
+    """PTX text; ValueError with NVRTC's log. folders: of headers"""
     _, program = nvrtc.nvrtcCreateProgram(source.encode(), b"kernel.cu", 0, [], [])
-    options = [option.encode() for option in (*OPTIONS, f"-arch={arch}")]
+    options = [option.encode() for option in (*OPTIONS, f"-arch={arch}", *(f"-I{each}" for each in folders))]
     (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
     if int(status) != 0:
         _, size = nvrtc.nvrtcGetProgramLogSize(program)

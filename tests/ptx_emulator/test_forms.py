@@ -273,8 +273,8 @@ def test_what_it_lacks_is_named_where_it_is_reached(line: str) -> None:
 
 @pytest.mark.parametrize(
     "register",
-    ["%smid", "%nsmid", "%gridid", "%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%pm7",
-     "%pm0_64", "%envreg31", "%reserved_smem_offset_begin", "%aggr_smem_size", "%current_graph_exec"],
+    ["%smid", "%nsmid", "%gridid", "%pm7", "%pm0_64", "%envreg31",
+     "%reserved_smem_offset_begin", "%aggr_smem_size", "%current_graph_exec"],
 )  # fmt: skip
 def test_a_special_register_that_it_lacks_is_named(register: str) -> None:
     with pytest.raises(NotEmulated) as refused:
