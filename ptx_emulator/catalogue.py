@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ptx_emulator.arithmetic.atomics import ATOMICS
+from ptx_emulator.arithmetic.atomics import ATOMICS, VECTORS
 from ptx_emulator.arithmetic.warp import REDUCTIONS
 from ptx_emulator.instructions import (
     arithmetic,
@@ -42,6 +42,7 @@ def mnemonics() -> set[str]:
     names |= {"activemask.b32", "elect.sync", "call.uni"}
     names |= {f"ld.{space}" for space in SPACES} | {"st.global", "st.shared", "st.local", "ld", "st"}
     names |= {f"{head}.{name}" for head in ("atom", "red") for name in ATOMICS if head == "atom" or _reduces(name)}
+    names |= {f"{head}.{name}" for head in ("atom", "red") for name in VECTORS}
     names |= {f"shfl.sync.{mode}.b32" for mode in ("up", "down", "bfly", "idx")}
     names |= {"vote.sync.all.pred", "vote.sync.any.pred", "vote.sync.uni.pred", "vote.sync.ballot.b32"}
     names |= {f"redux.sync.{name}" for name in REDUCTIONS}

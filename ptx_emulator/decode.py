@@ -311,7 +311,7 @@ class _Form(NamedTuple):
 @cache
 def _form(mnemonic: str) -> _Form:
     head = mnemonic.split(".")[0]
-    hinted = ".L2::cache_hint." in mnemonic and mnemonic.startswith(("ld.", "st.", "atom.", "red."))
+    hinted = ".L2::cache_hint." in f"{mnemonic}." and mnemonic.startswith(("ld.", "st.", "atom.", "red."))
     wanted = _OPERANDS.get(mnemonic, _OPERANDS.get(head))
     return _Form(wanted, hinted, terminators.terminates(mnemonic), DECODERS.get(head, arithmetic))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
@@ -96,11 +97,22 @@ def _table() -> dict[str, Atomic]:
     return table
 
 
+def _vectors() -> dict[str, Atomic]:
+    """The operation on each element of `add.noftz.v2.f16` and its like."""
+    table = {f"add.v{count}.f32": Atomic(FLOATING["add.f32"].compute, 4) for count in (2, 4)}
+    for kind, operation in product(("f16", "bf16", "f16x2", "bf16x2"), ("add", "min", "max")):
+        single = Atomic(_two_dimensional(FLOATING[f"{operation}.{kind}"].compute), 4 if kind.endswith("x2") else 2)
+        counts = (2, 4) if kind.endswith("x2") else (2, 4, 8)
+        table |= {f"{operation}.noftz.v{count}.{kind}": single for count in counts}
+    return table
+
+
 def _two_dimensional(compute: Compute) -> Compute:
     """Add a dimension for a function on registers, because memory has one."""
     return lambda old, value: compute(old[None, :], value[None, :])[0]
 
 
 ATOMICS = _table()
+VECTORS = _vectors()
 # Float32 atomics flush subnormal operands and results in global memory, but not in shared memory.
 GLOBAL_ADD_F32 = Atomic(_flushing_add, 4)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ptx_emulator.arithmetic.atomics import ATOMICS, GLOBAL_ADD_F32
+from ptx_emulator.arithmetic.atomics import ATOMICS, GLOBAL_ADD_F32, VECTORS
 from ptx_emulator.compiled import opcodes
 from ptx_emulator.instructions.emitter import Decoder, Emitter, Unsupported
 from ptx_emulator.instructions.operand_types import holds_address
@@ -165,7 +165,7 @@ def store(emitter: Emitter, instruction: Instruction) -> None:
 
 
 def atomic(emitter: Emitter, instruction: Instruction) -> None:
-    """`atom`, and `red`, which returns nothing."""
+    """`atom`, and `red`, which returns nothing; of a vector each element is updated by itself."""
     head, *modifiers = instruction.mnemonic.split(".")
     space, words = "generic", []
     for modifier in modifiers:
@@ -173,28 +173,35 @@ def atomic(emitter: Emitter, instruction: Instruction) -> None:
             space = SPACES[modifier]
         elif modifier not in _STRONG | HINTS:
             words.append(modifier)
+    count = next((_VECTORS[word] for word in words if word in _VECTORS), 1)
+    if count > 1:  # ptxas takes the words in any order, and its manual has `v4.f32.add`
+        words.sort(key=lambda word: (word in SIZES, word in _VECTORS, word == "noftz"))
     name = ".".join(words)
-    if name not in ATOMICS or space in ("local", "constant"):
+    if name not in (ATOMICS if count == 1 else VECTORS) or space in ("local", "constant", *["shared"] * (count > 1)):
         raise Unsupported
-    operation = ATOMICS[name]
-    in_global = GLOBAL_ADD_F32 if name == "add.f32" else operation
-    access = emitter.access(instruction, space, "updates", operation.size, **_order(set(modifiers), True))
+    operation = ATOMICS[name] if count == 1 else VECTORS[name]
     kind = words[-1]
+    in_global = GLOBAL_ADD_F32 if kind == "f32" else operation
+    access = emitter.access(instruction, space, "updates", operation.size, count, **_order(set(modifiers), True))
     where, *sources = instruction.operands[head == "atom" :]
-    target = emitter.slot(kind) if head == "red" else emitter.target(instruction.operands[0], kind)
+    if head == "red":
+        targets = [emitter.slot(kind) for _ in range(count)]
+    else:
+        targets = [emitter.target(item, kind) for item in items_of(instruction.operands[0], count)]
     address = place(emitter, where, access)
     if len(sources) != 1 + operation.swaps:
         raise Unsupported
-    operands = [emitter.source(source, kind) for source in sources]
+    operands = [emitter.source(item, kind) for source in sources for item in items_of(source, count)]
 
     def step(batch: Batch, mask: np.ndarray | None) -> None:
         registers = batch.registers
         found = batch.update(
             access, operation, in_global, address.of(batch), [registers[slot] for slot in operands], mask
         )
-        batch.assign(target, found, mask)
+        for target, values in zip(targets, found, strict=True):
+            batch.assign(target, values, mask)
 
-    emitter.emit(step, (address.slot, *operands), (target,))
+    emitter.emit(step, (address.slot, *operands), targets)
 
 
 def fence(emitter: Emitter, instruction: Instruction) -> None:

@@ -325,21 +325,24 @@ class Batch(Lanes):
     def update(
         self, access: Access, in_shared: Atomic, in_global: Atomic, address: Bits, operands: Sequence[Bits],
         mask: np.ndarray | None,
-    ) -> Bits:  # fmt: skip
-        """Atomic: update lane after lane; returns the old values."""
+    ) -> list[Bits]:  # fmt: skip
+        """Atomic: update lane after lane; returns the old values, one array for each element of the vector."""
         addresses = self.addressing.resolve(access, address, mask)
         flat = [self._active_values(value) for value in operands]
-        found = np.empty_like(flat[0])
+        each_element = [[value] for value in flat] if access.count > 1 else [flat]
+        found = [np.empty_like(flat[0]) for _ in each_element]
         for resolved in addresses:
             self._require_written(access, resolved)
             chosen = slice(None) if resolved.which is None else resolved.which
             operation = in_global if isinstance(resolved.storage, Buffer) else in_shared
-            memory = resolved.storage.elements(access.size, 1)
+            memory = resolved.storage.elements(access.size, access.count)
             rows = resolved.index.reshape(-1)
-            found[chosen] = atomics.run(operation, memory, rows, *(value[chosen] for value in flat))
-            if isinstance(resolved.storage, Buffer) and (memory[rows] != found[chosen]).any():
-                self.launch.changes += 1
-        return self._to_all_lanes(found)
+            for i, (old, given) in enumerate(zip(found, each_element, strict=True)):
+                cells = memory if access.count == 1 else memory[:, i]
+                old[chosen] = atomics.run(operation, cells, rows, *(value[chosen] for value in given))
+                if isinstance(resolved.storage, Buffer) and (cells[rows] != old[chosen]).any():
+                    self.launch.changes += 1
+        return [self._to_all_lanes(old) for old in found]
 
     def _active_values(self, value: Bits) -> Bits:
         """The values of the active lanes, flat."""

@@ -98,7 +98,7 @@ _NEEDS = (
     (r"setmaxnreg\.", _HOPPER_AND_BLACKWELL),
     # memory
     (r"(ld|st)\.[\w.:]*(v8\.\w32|v4\.\w64)/", _from(100)),
-    (r"(atom|red)\.[\w.:]*(add\.noftz\.bf16|b128)", _from(90)),
+    (r"(atom|red)\.[\w.:]*(add\.noftz\.bf16|b128|\bv[248]\b)", _from(90)),
     (r"(ld|st|atom|red)\.[\w.:]*L2::cache_hint|createpolicy\.", _from(80)),
     (r"(ld|st|atom|red|fence|membar|mapa|mbarrier)\.[\w.:]*(shared::cluster|\bcluster\b)", _from(90)),
     # copies and barriers

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from cuda_source import ARCHES, buffer, module, ptx
+from expectations import expected
+from operands import draw
 from ptx_snippets import kernel, run
 
-from ptx_emulator.errors import Fault, LaunchError
+from ptx_emulator.errors import Fault, LaunchError, NotEmulated
 from ptx_emulator.launches import Module, launch
 from ptx_emulator.memory import Buffer
 
@@ -394,6 +396,64 @@ def test_sixteen_bit_atomics_keep_subnormals(kind: str) -> None:
     memory = np.array([pattern * 2, 0], f"u{size}")
     run(kernel(body, 1), {"memory": memory}, block=1)
     assert memory.tolist() == [pattern * 4, pattern * 3]
+
+
+VECTORS = ["add.v2.f32", "add.v4.f32"]
+for _kind in ("f16", "bf16", "f16x2", "bf16x2"):
+    _counts = (2, 4) if _kind.endswith("x2") else (2, 4, 8)
+    VECTORS += [f"{name}.noftz.v{count}.{_kind}" for name in ("add", "min", "max") for count in _counts]
+
+
+@pytest.mark.covers("atom.", "red.")
+@pytest.mark.parametrize("name", VECTORS)
+def test_each_element_of_a_vector_is_updated_in_lane_order(name: str) -> None:
+    """32 lanes update three vectors by `atom`, and again by `red`."""
+    operation, *_, vector, kind = name.split(".")
+    count, bits = int(vector[1:]), 16 if kind in ("f16", "bf16") else 32
+    scalar = expected(f"{operation}{'.ftz' * (kind == 'f32')}.{kind}")[2]
+    values, memory = (
+        draw(f"{name}{i}", (kind,))[0][: n * count].astype(f"u{bits // 8}") for i, n in enumerate((16, 3))
+    )
+    values = np.resize(values, 32 * count)
+    before, found = memory.copy(), np.zeros_like(values)
+    one, two = ("{" + ", ".join(f"{x}{i}" for i in range(count)) + "}" for x in "ab")
+    stores = " ".join(f"st.global.b{bits} [%rd5+{i * bits // 8}], b{i};" for i in range(count))
+    loads = " ".join(f"ld.global.b{bits} a{i}, [%rd4+{i * bits // 8}];" for i in range(count))
+    size = count * bits // 8
+    body = f""" .reg .b{bits} a<8>, b<8>; mov.u32 %r0, %tid.x; rem.u32 %r2, %r0, 3;
+ ld.param.u64 %rd0, [p0]; ld.param.u64 %rd1, [p1]; ld.param.u64 %rd2, [p2]; mad.wide.u32 %rd3, %r2, {size}, %rd0;
+ mad.wide.u32 %rd4, %r0, {size}, %rd1; mad.wide.u32 %rd5, %r0, {size}, %rd2; {loads}
+ atom.global.{name} {two}, [%rd3], {one}; {stores} red.relaxed.gpu.global.{name} [%rd3], {one};"""
+    run(kernel(body, 3), {"memory": memory, "values": values, "found": found})
+    model, olds = before.tolist(), []
+    for turn in range(2):
+        for at, value in enumerate(values.tolist()):
+            cell = at // count % 3 * count + at % count
+            olds += [model[cell]] * (not turn)
+            model[cell] = scalar(model[cell], value)
+    assert found.tolist() == olds and memory.tolist() == model
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [("red.shared.add.v2.f32 [s], {%f1, %f1};", "not emulated"), ("red.add.v8.f32 [%rd0], {%f1, %f1};", "not emulated"),
+     ("red.global.add.v4.f32 [%rd0+8], {%f1, %f1, %f1, %f1};", "not a multiple of 16"),
+     ("red.global.min.v2.f32 [%rd0], {%f1, %f1};", "not emulated"),
+     ("red.global.add.noftz.v4.f16 [%rd0], {%rs1, %rs1};", "not emulated"),
+     ("red.global.add.v4.f32 [%rd0+32], {%f1, %f1, %f1, %f1};", "at byte 32 of buffer 'x', which has 32 bytes")],
+)  # fmt: skip
+def test_vectors_that_cannot_be_updated(line: str, what: str) -> None:
+    body = f" .shared .align 16 .b8 s[16]; ld.param.u64 %rd0, [p0]; mov.f32 %f1, 0f3F800000; mov.u16 %rs1, 1; {line}"
+    with pytest.raises((Fault, NotEmulated), match=what):
+        run(kernel(body, 1), {"x": np.zeros(8, np.float32)}, block=1)
+
+
+def test_the_order_of_words_that_the_manual_has() -> None:
+    body = """ ld.param.u64 %rd0, [p0]; mov.f32 %f1, 0f3F800000; mov.u64 %rd1, 0;
+ red.global.v4.f32.add [%rd0], {%f1, %f1, %f1, %f1}; red.global.L2::cache_hint.v2.f32.add [%rd0], {%f1, %f1}, %rd1;"""
+    x = np.arange(4, dtype=np.float32)
+    run(kernel(body, 1), {"x": x}, block=1)
+    assert x.tolist() == [2, 3, 3, 4]
 
 
 @pytest.mark.covers("atom.", "red.")

@@ -82,6 +82,7 @@ ON = {
     "ld.global.v4.b32 {%r0, %r1, %r2, %r3}, [%rd0];": ALL,
     "red.global.add.noftz.bf16x2 [%rd0], %r0;": HOPPER_ON,
     "red.global.add.f32 [%rd0], %f0;": ALL,
+    "red.global.v2.f32.add [%rd0], {%f0, %f1};": HOPPER_ON,
     "ld.relaxed.cluster.global.u32 %r0, [%rd0];": HOPPER_ON,
     "applypriority.global.L2::evict_normal [%rd0], 128;": AMPERE_ON,
     "set.lt.bf16x2.bf16x2 %r0, %r1, %r2;": HOPPER_ON,
