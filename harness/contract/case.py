@@ -80,6 +80,7 @@ class Case:
     Tensor g of a group adds g
     seed_of: the `data_id` whose seed this case shares, if not its own
     dense_defaults: for a group, the defaults of each recipe that its tensors can have; its suite fills them in
+    end_of: (rows, cols) of a larger tensor whose last rows and columns the case is, by which random bits are counted
     turn: its number in a set whose cases run on one of a device's targets each, in turn; None to run on all of them
     """
 
@@ -94,6 +95,7 @@ class Case:
     seed_of: str = ""
     dense_defaults: Mapping[str, Flags] = field(default_factory=dict, compare=False, repr=False)
     philox_seed: int | None = None
+    end_of: tuple[int, int] | None = None
     turn: int | None = field(default=None, compare=False, repr=False)
 
     @property

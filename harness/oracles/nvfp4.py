@@ -231,10 +231,9 @@ def philox(counter: np.ndarray, key: tuple[int, int]) -> np.ndarray:
     return np.stack([c0, c1, c2, c3]).astype(np.uint32)
 
 
-def random_bytes(first_block: int, blocks: int, direction: int, offset: int, seed: int) -> np.ndarray:
-    """2.9  A random byte for each element of the blocks from `first_block` on, (blocks, 16) uint8."""
-    index = np.arange(first_block, first_block + blocks, dtype=np.uint64)
-    counter = np.empty((4, blocks), np.uint32)
+def random_bytes(index: np.ndarray, direction: int, offset: int, seed: int) -> np.ndarray:
+    """2.9  A random byte for each element of the blocks with these numbers, (blocks,) uint64 → (blocks, 16) uint8."""
+    counter = np.empty((4, len(index)), np.uint32)
     counter[0] = index & 0xFFFFFFFF
     counter[1] = index >> 32
     counter[2] = direction

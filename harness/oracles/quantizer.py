@@ -109,10 +109,17 @@ def cast(case: Case, slab: Slab, product: np.ndarray) -> np.ndarray:
     """2.8 or 2.9  e2m1 codes of a slab's products, (lines, length), under the rounding of the case."""
     if case.flags.rounding != "sr":
         return nvfp4.e2m1(product)
-    blocks = product.shape[1] // nvfp4.BLOCK
-    index = slab.lines.start * blocks, len(product) * blocks
-    random = nvfp4.random_bytes(*index, slab.direction.counter, case.offset, case.seed)
+    random = nvfp4.random_bytes(_block_numbers(case, slab), slab.direction.counter, case.offset, case.seed)
     return nvfp4.e2m1_stochastic(product, random.reshape(product.shape))
+
+
+def _block_numbers(case: Case, slab: Slab) -> np.ndarray:
+    """The row-major number of each block of a slab in its output, or in that of which the case is the end, uint64."""
+    lines, length = slab.direction.extents(case.rows, case.cols)
+    all_lines, whole = slab.direction.extents(*(case.end_of or (case.rows, case.cols)))
+    line = np.arange(slab.lines.start, slab.lines.stop, dtype=np.uint64) + np.uint64(all_lines - lines)
+    block = np.arange((whole - length) // nvfp4.BLOCK, whole // nvfp4.BLOCK, dtype=np.uint64)
+    return (line[:, None] * np.uint64(whole // nvfp4.BLOCK) + block).reshape(-1)
 
 
 def quantize_plain(case: Case, x: np.ndarray, oracle: ModuleType, **flags: FlagValue) -> dict[str, np.ndarray]:

@@ -87,9 +87,12 @@ class Source:
         """2.8 or 2.9: e2m1 codes of a slab's products, (rows, blocks, 16) uint8, under the rounding of the case."""
         if self.case.flags.rounding != "sr":
             return numerics.nearest_codes(value)
-        row = torch.arange(slab[0].start, slab[0].stop, device=value.device)
-        block = torch.arange(slab[1].start // BLOCK, slab[1].stop // BLOCK, device=value.device)
-        index = row[:, None] * (self.matrix.shape[1] // BLOCK) + block
+        rows, cols = (own // unit for own, unit in zip(self.matrix.shape, (1, BLOCK), strict=True))
+        whole = self.case.end_of or (self.case.rows, self.case.cols)
+        more_rows, more_cols = whole[self.direction] - rows, whole[1 - self.direction] // BLOCK - cols
+        row = torch.arange(slab[0].start, slab[0].stop, device=value.device) + more_rows
+        block = torch.arange(slab[1].start // BLOCK, slab[1].stop // BLOCK, device=value.device) + more_cols
+        index = row[:, None] * (cols + more_cols) + block
         random = numerics.element_bits(index, self.direction, self.case.seed, self.case.offset)
         return numerics.stochastic_codes(value, random)
 

@@ -66,7 +66,7 @@ def random_bytes(case: Case) -> Iterator[tuple[str, np.ndarray]]:
         if case.flags.get("outputs", "both") in ("both", direction.name):
             lines, length = direction.extents(case.rows, case.cols)
             blocks = lines * length // nvfp4.BLOCK
-            drawn = nvfp4.random_bytes(0, blocks, direction.counter, case.offset, case.seed)
+            drawn = nvfp4.random_bytes(np.arange(blocks, dtype=np.uint64), direction.counter, case.offset, case.seed)
             yield direction.name, drawn.reshape(lines, length)
 
 

@@ -1,8 +1,9 @@
 """Check on the emulator that a case's bytes are right at the end of a tensor of up to 2^39 elements.
 
 The larger tensor is zero except for its last rows and columns, which are the case's. So the amaxes, and every byte in
-that corner, must equal the case's own, which both oracles have computed. For a product, the last rows of A or B are the
-case's; for a group, the last tensor is, behind one that is far larger.
+that corner, must equal the case's own, which both oracles have computed; random bits are those of the larger tensor's
+elements. For a product, the last rows of A or B are the case's; for a group, the last tensor is, behind one that is far
+larger.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from harness.device.corner import CornerProgram, TooLargeError
 from harness.device.device import Device, Program
 from harness.device.emulator import EmulatorDevice
 from harness.errors import AccessError, HarnessError, LaunchError, NotEmulated, SuiteError
-from harness.expected.expected import Expected, fields_of, make_inputs
+from harness.expected.expected import Expected, expect_on, fields_of, make_inputs
 from harness.suite.suite import find_case, suite_of
 from harness.verdict import Story, Verdict
 from harness.verify.not_run import keep_note, note_no_corners
@@ -34,11 +35,12 @@ Arrays = Mapping[str, np.ndarray]
 
 
 def wrong_corner(
-    case: Case, device: Device, target: str, expected: Expected, prepare: Callable[[Case], Program],
+    case: Case, device: Device, target: str, demanded: Callable[[Case], Expected], prepare: Callable[[Case], Program],
     written: Arrays | None = None,
 ) -> tuple[Verdict, str, Story] | None:  # fmt: skip
     """The verdict, reason and story, if bytes at the end of a larger tensor of the suite are wrong.
 
+    demanded: what the end of a larger case must be, see `end_of`
     prepare: the program that runs a larger case's end
     written: for the case itself, if it is not known which CTAs of a grid have the end of a tensor. Those at both ends
         of each axis are run, and if they write other bytes there, the same is tried with a tensor in which 32 bits are
@@ -55,7 +57,7 @@ def wrong_corner(
             for repeat, poison in enumerate(POISONS):
                 found = program.run(poison, repeat).outputs
                 wrong = [
-                    name for name, value in expected.values.items()
+                    name for name, value in demanded(larger).values.items()
                     if not device.accepts(found[name], value)
                     and not (written and np.array_equal(found[name], written[name]))
                 ]  # fmt: skip
@@ -99,6 +101,9 @@ def our_corner(case: Case, device: Device, target: str, expected: Expected) -> t
     wide = copy.copy(device)
     wide.multiprocessors = _ALL
 
+    def demanded(larger: Case) -> Expected:
+        return end_of(larger, case, expected)
+
     def prepare(larger: Case) -> CornerProgram:
         inputs, around = inputs_around(case, larger, expected.inputs)
         launches = wide.launches(larger, target)
@@ -106,7 +111,23 @@ def our_corner(case: Case, device: Device, target: str, expected: Expected) -> t
         seed = case.seed + device.targets.index(target)
         return CornerProgram(launches, small, larger, inputs, expected.fields, around | fields_of(larger), seed)
 
-    return wrong_corner(case, device, target, expected, prepare)
+    return wrong_corner(case, device, target, demanded, prepare)
+
+
+def end_of(larger: Case, case: Case, expected: Expected) -> Expected:
+    """What is expected at the end of a larger tensor: the case's own bytes, or by the random bits of its places there.
+
+    Raises SuiteError if the oracles disagree on those.
+    """
+    if case.flags.get("rounding") != "sr":
+        return expected
+    before = len(larger.problem.tensors) - len(case.problem.tensors) if case.is_group else 0
+    whole = larger.problem.tensors[-1] if case.is_group else (larger.rows, larger.cols)
+    there = replace(case, philox_offset=case.philox_offset + before, end_of=None if before else whole)
+    found = expect_on(there, expected.inputs)
+    if found.disagreement:
+        raise SuiteError(case.where or case.id, f"as the end of {larger.shape}: {found.disagreement}")
+    return found
 
 
 def at_the_end(error: AccessError, larger: Case) -> AccessError:

@@ -77,8 +77,8 @@ TORCH = SimpleNamespace(
     direct=by_torch(lambda scale_inv, s_enc: torch_numerics.direct_multiplier(_scales(scale_inv), s_enc)),
     fast=by_torch(lambda scale_inv, s_enc: torch_numerics.fast_multiplier(_scales(scale_inv), s_enc)),
     philox=lambda counter, key: _philox(torch.from_numpy(counter.astype(np.int64)), key),
-    random_bytes=lambda first, blocks, direction, offset, seed: torch_numerics.element_bits(
-        torch.arange(first, first + blocks), direction, seed, offset
+    random_bytes=lambda index, direction, offset, seed: torch_numerics.element_bits(
+        torch.from_numpy(index.astype(np.int64)), direction, seed, offset
     ).numpy(),
     stochastic=by_torch(torch_numerics.stochastic_codes),
     hadamard=by_torch(torch_numerics.hadamard),
@@ -354,7 +354,7 @@ class TestStochasticRounding:
     def test_bytes_belong_to_elements(self, lib):
         """Byte i of word w serves element 4w+i; counter = (block_lo, block_hi, direction, offset), key = (lo, hi)."""
         first = (1 << 32) - 1
-        given = lib.random_bytes(first, 2, 1, 9, 0x0123456789ABCDEF)
+        given = lib.random_bytes(np.array([first, first + 1], np.uint64), 1, 9, 0x0123456789ABCDEF)
         for row, block in enumerate((first, first + 1)):
             counter = np.array([block & 0xFFFFFFFF, block >> 32, 1, 9], np.uint32).reshape(4, 1)
             words = lib.philox(counter, (0x89ABCDEF, 0x01234567))[:, 0]

@@ -125,7 +125,7 @@ def test_random_bits_of_one_element(make_case, tensor, ask):
         given["columnwise_scale_inv"][line, b],
         nvfp4.global_decode_scale(nvfp4.global_encode_scale(given["columnwise_amax"])),
     )
-    random = nvfp4.random_bytes(line * (304 // 16) + b, 1, 1, case.offset, case.seed)[0]
+    random = nvfp4.random_bytes(np.array([line * (304 // 16) + b], np.uint64), 1, case.offset, case.seed)[0]
     block = slice(16 * b, 16 * b + 16)
     expected = nvfp4.e2m1_stochastic(x[block, line].astype(F32) * m, random)
     np.testing.assert_array_equal(codes(given, "columnwise")[line, block], expected)

@@ -1,6 +1,7 @@
 """Cases at the end of tensors of 2^36 elements, on the emulator."""
 
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,16 +12,20 @@ from harness.contract.problem import Dense, Gemm, lines_error
 from harness.device import corner as device_corner
 from harness.device.corner import corner, ends
 from harness.device.emulator import EmulatorDevice
+from harness.expected.expected import expect, expect_on
 from harness.files import KERNELS
 from harness.jit.geometry import LaunchGeometry, Schedule
 from harness.suite.schema import Corner
 from harness.suite.shapes import corner_errors
 from harness.suite.suite import find_case, suite_of
 from harness.verdict import Verdict
+from harness.verify.corner import end_of
 from harness.verify.verify import verify
 
 PER_TENSOR = "per_tensor/stage=encode/128x256/normal/eager"
 GROUPED = "grouped/outputs=rowwise,stage=encode/128x256/normal/eager"
+RANDOM = "per_tensor/rounding=sr,stage=encode/128x256/normal/eager"
+RANDOM_GROUP = "grouped/outputs=rowwise,rounding=sr,stage=encode/128x256/normal/eager"
 PRODUCT = "gemm/default/128x64x16/normal/eager"
 
 
@@ -57,6 +62,35 @@ def test_a_row_offset_of_32_bits_is_found(changed, case_id):
     found = verify(find_case(case_id), device)
     assert found.verdict in (Verdict.MISMATCH, Verdict.OUT_OF_BOUNDS)
     assert "as the end of 268435584x256" in found.story
+
+
+@pytest.mark.parametrize("case_id", [RANDOM, RANDOM_GROUP])
+def test_the_upper_word_of_a_random_counter_is_asked_for(changed, case_id):
+    found = verify(find_case(case_id), changed("numerics/philox.cuh", "c1 = u32(block >> 32)", "c1 = 0"))
+    assert found.verdict is Verdict.MISMATCH and "_data, as the end of 2" in found.reason
+
+
+def test_random_bits_at_the_end_of_a_tensor_are_those_of_the_whole():
+    whole = find_case("per_tensor/rounding=sr,stage=encode/256x512/normal/eager")
+    part = replace(find_case("per_tensor/rounding=sr,stage=encode/128x256/normal/eager"), seed_of=whole.seed_name)
+    asked = expect(whole)
+    own = asked.inputs | {"input": np.ascontiguousarray(asked.inputs["input"][128:, 256:])}
+    end, alone = expect_on(replace(part, end_of=(256, 512)), own), expect_on(part, own)
+    assert end.oracles == ("numpy", "torch") and not end.disagreement
+    rows, cols = asked.values["rowwise_data"], asked.values["columnwise_data"]
+    np.testing.assert_array_equal(end.values["rowwise_data"], rows[128:, 128:])
+    np.testing.assert_array_equal(end.values["columnwise_data"], cols[256:, 64:])
+    assert (alone.values["rowwise_data"] != rows[128:, 128:]).any()
+
+
+def test_a_tensor_before_the_end_of_a_group_shifts_the_counter():
+    case = find_case("grouped/recipe=per_token,rounding=sr,stage=encode/128x256/normal/eager")
+    larger = find_case("grouped/recipe=per_token,rounding=sr,stage=encode/128+128x256/normal/eager")
+    asked = expect(case)
+    found = end_of(larger, case, asked).values["rowwise_data"]
+    other = expect_on(replace(case, philox_offset=1), asked.inputs).values["rowwise_data"]
+    np.testing.assert_array_equal(found, other)
+    assert (found != asked.values["rowwise_data"]).any()
 
 
 @pytest.mark.parametrize("recipe", ["per_tensor", "dequantize", "gemm"])
