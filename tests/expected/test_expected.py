@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from harness.contract.case import Case
+from harness.contract.interval import Interval
 from harness.device.emulator import EmulatorDevice
-from harness.expected.expected import expect, make_inputs
+from harness.expected import torch_calls
+from harness.expected.expected import _disagreement, expect, expect_on, make_inputs
 from harness.expected.read_arrays import read_arrays
 from harness.suite.suite import find_case, load_suites
 from harness.verdict import Verdict
@@ -73,3 +76,79 @@ def test_the_shapes_are_those_of_the_tensors(suite):
 def test_the_largest_case_takes_no_memory():
     (array,) = read_arrays(find_case("per_tensor/default/1048576x65536/normal/graph")).values()
     assert array.nbytes == 2 << 36 and array.strides == (0, 0)
+
+
+# What the oracles disagree on
+
+
+def spoil(array: np.ndarray, byte: int) -> np.ndarray:
+    """A copy with one bit of one byte turned."""
+    copy = np.array(array)
+    copy.reshape(-1).view(np.uint8)[byte] ^= 1
+    return copy
+
+
+@pytest.fixture
+def torch_answers(monkeypatch: pytest.MonkeyPatch):
+    """Change the answer of the torch oracle, given as a function of all fields."""
+    ask = torch_calls.ask_torch
+
+    def change(changed):
+        monkeypatch.setattr(torch_calls, "ask_torch", lambda *given, **more: changed(dict(ask(*given, **more))))
+
+    return change
+
+
+BOTH = find_case("per_tensor/default/16x32/normal/eager")
+
+
+@pytest.mark.parametrize("name", sorted(expect(BOTH).fields))
+@pytest.mark.parametrize("byte", [0, -1])
+def test_one_byte_at_either_end_of_any_field_is_a_disagreement(torch_answers, name: str, byte: int):
+    inputs = make_inputs(BOTH)
+    torch_answers(lambda fields: fields | {name: spoil(fields[name], byte)})
+    found = expect_on(BOTH, inputs)
+    field = found.fields[name]
+    at = byte % field.nbytes
+    entry = tuple(int(i) for i in np.unravel_index(at // np.dtype(field.dtype).itemsize, field.shape))
+    assert found.disagreement.startswith(f"the oracles disagree on 1 bytes of {name}, first at byte {at}: entry ")
+    assert found.differing == (name, entry)
+
+
+def test_of_several_fields_the_earliest_in_the_dataflow_is_told(torch_answers):
+    torch_answers(lambda fields: {name: spoil(array, -1) for name, array in fields.items()})
+    found = expect_on(BOTH, make_inputs(BOTH))
+    assert found.differing[0] == next(name for name in found.fields if name.endswith("amax"))
+
+
+@pytest.mark.parametrize("end", ["low", "high", "ordered", "sums", "sizes"])
+@pytest.mark.parametrize("entry", [0, -1])
+def test_one_entry_at_either_end_of_an_interval_is_a_disagreement(torch_answers, end: str, entry: int):
+    case = find_case("gemm/dtype=fp32/16x32x16/normal/eager")
+
+    def changed(fields):
+        interval = fields["output"]
+        array = np.array(getattr(interval, end))
+        array.reshape(-1)[entry] = np.nextafter(array.reshape(-1)[entry], array.dtype.type(np.inf))
+        if end in ("sums", "sizes"):
+            array.reshape(-1)[entry] *= 1.5
+        return {"output": replace(interval, **{end: array})}
+
+    inputs = make_inputs(case)
+    assert expect_on(case, inputs).disagreement == ""
+    torch_answers(changed)
+    found = expect_on(case, inputs)
+    at = [0, 0] if entry == 0 else [15, 15]
+    assert found.disagreement.startswith("the oracles disagree on output: 1 ")
+    assert found.disagreement.endswith(f"first at {at}")
+
+
+@pytest.mark.parametrize("name", ["dw.output", "dy.bias"])
+def test_a_field_behind_an_interval_is_compared(name: str):
+    own, sums = np.ones((2, 3), np.float32), np.ones((2, 3))
+    answer = {"dw.output": Interval(own, own, sums, sums), "dx.output": Interval(own, own, sums, sums), "dy.bias": own}
+    for order in (answer, dict(reversed(answer.items()))):
+        assert _disagreement(order, answer) == ("", ("", None))
+        wrong = spoil(own, -1)
+        other = wrong if name == "dy.bias" else Interval(own, wrong, sums, sums)
+        assert _disagreement(order, answer | {name: other})[1][0] == name

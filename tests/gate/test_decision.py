@@ -81,6 +81,23 @@ def test_what_is_slow_in_some_of_its_rounds_alone_is_not_the_same(head, base, sl
     assert faster is (Performance.AMBIGUOUS if base else Performance.SAME)
 
 
+@pytest.mark.parametrize("which", ["head", "again", "both"])
+@pytest.mark.parametrize("at", ["first", "last"])
+def test_a_tail_counts_whichever_series_of_the_head_has_it(which, at):
+    """Slow rounds too few for the slowest fifth, in one of the two series or spread over both, at either end of it."""
+
+    def series(slow):
+        us = [100 + number % 7 / 100 for number in range(ROUNDS)]
+        rounds = range(slow) if at == "first" else range(ROUNDS - slow, ROUNDS)
+        return Samples([2 * each if number in rounds else each for number, each in enumerate(us)], [1980.0] * ROUNDS)
+
+    head, again = {"head": (4, 0), "again": (0, 4), "both": (2, 2)}[which]
+    found = decide(series(head), series(again), series(0))
+    assert found.verdict is Performance.AMBIGUOUS
+    assert "SAME, but for its tail: 4 of 120 rounds take at least 1.2 times the median, and 0 of 60" in found.reason
+    assert decide(series(0), series(0), series(4)).verdict is Performance.SAME
+
+
 def test_noise_between_two_timings_of_the_head_raises_the_least_effect():
     head, again, base = sides(1.03)
     again = Samples([us * 1.012 for us in again.us], again.mhz)

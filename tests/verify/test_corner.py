@@ -2,6 +2,7 @@
 
 import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,8 +11,11 @@ from harness.contract.field import Field
 from harness.contract.group_shape import LARGEST_EXTENT
 from harness.contract.problem import Dense, Gemm, lines_error
 from harness.device import corner as device_corner
-from harness.device.corner import corner, ends
+from harness.device.corner import CornerProgram, TooLargeError, corner, ends
+from harness.device.device import Outcome
 from harness.device.emulator import EmulatorDevice
+from harness.device.launches import Launches
+from harness.errors import AccessError, HarnessError, LaunchError, NotEmulated
 from harness.expected.expected import expect, expect_on
 from harness.files import KERNELS
 from harness.jit.geometry import LaunchGeometry, Schedule
@@ -19,7 +23,8 @@ from harness.suite.schema import Corner
 from harness.suite.shapes import corner_errors
 from harness.suite.suite import find_case, suite_of
 from harness.verdict import Verdict
-from harness.verify.corner import end_of
+from harness.verify.corner import end_of, wrong_corner
+from harness.verify.not_run import take_notes
 from harness.verify.verify import verify
 
 PER_TENSOR = "per_tensor/stage=encode/128x256/normal/eager"
@@ -177,3 +182,114 @@ def test_a_corner_is_the_end_of_something_larger(recipe, shape, larger, sentence
 def test_lines_of_b_of_all_groups_reach_as_far_as_an_extent():
     assert lines_error(2, LARGEST_EXTENT // 2) is None
     assert lines_error(2, LARGEST_EXTENT // 2 + 16).endswith(f"N of 2 products is at most {LARGEST_EXTENT // 2}")
+
+
+# The comparison at the end of a larger tensor, with programs that write what they are told
+
+WHOLE = find_case(PER_TENSOR)
+LARGER = [replace(WHOLE, problem=problem).shape for problem in suite_of(WHOLE.recipe).corners(WHOLE)]
+RIGHT = {"amax": np.array([0xA5, 0x5A], np.uint8), "data": np.array([1, 2, 3], np.uint8)}
+
+
+def compared(writes, written=None):
+    """The verdict, and the shape, poison and number of each run. writes: bytes of the fields, given these three"""
+    ran = []
+
+    def prepare(larger):
+        def run(poison, repeat):
+            ran.append((larger.shape, poison, repeat))
+            found = {name: array.copy() for name, array in RIGHT.items()}
+            writes(found, *ran[-1])
+            return Outcome(found)
+
+        return SimpleNamespace(run=run)
+
+    demanded = SimpleNamespace(values=RIGHT)
+    found = wrong_corner(WHOLE, EmulatorDevice(), "sm_90a", lambda larger: demanded, prepare, written)
+    take_notes(WHOLE.id)
+    return found, ran
+
+
+def test_what_is_right_is_run_on_both_poisons_of_each_larger_tensor():
+    found, ran = compared(lambda fields, *run: None)
+    assert found is None and len(LARGER) > 1
+    assert ran == [(shape, poison, number) for shape in LARGER for number, poison in enumerate((0xA5, 0x5A))]
+
+
+@pytest.mark.parametrize("place", [("amax", 0), ("amax", 1), ("data", 0), ("data", 2)])
+@pytest.mark.parametrize("shape", [LARGER[0], LARGER[-1]])
+@pytest.mark.parametrize("poison", [0xA5, 0x5A])
+def test_one_byte_of_any_field_on_either_poison_is_seen(place, shape: str, poison: int):
+    name, byte = place
+
+    def writes(fields, *run):
+        if run[:2] == (shape, poison):
+            fields[name][byte] ^= 0x80
+
+    found, _ = compared(writes)
+    assert found is not None
+    assert found[:2] == (Verdict.MISMATCH, f"sm_90a: bytes differ in {name}, as the end of {shape}")
+
+
+@pytest.mark.parametrize("byte", [0, 1])
+def test_a_byte_that_is_never_written_is_seen_though_it_equals_one_poison(byte: int):
+    def writes(fields, shape, poison, number):
+        fields["amax"][byte] = poison
+
+    found, _ = compared(writes)
+    assert found is not None and found[1] == f"sm_90a: bytes differ in amax, as the end of {LARGER[0]}"
+
+
+def test_all_wrong_fields_are_named():
+    def writes(fields, *run):
+        fields["amax"][0] ^= 1
+        fields["data"][2] ^= 1
+
+    found, _ = compared(writes)
+    assert found is not None and "bytes differ in amax, data, as the end" in found[1]
+
+
+def test_bytes_that_the_case_itself_has_are_no_index_and_others_are():
+    """Of a card whose kernel is wrong in the case already, or right of ours in other bytes."""
+    own = RIGHT | {"data": np.array([9, 9, 9], np.uint8)}
+    found, _ = compared(lambda fields, *run: fields.update(data=own["data"].copy()), own)
+    assert found is None
+    found, _ = compared(lambda fields, *run: fields.update(data=own["data"].copy(), amax=RIGHT["amax"] ^ 1), own)
+    assert found is None  # wrong in the control, too
+
+
+@pytest.mark.parametrize("shape", [LARGER[0], LARGER[-1]])
+@pytest.mark.parametrize("poison", [0xA5, 0x5A])
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (AccessError("out_of_bounds", "own.cu:3", "reads 4 bytes"), "own.cu:3: reads 4 bytes, as the end of "),
+        (LaunchError("trapped"), "trapped"),
+        (NotEmulated("lacks it"), "lacks it"),
+    ],
+)
+def test_an_error_in_either_run_is_raised(error: HarnessError, sentence: str, shape: str, poison: int):
+    def writes(fields, *run):
+        if run[:2] == (shape, poison):
+            raise error
+
+    with pytest.raises(type(error), match=sentence):
+        compared(writes)
+
+
+def test_what_does_not_fit_is_noted_and_the_other_ends_are_judged():
+    def writes(fields, shape, *run):
+        if shape == LARGER[0]:
+            raise TooLargeError("too large")
+        fields["data"][2] ^= 1
+
+    found, _ = compared(writes)
+    assert found is not None and found[1].endswith(f"as the end of {LARGER[1]}")
+
+
+@pytest.mark.parametrize("poison", [0xA5, 0x5A])
+def test_every_byte_of_every_field_is_poisoned_before_the_launches(poison: int):
+    fields = {"amax": Field((2,), "float32"), "data": Field((4, 6), "uint8")}
+    around = {"amax": Field((5,), "float32"), "data": Field((1 << 20, 1 << 16), "uint8")}
+    found = CornerProgram(Launches(()), [], WHOLE, {}, fields, around).run(poison, 0).outputs
+    assert {name: array.tolist() for name, array in found.items()} == {"amax": [poison] * 8, "data": [poison] * 24}
