@@ -10,7 +10,9 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
-from harness.device.launches import BoundLaunch
+import numpy as np
+
+from harness.device.launches import BoundLaunch, Constant
 from harness.errors import CompileError, LaunchError, SuiteError
 from harness.jit.compile import Compiled
 from ptx_emulator.tensor_map import SLICES, SWIZZLES, TYPES, TensorMap
@@ -94,10 +96,44 @@ def _function(image: bytes, entry: str, renewal: int) -> Any:
     from cuda.bindings import driver
 
     try:
-        module = _checked(driver.cuModuleLoadData(image if image[:4] == b"\x7fELF" else image + b"\0"))
-        return _checked(driver.cuModuleGetFunction(module, entry.encode()))
+        return _checked(driver.cuModuleGetFunction(_loaded(image, renewal), entry.encode()))
     except LaunchError as error:
         raise CompileError(f"the driver refused the code of entry '{entry}': {error}") from None
+
+
+@lru_cache(maxsize=64)
+def _loaded(image: bytes, renewal: int) -> Any:
+    """One module for all entries, so that they share its variables."""
+    from cuda.bindings import driver
+
+    return _checked(driver.cuModuleLoadData(image if image[:4] == b"\x7fELF" else image + b"\0"))
+
+
+def set_variable(image: bytes, constant: Constant, content: bytes, renewal: int) -> int:
+    """Set a variable of somebody else's code, and return its address. Raises SuiteError if there is none of its size.
+
+    renewal: as for `load`, of a module that no other program uses
+    """
+    from cuda.bindings import driver
+
+    status, address, size = driver.cuModuleGetGlobal(_loaded(image, renewal), constant.name.encode())
+    if int(status) != 0:
+        raise SuiteError(constant.where, f"the code has no variable '{constant.name}': {status.name}")
+    if int(size) != len(content):
+        sentence = f"'{constant.name}' has {int(size)} bytes, and the card gives {len(content)}"
+        raise SuiteError(constant.where, sentence)
+    _checked(driver.cuMemcpyHtoD(address, np.frombuffer(content, np.uint8).ctypes.data, len(content)))
+    _checked(driver.cuCtxSynchronize())  # the copy may still be on its way
+    return int(address)
+
+
+def bytes_at(address: int, size: int) -> bytes:
+    """The bytes of a GPU's memory there."""
+    from cuda.bindings import driver
+
+    held = np.empty(size, np.uint8)
+    _checked(driver.cuMemcpyDtoH(held.ctypes.data, driver.CUdeviceptr(address), size))
+    return held.tobytes()
 
 
 def encoded(tensor: TensorMap) -> bytes:

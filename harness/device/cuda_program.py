@@ -16,10 +16,18 @@ import numpy as np
 from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.device import cublas
-from harness.device.cuda_code import blocks_per_sm, cuda_errors, encoded, load, load_foreign
+from harness.device.cuda_code import (
+    blocks_per_sm,
+    bytes_at,
+    cuda_errors,
+    encoded,
+    load,
+    load_foreign,
+    set_variable,
+)
 from harness.device.device import Outcome
 from harness.device.driver_launch import DriverLaunch
-from harness.device.launches import BoundLaunch, Launches, LibraryCall, Zeroed, recipe_launches
+from harness.device.launches import BoundLaunch, Constant, Launches, LibraryCall, Zeroed, recipe_launches
 from harness.device.memory import CaseMemory, Guarded, equal_bytes, kept_or_uploaded
 from harness.errors import LaunchError
 
@@ -46,6 +54,7 @@ class CudaProgram:
     """One case on the GPU, launched eagerly or replayed from a graph that was captured once."""
 
     renewal = 0  # of its modules; 0 for those that all programs share
+    variables: Sequence[tuple[Constant, int, bytes]] = ()  # that were set, their addresses, and with what
 
     def __init__(self, launches: Launches, case: Case, memory: CaseMemory, wait: bool = True):
         """wait: whether to wait for the current stream, which filled the memory; if not, launch on that stream"""
@@ -92,10 +101,19 @@ class CudaProgram:
         guarded = {**self.memory.outputs, **self.workspace}
         arrays = {**self.memory.inputs, **{name: it.allocation for name, it in guarded.items()}, **self.scratch}
         self.arrays = CudaArrays(arrays)
+        if self.launches.constants:
+            self.renewal = next(_RENEWALS)  # a module of its own, because another program may set other values
         self.calls = tuple(self._call(each, 0) for each in self.launches.bound)
         others = any(len(each.grids) > 1 for each in self.launches.of_kernels)
         self.other_calls = tuple(self._call(each, -1) for each in self.launches.bound) if others else self.calls
+        self.variables = [self._set(constant) for constant in self.launches.constants]
         self.graph = None
+
+    def _set(self, constant: Constant) -> tuple[Constant, int, bytes]:
+        """Set a variable of the code that the kernels share; return its address and its bytes, too."""
+        content = constant.content(self.arrays)
+        image = self.launches.of_kernels[0].code.image
+        return constant, set_variable(image, constant, content, self.renewal), content
 
     def launch(self, repeat: int = 0) -> None:
         """Queue every launch on the current stream, on odd repeats with grids of another GPU. Does not allocate or
@@ -195,7 +213,8 @@ class CudaProgram:
         for name, value in self.scratch.items():
             if not equal_bytes(value, 0):
                 return self.launches.not_zero(name)
-        return ""
+        changed = (each for each, address, held in self.variables if bytes_at(address, len(held)) != held)
+        return next((each.changed for each in changed), "")
 
 
 class CudaArrays:

@@ -14,7 +14,7 @@ from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.contract.interval import Demand, Interval, inside
 from harness.device.device import Outcome
-from harness.device.launches import BoundLaunch, Code, Launches, LibraryCall, Zeroed, recipe_launches
+from harness.device.launches import BoundLaunch, Code, Constant, Launches, LibraryCall, Zeroed, recipe_launches
 from harness.device.memory import flat
 from harness.device.played import PLAYED, Touched, play
 from harness.errors import AccessError, CompileError, LaunchError, NotCapable, NotEmulated, SuiteError
@@ -119,6 +119,7 @@ class EmulatedProgram:
         self.unwritten: Mapping[str, np.ndarray] = {}  # by input: mask of the bytes that its producer does not define
         self.watch: Mapping[BoundLaunch, tuple[int, int]] = {}  # the numbers of block and thread to follow
         self.watched: list[tuple[BoundLaunch, Watch]] = []
+        self.variables: list[tuple[Constant, Buffer, bytes]] = []  # that were set, with what
         self.lane_instructions = 0  # in all runs, for measuring the emulator
 
     def resplit(self, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]) -> None:
@@ -134,7 +135,8 @@ class EmulatedProgram:
     def unset(self) -> list[Unset]:
         """The variables that the kernels read and nothing sets."""
         found = (unset for each in self.launches.of_kernels for unset in module_of(each.code).unset(each.entry))
-        return list(dict.fromkeys(found))
+        named = {constant.name for constant in self.launches.constants}
+        return [each for each in dict.fromkeys(found) if each.declared.split()[-1] not in named]
 
     def renew(self) -> bool:
         modules = [module_of(each.code) for each in self.launches.of_kernels]
@@ -168,6 +170,9 @@ class EmulatedProgram:
         for name in self.launches.scratch:
             if memory.arrays[name].data.any():
                 return Outcome(outputs, self.launches.not_zero(name))
+        for constant, variable, content in self.variables:
+            if variable.data.tobytes() != content:
+                return Outcome(outputs, constant.changed)
         for name, field in self.fields.items():
             touched = np.count_nonzero(written[name][field.nbytes :] != poison)
             if touched:
@@ -179,6 +184,7 @@ class EmulatedProgram:
     ) -> tuple[str, ...]:
         """Returns the approximate instructions."""
         approximated: dict[str, None] = {}
+        self._set_constants(memory)
         for each in self.launches.bound:
             if isinstance(each, Zeroed):
                 memory.clear(each.array)
@@ -193,6 +199,14 @@ class EmulatedProgram:
             with self._in_words(self.launches.of_kernels[-1]):
                 stream.end()
         return tuple(approximated)
+
+    def _set_constants(self, memory: EmulatedMemory) -> None:
+        self.variables = []
+        for code in dict.fromkeys(each.code for each in self.launches.of_kernels):
+            for constant in self.launches.constants:
+                variable, content = module_of(code).variables[constant.name], constant.content(memory)
+                variable.data[:] = np.frombuffer(content, np.uint8)
+                self.variables.append((constant, variable, content))
 
     def _play(self, call: LibraryCall, memory: EmulatedMemory) -> Touched:
         return play(call, memory)

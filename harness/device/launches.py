@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from harness.contract.case import Case
 from harness.jit.compile import Compiled, compile_kernel
@@ -99,13 +99,26 @@ class Zeroed:
     array: str
 
 
+class Constant(NamedTuple):
+    """A variable of the code that a host sets. where: file and line; content: its bytes, given the arrays of a run"""
+
+    name: str
+    where: str
+    content: Callable[[Arrays], bytes]
+
+    @property
+    def changed(self) -> str:
+        """What is said if kernels have written it."""
+        return f"'{self.name}', set at {self.where}, has changed after the last launch, so a second run would differ"
+
+
 @dataclass(frozen=True, eq=False)
 class Launches:
     """The launches of a case, in order.
 
     scratch, workspace: name to bytes; scratch is zero before the first launch and must be after the last, a workspace
     has any contents; left: what is said of scratch that is not zero
-    libraries: name and version of each that is called
+    libraries: name and version of each that is called; constants: of the code, set before the launches
     """
 
     bound: tuple[BoundLaunch | LibraryCall | Zeroed, ...]
@@ -113,6 +126,7 @@ class Launches:
     workspace: Mapping[str, int] = field(default_factory=dict)
     left: str = ", so a second run would differ"
     libraries: tuple[str, ...] = ()
+    constants: tuple[Constant, ...] = ()
 
     @property
     def of_kernels(self) -> list[BoundLaunch]:

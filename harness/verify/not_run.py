@@ -36,7 +36,7 @@ def note_no_corners(case: Case) -> None:
 def note_unset(case: Case, program: Any) -> None:
     """Keep which variables of a program's modules its kernels read and nothing sets."""
     for where, declared in getattr(program, "unset", ()):
-        _keep(case.id, f"read zeros at {where}, {declared}: nothing sets it, and neither a suite nor a card can")
+        _keep(case.id, f"read zeros at {where}, {declared}: nothing sets it, as a card's `constants` could")
 
 
 def note_played(case: Case, program: Any) -> None:

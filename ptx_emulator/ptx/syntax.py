@@ -106,7 +106,7 @@ class Instruction(NamedTuple):
 class Variable:
     """A variable of a module or kernel.
 
-    size: bytes, 0 if the launch decides; initial: its first bytes, the rest are 0
+    size: bytes, 0 if the launch decides; kind: the type of its elements; initial: its first bytes, the rest are 0
     addresses: what is added to these bytes: at an offset, the address of a function or variable
     """
 
@@ -116,6 +116,7 @@ class Variable:
     size: int
     initial: bytes = b""
     addresses: tuple[tuple[int, str], ...] = ()
+    kind: str = ""
 
 
 @dataclass
@@ -162,7 +163,7 @@ def variable(statement: str, space: str = "") -> Variable:
     if size > limits.VARIABLE:
         raise NotEmulated(f"the variable {name!r} of {size} bytes; {limits.VARIABLE} are allowed")
     return Variable(name, found[1] if found else space, _alignment(head) or SIZES[kind], size,
-                    *_initial(initial, SIZES[kind], size, name))  # fmt: skip
+                    *_initial(initial, SIZES[kind], size, name), kind)  # fmt: skip
 
 
 def check_total(variables: Mapping[str, Variable]) -> None:

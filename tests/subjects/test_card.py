@@ -43,6 +43,7 @@ launches:
       - i32: rows
       - i32: cols
 """
+PADDED = "(rows + 127) // 128 * 128", "(cols // 16 + 3) // 4 * 4"
 # One thread for each byte, and the ways that a byte can reach it.
 SOURCE = """
 struct Tensor { const unsigned char* bytes; short unused; int rows; };
@@ -78,7 +79,6 @@ template <int kThreads> __global__ void by_template(const unsigned char* in, uns
   for (int i = threadIdx.x; i < rows * cols; i += kThreads) out[tiled(i / cols, i % cols, cols)] = in[i];
 }
 """
-PADDED = "(rows + 127) // 128 * 128", "(cols // 16 + 3) // 4 * 4"
 
 
 @pytest.fixture(scope="module")
@@ -112,6 +112,28 @@ def launch(kernel: str, *arguments: str) -> str:
         f"      - {each}\n" for each in arguments
     )
 
+
+# The kernel takes all but its output from variables that a host sets.
+SET_BY_HOST = f"""
+{SOURCE[: SOURCE.index("extern")]}
+struct Shape {{ int rows; short unused; float three; }};
+namespace ours {{ __constant__ int cols[2]; }}
+__constant__ Shape shape;
+__constant__ const unsigned char* source;
+__device__ int moved;
+extern "C" __global__ void k(unsigned char* out) {{
+  int cols = ours::cols[0] * ours::cols[1];
+  for (int i = threadIdx.x; i < shape.rows * cols; i += 128)
+    out[tiled(i / cols, i % cols, cols)] = source[i] + int(shape.three) - 3 + *(volatile int*)&moved;
+  // the end
+}}
+"""
+CONSTANTS = f"""constants:
+  "*cols*": {{i32: [4, (cols // 16 + 3) // 4]}}
+  shape: {{struct: [i32: '{PADDED[0]}', i16: 7, f32: 3.5]}}
+  source: {{array: scale_inv}}
+  moved: {{i32: 0}}
+"""
 
 # Each block copies what another has staged in a workspace, behind a `grid.sync()`.
 COOPERATIVE = """
@@ -174,6 +196,71 @@ def test_a_grid_is_synchronised_in_a_cooperative_launch(folder: Path, grid, coop
     own(folder, launches, "workspace: {staged: 512}\n")
     result = judged("swizzle/default/16x16/normal/eager" if verdict is Verdict.PASS else CASE)
     assert result.verdict is verdict and sentence in result.reason, result.reason
+
+
+def constants_of(folder: Path, old: str = "", new: str = "", source: str = SET_BY_HOST) -> None:
+    """A card whose kernel reads constants. old, new: what is replaced in their YAML"""
+    assert CONSTANTS.count(old) == 1 or not old
+    (folder / "own.cu").write_text(source)
+    own(folder, launch("k", "array: swizzled_scale_inv"), CONSTANTS.replace(old, new) if old else CONSTANTS)
+
+
+def test_constants_are_set_as_by_a_host(folder: Path):
+    constants_of(folder)
+    for case in (CASE, "swizzle/default/128x256/normal/eager"):
+        result = judged(case)
+        assert result.verdict is Verdict.PASS, result.story
+        assert not any("read zeros" in note for note in result.notes)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "verdict"),
+    [("f32: 3.5", "f32: 4", Verdict.MISMATCH), ("moved: {i32: 0}", "moved: {u32: 1}", Verdict.MISMATCH),
+     ("moved: {i32: 0}", "moved: {i32: '9' }", Verdict.MISMATCH), ("[4,", "[3,", Verdict.UNWRITTEN)],
+)  # fmt: skip
+def test_other_constants_give_other_bytes(folder: Path, old: str, new: str, verdict: Verdict):
+    constants_of(folder, old, new)
+    assert judged().verdict is verdict
+
+
+def test_a_variable_that_is_set_and_then_written_is_told(folder: Path):
+    constants_of(folder, source=SET_BY_HOST.replace("// the end", "__syncthreads(); if (!threadIdx.x) moved = 5;"))
+    result = judged()
+    assert "'moved', set at card.yaml:7, has changed after the last launch" in result.reason, result.reason
+    assert result.verdict is Verdict.OUT_OF_BOUNDS
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("shape:", "shapes:", "5: own.cu has no variable 'shapes'; did you mean 'shape'?"),
+        ('"*cols*"', '"*"', "4: own.cu has 4 variables that '*' fits: "),
+        ("moved: {i32: 0}", "moved: {i32: [0, 1]}", "7: 'moved' is i32 of 8 bytes, and the PTX declares 4 bytes"),
+        ("moved: {i32: 0}", "moved: {f32: 0}", "7: 'moved' is f32, and the PTX declares .u32"),
+        ("moved: {i32: 0}", "moved: 0", "7: '0' has no type; a constant reads `moved: {f32: 2.5}`"),
+        ("moved: {i32: 0}", "moved: [0]", "7: '[0]' has no type; a constant reads `moved: {f32: 2.5}`"),
+        ("moved: {i32: 0}", "moved: {i32: []}", "7: "),
+        ("moved: {i32: 0}", "moved: {i32: [true]}", "7: "),
+        ("moved: {i32: 0}", "moved: {i32: 1.5}", "7: "),
+        ("moved: {i32: 0}", "moved: {i33: 0}", "7: unknown key 'i33'"),
+        ("moved: {i32: 0}", "moved: {i32: 0, f32: 1}", "7: constants.moved: an argument has one of"),
+        ("moved: {i32: 0}", "moved: {i32: row}", "7: a size knows no 'row'; did you mean 'rows'?"),
+        ("f32: 3.5", "f32: 3.5, pad: 4", "5: 'shape' is a struct of 16 bytes, and the PTX declares 12 bytes of .b8"),
+        ("array: scale_inv", "array: scale", "6: there is no array 'scale' in swizzle/"),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_a_constant_is_one_sentence(folder: Path, old: str, new: str, sentence: str):
+    constants_of(folder, old, new)
+    with pytest.raises(UsageError) as refused:
+        read_card("card.yaml").check([find_case(CASE)])
+    assert str(refused.value).startswith(f"card.yaml:{sentence}"), refused.value
+
+
+def test_a_number_that_does_not_fit_its_constant_is_the_card_s_mistake(folder: Path):
+    constants_of(folder, "moved: {i32: 0}", "moved: {u32: -1}")
+    result = judged()
+    assert result.verdict is Verdict.SETUP_ERROR
+    assert result.reason == "card.yaml:7: -1 does not fit an argument of type u32"
 
 
 def test_several_launches_that_share_a_workspace(folder: Path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -14,7 +15,7 @@ from harness.bench.timed import WrongBytesError
 from harness.device import cuda_code, cuda_program
 from harness.device.cuda_program import CudaProgram
 from harness.device.device import Outcome
-from harness.errors import DeviceUnavailable
+from harness.errors import DeviceUnavailable, SuiteError
 from harness.expected.expected import expect
 from harness.subjects.card.bench import TimedCard
 from harness.subjects.card.card import read_card
@@ -52,7 +53,7 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple]:
     cupy.cuda = SimpleNamespace(get_current_stream=lambda: SimpleNamespace(ptr=77))
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     made: list[tuple] = []
-    cuda_code._function.cache_clear()
+    cuda_code._function.cache_clear(), cuda_code._loaded.cache_clear()
 
     def answer(name: str, value: object = None):
         return lambda *words: (made.append((name, *words)), (OK, value))[1]
@@ -68,11 +69,15 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple]:
 
     monkeypatch.setattr(cuda_program, "DriverLaunch", Launched)
     yield made
-    cuda_code._function.cache_clear()
+    cuda_code._function.cache_clear(), cuda_code._loaded.cache_clear()
 
 
-def launched(case: str = "swizzle/default/48x80/normal/eager", **numbers: int) -> list:
-    """The calls of the card of this folder, with arrays at addresses of no GPU. numbers: in place of the case's"""
+def launched(case: str = "swizzle/default/48x80/normal/eager", program: bool = False, **numbers: int) -> list:
+    """The calls of the card of this folder, or its program, with arrays at addresses of no GPU.
+
+    numbers: in place of the case's
+    """
+    whole = program
     card, case = read_card("card.yaml"), find_case(case)
     if numbers:
         vars(card)["numbers"] = lambda case: numbers
@@ -84,7 +89,7 @@ def launched(case: str = "swizzle/default/48x80/normal/eager", **numbers: int) -
     )
     program.workspace = program.scratch = {}
     program._bind()
-    return program.calls
+    return program if whole else program.calls
 
 
 def test_the_driver_gets_the_launch_and_its_arguments(calls: list[tuple]):
@@ -99,6 +104,52 @@ def test_the_driver_gets_the_launch_and_its_arguments(calls: list[tuple]):
     assert parts[0] == (0x1010).to_bytes(8, "little")
     assert parts[1:3] == (b"\xfe\xff\xff\xff", b"\x00\x00\xc0\x3f")
     assert parts[3] == b"\x07" + bytes(7) + (0x2000).to_bytes(8, "little")
+
+
+@pytest.mark.parametrize(("size", "found", "says"), [
+    (12, OK, ""), (16, OK, "card.yaml:4: 'shape' has 16 bytes, and the card gives 12"),
+    (0, driver.CUresult.CUDA_ERROR_NOT_FOUND, "card.yaml:4: the code has no variable 'shape': CUDA_ERROR_NOT_FOUND"),
+])  # fmt: skip
+def test_constants_are_copied_into_a_module_of_the_program_s_own(calls: list[tuple], monkeypatch, size, found, says):
+    Path("own.cu").write_text(
+        "__constant__ struct { int rows; const char* in; } unused;\n__constant__ int shape[3];\n"
+        'extern "C" __global__ void k(char* in, char* out) { *out = in[shape[2]]; }\n'
+        'extern "C" __global__ void two(char* out) { *out = shape[1]; }\n'
+    )
+    Path("card.yaml").write_text(
+        "code: own.cu\nrecipe: swizzle\nconstants:\n  shape: {i32: [rows, -2, 3]}\nlaunches: [{kernel: k, arguments: "
+        "[{array: scale_inv}, {array: swizzled_scale_inv}]}, {kernel: two, arguments: [{array: swizzled_scale_inv}]}]\n"
+    )
+    held = np.zeros(12, np.uint8)
+
+    def into(address: int, content: int, count: int) -> tuple:
+        held[:] = np.ctypeslib.as_array((ctypes.c_uint8 * count).from_address(content))
+        return (OK,)
+
+    def out_of(target: int, address: object, count: int) -> tuple:
+        ctypes.memmove(target, held.ctypes.data, count)
+        return (OK,)
+
+    asked: list[tuple] = []
+    monkeypatch.setattr(driver, "cuModuleGetGlobal", lambda *words: (asked.append(words), (found, 0x8000, size))[1])
+    for name, answer in (("cuMemcpyHtoD", into), ("cuMemcpyDtoH", out_of), ("cuCtxSynchronize", lambda: (OK,))):
+        monkeypatch.setattr(driver, name, answer)
+    if says:
+        with pytest.raises(SuiteError, match=says):
+            launched(rows=10, cols=32)
+        return
+    program = launched(rows=10, cols=32, program=True)
+    assert asked == [("module", b"shape")] and held.view(np.int32).tolist() == [10, -2, 3]
+    assert [name for name, *_ in calls].count("cuModuleLoadData") == 1, "both kernels share the variable"
+    launched(rows=11, cols=32)
+    assert [name for name, *_ in calls].count("cuModuleLoadData") == 2, "another case has another value"
+    vars(program.memory)["trespass"] = lambda poison: ""
+    assert (
+        program._trespass(0)
+        == "'shape', set at card.yaml:4, has changed after the last launch, so a second run would differ"
+    )
+    held.view(np.int32)[0] = 10
+    assert program._trespass(0) == ""
 
 
 def test_the_pointers_to_the_tensors_of_a_group_are_put_into_memory(calls: list[tuple]):

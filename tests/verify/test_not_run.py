@@ -77,7 +77,7 @@ def test_a_tensor_that_is_too_large_for_the_emulator_is_noted_with_its_bytes(tmp
     )
 
 
-UNSET = "nothing sets it, and neither a suite nor a card can"
+UNSET = "nothing sets it, as a card's `constants` could"
 
 
 @pytest.mark.parametrize(
@@ -119,6 +119,9 @@ def test_a_card_is_told_of_its_constants_too(tmp_path: Path, monkeypatch: pytest
     result = verify_card(case, with_card(EmulatorDevice(), card))
     assert result.verdict is Verdict.PASS, result.story
     assert result.notes == (f"read zeros at own.cu:3, __constant__ moved: {UNSET}",)
+    with (tmp_path / "card.yaml").open("a") as file:
+        file.write("constants: {moved: {i32: 0}}\n")
+    assert verify_card(case, with_card(EmulatorDevice(), read_card("card.yaml"))).notes == ()
 
 
 def test_a_right_case_of_ours_has_no_notes_and_its_page_no_section(tmp_path: Path):

@@ -13,9 +13,11 @@ from harness.errors import UsageError
 from harness.subjects.card.code import Parameter
 from harness.subjects.card.schema import FLOATS, SCALARS, Argument, Map
 from harness.suite.sizes import size_of
+from ptx_emulator.ptx.syntax import Variable
 from ptx_emulator.tensor_map import BITS, MalformedMap, TensorMap
 
 MAP_SIZE, MAP_ALIGN, POINTER = 128, 64, 8
+_POINTERS = ("array", "pointers", "tensors")
 _FLOAT_DTYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64}
 _FLOAT_KINDS = ("f32", "f64", "f16", "bf16")  # PTX's float types; every other type takes any bits of its size
 
@@ -28,7 +30,7 @@ def extents_of(said: Sequence[int | str], numbers: Mapping[str, int]) -> tuple[i
 def extent_of(argument: Argument) -> tuple[int, int]:
     """Bytes and alignment of an argument."""
     match argument.kind:
-        case "array" | "pointers" | "tensors":
+        case kind if kind in _POINTERS:
             return POINTER, POINTER
         case "map":
             return MAP_SIZE, MAP_ALIGN
@@ -41,7 +43,13 @@ def extent_of(argument: Argument) -> tuple[int, int]:
                 size, align = at + length, max(align, own)
             return -(-size // align) * align, align
         case scalar:
-            return SCALARS[scalar], SCALARS[scalar]
+            return SCALARS[scalar] * len(_listed(argument)), SCALARS[scalar]
+
+
+def _listed(argument: Argument) -> Sequence[float | str]:
+    """The numbers of an argument: one, those of an array, or none if it is of another kind."""
+    said = getattr(argument, argument.kind) if argument.kind in SCALARS else []
+    return said if isinstance(said, list) else [said]
 
 
 def _placed(members: Sequence[Argument]) -> Iterator[tuple[int, Argument]]:
@@ -62,11 +70,24 @@ def misfit(argument: Argument, parameter: Parameter) -> str:
         return f"is {what}, which is a pointer of 8 bytes, and the kernel takes {parameter} there"
     if size != parameter.size:
         return f"is {_what(argument, size)}, and the kernel takes {parameter} of {parameter.size} bytes there"
-    if kind in SCALARS and parameter.pointer and getattr(argument, kind) != 0:
+    if kind in SCALARS and parameter.pointer and any(_listed(argument)):
         return f"is {_what(argument, size)}, and the kernel takes a pointer there; pass an array, or `u64: 0` for none"
     is_float = parameter.kind in _FLOAT_KINDS
     if kind in SCALARS and (kind in FLOATS) != is_float and (is_float or parameter.kind[0] in "su"):
         return f"is {kind}, and the kernel takes {parameter} there"
+    return ""
+
+
+def unfit(constant: Argument, variable: Variable) -> str:
+    """Why a value does not fit a variable of the PTX: the end of a sentence, or empty."""
+    kind, (size, _), declared = constant.kind, extent_of(constant), f".{variable.kind}"
+    if size != variable.size:
+        what = kind if kind in SCALARS else "a pointer" if kind in _POINTERS else f"a {kind}"
+        return f"is {what} of {size} bytes, and the PTX declares {variable.size} bytes of {declared}"
+    # Arrays and structs are declared as bytes, whatever they are of.
+    of_bits = variable.kind[0] == "b" and variable.kind not in _FLOAT_KINDS
+    if kind in SCALARS and not of_bits and (kind in FLOATS) != (variable.kind in _FLOAT_KINDS):
+        return f"is {kind}, and the PTX declares {declared}"
     return ""
 
 
@@ -92,9 +113,7 @@ def tensors_of(arguments: Iterable[Argument]) -> Iterator[str]:
 def expressions_of(arguments: Iterable[Argument]) -> Iterator[int | str]:
     """Everything in arguments that is a number or an expression."""
     for argument in arguments:
-        for value in (argument.offset, getattr(argument, argument.kind)):
-            if isinstance(value, str) and value not in (argument.array, argument.tensors):
-                yield value
+        yield from (value for value in (argument.offset, *_listed(argument)) if isinstance(value, str))
         if argument.map:
             yield from (*argument.map.extents, *argument.map.strides, *argument.map.box, *argument.map.steps)
         yield from expressions_of(argument.struct or ())
@@ -132,7 +151,7 @@ def bytes_of(
                 content[at : at + len(part)] = part
             return bytes(content)
         case scalar:
-            return _scalar(scalar, getattr(argument, scalar), numbers)
+            return b"".join(_scalar(scalar, said, numbers) for said in _listed(argument))
 
 
 def _scalar(kind: str, said: float | str, numbers: Mapping[str, int]) -> bytes:

@@ -16,7 +16,7 @@ from harness.errors import CompileError, SuiteError, UsageError
 from harness.expected.expected import fields_of, make_inputs
 from harness.files import resolved_path
 from harness.ground.yaml_lines import Document, read
-from harness.subjects.card.arguments import arrays_of, expressions_of, extents_of, misfit, tensors_of
+from harness.subjects.card.arguments import arrays_of, expressions_of, extents_of, misfit, tensors_of, unfit
 from harness.subjects.card.code import Code, NoSuchKernel, read_code
 from harness.subjects.card.forms import CardForms, Starts, tensor_starts
 from harness.subjects.card.schema import Argument, ArrayForm, CardFile, CardLaunch, Map
@@ -135,6 +135,7 @@ class Card:
         cases = list(cases)
         self._check_flags()
         self._check_launches()
+        self._check_constants()
         taken = [case for case in cases if not self.refuses(case)]
         if cases and whole and not taken:
             raise SuiteError(self.document.where("recipe"), self._none_of(cases))
@@ -195,6 +196,21 @@ class Card:
                     where = self.document.where("launches", number, "arguments", position)
                     raise SuiteError(where, f"argument {position + 1} of '{launch.kernel}' {why}")
 
+    def _check_constants(self) -> None:
+        for name, constant in self.file.constants.items():
+            where = self.document.where("constants", name)
+            try:
+                variable = self.code.variable(name)
+            except CompileError:
+                return  # as for the launches
+            except SuiteError:
+                raise
+            except UsageError as error:
+                raise SuiteError(where, str(error)) from None
+            why = unfit(constant, variable) if variable else ""
+            if why:
+                raise SuiteError(where, f"'{name}' {why}")
+
     def _check_names(self, case: Case) -> None:
         """Check the names of arrays and expressions, as far as a case has them."""
         forms, fields = self.forms(case), fields_of(case)
@@ -232,19 +248,24 @@ class Card:
                     f"'{launch.zero}' is nothing to set to zero{nearest(launch.zero, writable)}",
                 )
             for position, argument in enumerate(launch.arguments):
-                where = (*at, "arguments", position)
-                self._check_expressions(list(expressions_of([argument])), names, where)
-                for name in arrays_of([argument]):
-                    if name not in known:
-                        raise SuiteError(
-                            self.document.where(*where),
-                            f"there is no array '{name}' in {case.id}{nearest(name, known)}",
-                        )
-                for name in tensors_of([argument]):
-                    why = self._without_tensors(case, name)
-                    if why:
-                        raise SuiteError(self.document.where(*where), why)
+                self._check_argument(case, argument, names, known, (*at, "arguments", position))
+        for name, constant in self.file.constants.items():
+            self._check_argument(case, constant, names, known, ("constants", name))
         self._check_outputs(case, fields)
+
+    def _check_argument(
+        self, case: Case, argument: Argument, names: Sequence[str], known: Sequence[str], where: tuple[str | int, ...]
+    ) -> None:
+        self._check_expressions(list(expressions_of([argument])), names, where)
+        for name in arrays_of([argument]):
+            if name not in known:
+                raise SuiteError(
+                    self.document.where(*where), f"there is no array '{name}' in {case.id}{nearest(name, known)}"
+                )
+        for name in tensors_of([argument]):
+            why = self._without_tensors(case, name)
+            if why:
+                raise SuiteError(self.document.where(*where), why)
 
     def _without_tensors(self, case: Case, name: str) -> str:
         """Why an array has no part for each tensor of a group; empty if it has."""
@@ -257,6 +278,7 @@ class Card:
 
     def _check_outputs(self, case: Case, fields: Iterable[str]) -> None:
         passed = {name for launch in self.file.launches for name in arrays_of(launch.arguments)}
+        passed |= {*arrays_of(self.file.constants.values())}
         left_out = [name for name in fields if name not in passed and name not in self.file.given]
         if left_out:
             raise SuiteError(
@@ -295,12 +317,15 @@ def _sentence(document: Document, error: ErrorDetails) -> str:
         return f"unknown key '{route[-1]}'{nearest(route[-1], _part(route).model_fields)}"
     if error["type"] == "model_type" and "arguments" in route:
         return f"'{error['input']}' is no argument; one reads `array: input` or `i32: rows`"
+    if error["type"] == "model_type" and "constants" in route:
+        return f"'{spell(error['input'])}' has no type; a constant reads `{route[-1]}: {{f32: 2.5}}`"
     return sentence_of(document, error, "the card")
 
 
 def _part(route: Sequence[str | int]) -> type[BaseModel]:
     """The model that contains an unknown key."""
     models: dict[str, type[BaseModel]] = {
-        "launches": CardLaunch, "arguments": Argument, "struct": Argument, "map": Map, "arrays": ArrayForm,
+        "launches": CardLaunch, "arguments": Argument, "constants": Argument, "struct": Argument, "map": Map,
+        "arrays": ArrayForm,
     }  # fmt: skip
     return next((models[part] for part in reversed(route[:-1]) if part in models), CardFile)

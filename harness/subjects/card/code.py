@@ -19,7 +19,7 @@ from harness.jit.signature import ATTRIBUTES
 from harness.text import nearest
 from ptx_emulator.errors import NotEmulated as LacksConstruct
 from ptx_emulator.ptx.parser import Program, parse
-from ptx_emulator.ptx.syntax import variable
+from ptx_emulator.ptx.syntax import Variable, variable
 
 _VERSION = re.compile(r"^\s*\.version\b", re.MULTILINE)
 _KIND = re.compile(r"\.(pred|[busf]\d+|bf16|f16x2|bf16x2)\b")
@@ -96,6 +96,22 @@ class Code:
                 f"{self.name} has no entry '{kernel}'{nearest(kernel, self.program.entries) or '; it has none at all'}"
             )
         return found
+
+    def variable(self, name: str) -> Variable | None:
+        """The variable of this name, or the one that its pattern matches; None for a cubin, which only a GPU reads.
+
+        Raises UsageError if there is none that a host can set, or several.
+        """
+        if self.cubin:
+            return None
+        there = {each.name: each for each in self.program.variables.values() if each.space in ("const", "global")}
+        fitting = [name] if name in there else [each for each in there if fnmatchcase(each, name)]
+        if len(fitting) > 1:
+            raise UsageError(f"{self.name} has {len(fitting)} variables that '{name}' fits: {', '.join(fitting)}")
+        if not fitting:
+            sentence = f"{self.name} has no variable '{name}'"
+            raise UsageError(sentence + (nearest(name, there) or "; it has none that a host can set"))
+        return there[fitting[0]]
 
     def parameters(self, kernel: str) -> tuple[Parameter, ...] | None:
         """The parameters of an entry; None for a cubin, whose parameters are only known on the GPU."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -16,6 +17,7 @@ SCALARS = {
 }  # fmt: skip
 KINDS = ("array", "struct", "pointers", "tensors", "map", "pad", *SCALARS)  # kinds of arguments
 FLOATS = ("f16", "bf16", "f32", "f64")
+MOST_NUMBERS = 65536  # of an array by value; CUDA has as many bytes for all `__constant__` variables
 MOST_MEMBERS = 4096  # bytes of a `pad`; CUDA allows no more for all parameters of a launch
 
 
@@ -31,6 +33,19 @@ def _real(value: object) -> object:
     return value
 
 
+def _each(check: Callable[[object], object]) -> BeforeValidator:
+    """Check a number, or each of a list."""
+
+    def checked(value: object) -> object:
+        if isinstance(value, list):
+            if not 0 < len(value) <= MOST_NUMBERS:
+                raise ValueError(f"a list of 1 to {MOST_NUMBERS} numbers belongs here, not of {len(value)}")
+            return [check(each) for each in value]
+        return check(value)
+
+    return BeforeValidator(checked)
+
+
 def _arch(value: str) -> str:
     if not re.fullmatch(r"sm_\d+[af]?", value):
         raise ValueError(f"'{value}' is no architecture; one reads sm_100a")
@@ -42,7 +57,8 @@ def _listed(value: object) -> object:
 
 
 Whole = Annotated[int | str, BeforeValidator(_number)]
-Real = Annotated[int | float | str, BeforeValidator(_real)]
+Wholes = Annotated[int | str | list[int | str], _each(_number)]
+Reals = Annotated[int | float | str | list[int | float | str], _each(_real)]
 Extents = Annotated[list[Whole], Field(min_length=1, max_length=3), BeforeValidator(_listed)]
 Dimensions = Annotated[list[Whole], Field(min_length=1, max_length=5)]
 
@@ -88,24 +104,25 @@ class Map(Part):
 
 
 class Argument(Part):
-    """One parameter of a kernel, or one member of a struct: exactly one of these keys, and `offset` beside `array`."""
+    """One parameter of a kernel, one member of a struct, or a variable: exactly one of these keys, and `offset` beside
+    `array`. Numbers may be a list, of an array by value."""
 
     array: str | None = None
     """A pointer to an array of the recipe, or of `scratch` or `workspace`."""
     offset: Whole = 0
     """Bytes into the array."""
-    i8: Whole | None = None
-    u8: Whole | None = None
-    i16: Whole | None = None
-    u16: Whole | None = None
-    i32: Whole | None = None
-    u32: Whole | None = None
-    i64: Whole | None = None
-    u64: Whole | None = None
-    f16: Real | None = None
-    bf16: Real | None = None
-    f32: Real | None = None
-    f64: Real | None = None
+    i8: Wholes | None = None
+    u8: Wholes | None = None
+    i16: Wholes | None = None
+    u16: Wholes | None = None
+    i32: Wholes | None = None
+    u32: Wholes | None = None
+    i64: Wholes | None = None
+    u64: Wholes | None = None
+    f16: Reals | None = None
+    bf16: Reals | None = None
+    f32: Reals | None = None
+    f64: Reals | None = None
     struct: list[Argument] | None = None
     """A struct by value: members in order, each at its natural alignment."""
     pointers: list[str] | None = None
@@ -219,5 +236,8 @@ class CardFile(Part):
     """Memory of its own: name → bytes. All zero before the first launch and after the last."""
     workspace: dict[str, Whole] = {}
     """As `scratch`, but with any contents before the first launch and after the last."""
+    constants: dict[str, Argument] = {}
+    """What a host program copies into `__constant__` and `__device__` variables, before the launches. Names are the
+    PTX's, of which `*` may stand for a part."""
     launches: list[CardLaunch] = Field(min_length=1)
     """In the order of the stream."""
