@@ -120,6 +120,10 @@ def _with_header(program: Program, text: str) -> Program:
     found = _HEADER.fullmatch(text)
     if not found:
         raise NotEmulated(f"the directive {text[:60]!r}")
+    if re.search(r",\s*debug\b", text):
+        raise NotEmulated(
+            f"code for a debugger, {text!r}; compile without -G, and with -lineinfo, which names lines, too"
+        )
     return replace(program, target=found["target"]) if found["target"] else program
 
 
