@@ -32,10 +32,13 @@ def tensormap(emitter: Emitter, instruction: Instruction) -> None:
 
 
 def _replace(emitter: Emitter, instruction: Instruction) -> None:
-    """`tensormap.replace.tile.field.space.b1024.type [map], (ordinal,) value`."""
-    _, verb, tile, field, space, width, kind = instruction.mnemonic.split(".")
+    """`tensormap.replace.tile.field.space.b1024.type [map], (ordinal,) value`, generic without a space."""
+    _, verb, tile, field, *spaces, width, kind = instruction.mnemonic.split(".")
     if (verb, tile, width) != ("replace", "tile", "b1024") or field not in FIELDS or kind not in ("b32", "b64"):
         raise Unsupported
+    if spaces not in ([], ["global"], ["shared::cta"]):
+        raise Unsupported
+    space = SPACES[spaces[0]] if spaces else "generic"
     where, *rest = instruction.operands
     ordinal = 0
     if field in _WITH_ORDINAL:
@@ -44,7 +47,7 @@ def _replace(emitter: Emitter, instruction: Instruction) -> None:
             raise Unsupported
         ordinal = number.bits
     (given,) = rest
-    reads, writes = (emitter.access(instruction, SPACES[space], what, 8) for what in ("reads", "writes"))
+    reads, writes = (emitter.access(instruction, space, what, 8) for what in ("reads", "writes"))
     address, value = place(emitter, where, writes), emitter.source(given, kind)
 
     def step(batch: Batch, mask: np.ndarray | None) -> None:

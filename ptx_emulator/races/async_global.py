@@ -278,7 +278,8 @@ class AsyncGlobal:
             theirs, thread = int(of[first]), int(writer[first])
             mine = 0 <= theirs - self.first < self.order.clusters
             who = self.shadow.name(theirs - self.first, thread) if mine else self.name(theirs, thread)
-            sentence = f"{what} that {who} wrote at {at} with no fence.proxy.async between"
+            proxy = "tensormap" if what.startswith("copies with a tensor map") else "async"
+            sentence = f"{what} that {who} wrote at {at} with no fence.proxy.{proxy} between"
             self.fault("race", copy.instruction, lane, sentence)
 
     def _fences_of(self, cluster: np.ndarray, row: np.ndarray) -> np.ndarray:

@@ -11,7 +11,7 @@ from cuda_source import buffer, module
 from exercises import SWIZZLED, swizzle
 from ptx_snippets import kernel, run
 
-from ptx_emulator.errors import NotEmulated
+from ptx_emulator.errors import Fault, NotEmulated
 from ptx_emulator.launches import launch
 from ptx_emulator.tensor_map import BITS, FLOATS, SWIZZLES, MalformedMap, TensorMap, decode, replaced, swizzled
 
@@ -168,3 +168,82 @@ def test_what_a_copy_refuses_of_a_map_has_its_line(given: TensorMap, call: str, 
     arguments = [replace(given, address=tensor.address).encode(), x]
     with pytest.raises(NotEmulated, match=rf"^not emulated: cp.async.bulk.tensor.* at kernel.cu:\d+.*: {sentence}"):
         launch(module(source), "k", (1, 1, 1), (32, 1, 1), arguments, 4096, memory=[tensor])
+
+
+# As Transformer Engine's grouped casts do: one kernel makes a map for each tensor in shared memory, by generic
+# addresses, and stores it as a struct; the next copies with them.
+GROUPED = (
+    PRELUDE
+    + r"""
+struct alignas(16) Part { u64 a, b; };
+__device__ Map maps[2];
+extern "C" __global__ void update(const __grid_constant__ Map base, u8* data, int rows) {
+  __shared__ alignas(128) Map mine;
+  for (int i = 0; i < 8; i++) ((Part*)&mine)[i] = ((const Part*)&base)[i];
+  asm volatile("{ .reg.b64 map; mov.b64 map, %0;\n"
+               "tensormap.replace.tile.global_address.b1024.b64 [map], %1;\n"
+               "tensormap.replace.tile.global_dim.b1024.b32 [map], 1, %2;\n"
+               "tensormap.replace.tile.global_stride.b1024.b64 [map], 0, %3; }"
+               :: "l"(&mine), "l"(data + 64 * 8 * blockIdx.x), "r"(rows - (int)blockIdx.x), "l"(64ull) : "memory");
+  for (int i = 0; i < 8; i++) ((Part*)&maps[blockIdx.x])[i] = ((Part*)&mine)[i];
+}
+extern "C" __global__ void cast(u8* out) {
+  __shared__ alignas(128) u8 s[512]; __shared__ u64 bar;
+  if (!threadIdx.x) {
+    init(bar, 1); fence(); ACQUIRE(maps + blockIdx.x);
+    expect(bar, 512); load2(s, maps[blockIdx.x], bar, 0, 0);
+  }
+  __syncthreads();
+  wait(bar, 0);
+  for (int i = threadIdx.x; i < 512; i += blockDim.x) out[512 * blockIdx.x + i] = s[i];
+}
+extern "C" __global__ void both(const __grid_constant__ Map base, u8* data, Map* own, u8* out) {
+  __shared__ alignas(128) Map mine; __shared__ alignas(128) u8 s[512]; __shared__ u64 bar;
+  for (int i = threadIdx.x; i < 8; i += 32) ((Part*)&mine)[i] = ((const Part*)&base)[i];
+  __syncwarp();
+  if (!threadIdx.x)
+    asm volatile("tensormap.replace.tile.global_address.b1024.b64 [%0], %1;" :: "l"(&mine), "l"(data) : "memory");
+  __syncwarp();
+  for (int i = threadIdx.x; i < 8; i += 32) ((Part*)own)[i] = ((Part*)&mine)[i];
+  RELEASE;
+  __syncwarp();
+  if (!threadIdx.x) {
+    init(bar, 1); asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); ACQUIRE(own);
+    expect(bar, 512); load2(s, *own, bar, 0, 0);
+  }
+  __syncwarp();
+  wait(bar, 0);
+  for (int i = threadIdx.x; i < 512; i += 32) out[i] = s[i];
+}
+"""
+)
+BASE = TensorMap("uint8", 0, (64, 8), (64,), (64, 8), (1, 1))
+
+
+FENCES = r"""
+#define ACQUIRE(map) asm volatile("fence.proxy.tensormap::generic.acquire.cta [%0], 128;" :: "l"(map) : "memory")
+#define RELEASE asm volatile("fence.proxy.tensormap::generic.release.gpu;" ::: "memory")
+"""
+
+
+def test_maps_that_an_earlier_launch_made_in_shared_memory() -> None:
+    data, out = np.random.default_rng(1).integers(0, 256, 1024, dtype=np.uint8), np.zeros(1024, np.uint8)
+    buffers, found = {"data": buffer("data", data), "out": buffer("out", out)}, module(FENCES + GROUPED)
+    base = replace(BASE, address=buffers["data"].address).encode()
+    launch(found, "update", (2, 1, 1), (1, 1, 1), [base, buffers["data"], 8])
+    launch(found, "cast", (2, 1, 1), (32, 1, 1), [buffers["out"]], memory=[buffers["data"]])
+    assert (out == np.where(np.arange(1024) < 512 + 7 * 64, data, 0)).all()
+
+
+def both(source: str) -> np.ndarray:
+    data, out = np.arange(1024).astype(np.uint8), np.zeros(512, np.uint8)
+    buffers = [buffer("data", data), buffer("own", np.zeros(128, np.uint8)), buffer("out", out)]
+    base = replace(BASE, address=buffers[1].address).encode()
+    launch(module(source), "both", (1, 1, 1), (32, 1, 1), [base, *buffers])
+    return out
+
+
+def test_a_map_that_threads_store_in_global_memory_needs_a_fence() -> None:
+    assert (both(FENCES + GROUPED) == np.arange(512).astype(np.uint8)).all()
+    with pytest.raises(Fault, match="copies with a tensor map .* wrote at .* with no fence.proxy.tensormap between"):
+        both("#define ACQUIRE(map)\n#define RELEASE\n" + GROUPED)
