@@ -8,6 +8,7 @@ from functools import lru_cache
 from multiprocessing.connection import Connection
 
 import numpy as np
+from arithmetic_exercises import ARITHMETIC
 from cuda.bindings import nvrtc
 from cuda_source import OPTIONS
 from exercises import ALL, BEFORE, Exercise, Tensor
@@ -15,7 +16,7 @@ from probes import PROBES
 
 from evidence.museum.driver import OnGpu, checked, device, encoded
 
-BY_NAME = {each.name: each for each in (*ALL, *BEFORE, *(probe.exercise for probe in PROBES))}
+BY_NAME = {each.name: each for each in (*ALL, *BEFORE, *ARITHMETIC, *(probe.exercise for probe in PROBES))}
 SECONDS = 20.0  # an exercise may take, with the start of a process: several wait for ever if a copy never comes
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from arithmetic_exercises import ARITHMETIC
 from async_source import PRELUDE
 from cuda_source import buffer, module
 from exercises import ALL, BEFORE, Exercise, Tensor, product
@@ -50,6 +51,17 @@ def check(each: Exercise, found: dict[str, np.ndarray]) -> None:
 def test_writes_what_its_model_says(each: Exercise) -> None:
     for order in ORDERS:
         check(each, emulated(each, schedule=order))
+
+
+LONG = ("arithmetic.rounded", "arithmetic.in_parts")
+
+
+@pytest.mark.parametrize(
+    "each",
+    [pytest.param(each, id=each.name, marks=pytest.mark.slow if each.name in LONG else ()) for each in ARITHMETIC],
+)
+def test_arithmetic_that_a_gpu_is_asked_about(each: Exercise) -> None:
+    check(each, emulated(each))
 
 
 HOPPER_ALONE = ("wgmma.",)  # ptxas refuses them for later targets

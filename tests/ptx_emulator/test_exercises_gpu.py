@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import on_gpu
 import pytest
+from arithmetic_exercises import ARITHMETIC
 from exercises import ALL, BEFORE, Exercise
 
 from evidence.museum.driver import device
@@ -27,7 +28,7 @@ def worker() -> Iterator[on_gpu.Worker]:
     found.end()
 
 
-@pytest.mark.parametrize("each", ALL, ids=[each.name for each in ALL])
+@pytest.mark.parametrize("each", [pytest.param(each, id=each.name) for each in (*ALL, *ARITHMETIC)])
 def test_the_gpu_writes_what_the_model_says(each: Exercise, worker: on_gpu.Worker) -> None:
     if int((device() or "sm_0a")[3:-1]) < each.since:
         pytest.skip(f"needs sm_{each.since}")
