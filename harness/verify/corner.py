@@ -53,11 +53,11 @@ def wrong_corner(
     def tried(larger: Case) -> str | HarnessError:
         """The outputs whose bytes are wrong, or the error that the launches ended with."""
         try:
-            program = prepare(larger)
+            program, values = prepare(larger), demanded(larger).values
             for repeat, poison in enumerate(POISONS):
                 found = program.run(poison, repeat).outputs
                 wrong = [
-                    name for name, value in demanded(larger).values.items()
+                    name for name, value in values.items()
                     if not device.accepts(found[name], value)
                     and not (written and np.array_equal(found[name], written[name]))
                 ]  # fmt: skip

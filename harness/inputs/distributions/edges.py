@@ -76,6 +76,18 @@ def four_over_six_ties(rng: np.random.Generator, rows: int, cols: int, dtype: st
     return joined(tiles, rows, cols)
 
 
+def four_over_six_far(rng: np.random.Generator, rows: int, cols: int, dtype: str) -> np.ndarray:
+    """Values of `four_over_six_ties` times a power of two: amaxes of 2^-118 to 2^-80, or of 2^80 to 2^119.
+
+    There a square is 0 or infinite in float32, and so may be a factor between an amax and a scale. fp16 has no such
+    values; its amaxes are those of its own range's ends.
+    """
+    ends = ((-10, -7), (7, 10)) if dtype == "fp16" else ((-120, -86), (78, 114))
+    low, high = ends[rng.integers(2)]
+    shift = rng.integers(low, high)
+    return np.ldexp(four_over_six_ties(rng, rows, cols, dtype), shift)
+
+
 def scale_edges(rng: np.random.Generator, rows: int, cols: int, dtype: str) -> np.ndarray:
     """Block amaxes on every e4m3 rounding edge and its 1-ulp neighbours: subnormal, underflow and saturation too.
 

@@ -52,6 +52,13 @@ def four_over_six_ties(x: np.ndarray, dtype: str) -> Claims:
     yield both_signs(x[x != 0])
 
 
+def four_over_six_far(x: np.ndarray, dtype: str) -> Claims:
+    amax = np.abs(x).max()
+    near = (2.0**-3, 2.0**8) if dtype == "fp16" else (2.0**-80, 2.0**80)
+    yield not near[0] < amax < near[1], f"the amax is below {near[0]:g} or above {near[1]:g}"
+    yield from four_over_six_ties(np.ldexp(x.astype(np.float64), -int(np.frexp(amax)[1])), dtype)
+
+
 def scale_edges(x: np.ndarray, dtype: str) -> Claims:
     amax = F32(np.abs(x).max())
     yield finite(x)
