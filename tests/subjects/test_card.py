@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from evidence.museum.driver import device
 from harness.cli import main
+from harness.device.device import Device
 from harness.device.emulator import EmulatorDevice
 from harness.errors import Exit, UsageError
 from harness.ground.command_lines import Asked
@@ -96,9 +98,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ptx: str) -> Path:
     return tmp_path
 
 
-def judged(case: str = CASE) -> Result:
+def judged(case: str = CASE, on: Device | None = None) -> Result:
     card = read_card("card.yaml")
-    device = with_card(EmulatorDevice(), card)
+    device = with_card(on or EmulatorDevice(), card)
     card.check([find_case(case)])
     return verify_card(find_case(case), device)
 
@@ -179,6 +181,13 @@ def test_structs_tables_of_pointers_and_templates(folder: Path, launches: str):
     assert judged().verdict is Verdict.PASS, judged().story
 
 
+def cooperates(folder: Path, grid: str, cooperative: str) -> None:
+    (folder / "own.cu").write_text(COOPERATIVE)
+    given = "array: scale_inv", "array: swizzled_scale_inv", "array: staged", "i32: (cols // 16 + 3) // 4 * 4"
+    launches = launch("k", *given).replace("block", f"grid: {grid}\n    cooperative: {cooperative}\n    block")
+    own(folder, launches, "workspace: {staged: 512}\n")
+
+
 @pytest.mark.skipif(not folder_with("cooperative_groups.h"), reason="no CUDA toolkit")
 @pytest.mark.parametrize(
     ("grid", "cooperative", "verdict", "sentence"),
@@ -190,10 +199,7 @@ def test_structs_tables_of_pointers_and_templates(folder: Path, launches: str):
     ],
 )  # fmt: skip
 def test_a_grid_is_synchronised_in_a_cooperative_launch(folder: Path, grid, cooperative, verdict, sentence):
-    (folder / "own.cu").write_text(COOPERATIVE)
-    given = "array: scale_inv", "array: swizzled_scale_inv", "array: staged", "i32: (cols // 16 + 3) // 4 * 4"
-    launches = launch("k", *given).replace("block", f"grid: {grid}\n    cooperative: {cooperative}\n    block")
-    own(folder, launches, "workspace: {staged: 512}\n")
+    cooperates(folder, grid, cooperative)
     result = judged("swizzle/default/16x16/normal/eager" if verdict is Verdict.PASS else CASE)
     assert result.verdict is verdict and sentence in result.reason, result.reason
 
@@ -211,6 +217,27 @@ def test_constants_are_set_as_by_a_host(folder: Path):
         result = judged(case)
         assert result.verdict is Verdict.PASS, result.story
         assert not any("read zeros" in note for note in result.notes)
+
+
+@pytest.mark.skipif(device() is None, reason="no GPU from Hopper on")
+def test_a_gpu_sets_constants_and_synchronises_a_grid_too(folder: Path):
+    from harness.device.cuda import CudaDevice
+
+    gpu = CudaDevice()
+    constants_of(folder)
+    for case in (CASE, "swizzle/default/128x128/normal/graph", "swizzle/default/128x256/normal/eager"):
+        assert judged(case, gpu).verdict is Verdict.PASS
+    constants_of(folder, source=SET_BY_HOST.replace("// the end", "__syncthreads(); if (!threadIdx.x) moved = 5;"))
+    assert "'moved', set at card.yaml:7, has changed" in judged(CASE, gpu).reason
+    constants_of(folder, "moved: {i32: 0}", "moved: {i32: 1}")
+    assert judged(CASE, gpu).verdict is Verdict.MISMATCH
+    if folder_with("cooperative_groups.h"):
+        cooperates(folder, "8", "true")
+        assert judged("swizzle/default/16x16/normal/eager", gpu).verdict is Verdict.PASS
+        cooperates(folder, "200000", "true")
+        wanted = Verdict.SETUP_ERROR, "card.yaml:5: CUDA refuses the launch: CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE"
+        result = judged(CASE, gpu)
+        assert (result.verdict, result.reason) == wanted
 
 
 @pytest.mark.parametrize(
