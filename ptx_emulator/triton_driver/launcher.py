@@ -105,6 +105,7 @@ class Launcher:
                 function.module, function.name, grid, (threads, 1, 1), parameters, about.shared,
                 memory=given.buffers, count_traffic=False, schedule=settings.schedule, echo=settings.echo,
                 strict=settings.strict,
+                cooperative=bool(getattr(about, "launch_cooperative_grid", False)),
                 cluster=(about.num_ctas, 1, 1) if about.num_ctas > 1 else None,
             )  # fmt: skip
         except NotEmulated as error:

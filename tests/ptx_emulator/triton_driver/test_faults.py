@@ -205,3 +205,11 @@ def test_a_launch_that_may_begin_early_is_refused():
     x = torch.ones(4)
     with pytest.raises(ptx_emulator.NotEmulated, match="launch_pdl lets a kernel begin before the one ahead has ended"):
         k.add[(1,)](x, x, torch.zeros(4), 4, BLOCK=16, launch_pdl=True)
+
+
+def test_a_cooperative_grid_that_no_gpu_holds_is_refused():
+    x, out = torch.ones(4), torch.zeros(4)
+    k.add[(1,)](x, x, out, 4, BLOCK=16, launch_cooperative_grid=True)
+    assert out.tolist() == [2, 2, 2, 2]
+    with pytest.raises(ptx_emulator.LaunchError, match="a cooperative launch of 9,999 CTAs of .* threads is too large"):
+        k.add[(9999,)](x, x, out, 4, BLOCK=16, launch_cooperative_grid=True)
