@@ -203,7 +203,10 @@ def decode(kernel: Kernel, variables: dict[str, Variable], addresses: dict[str, 
         fragments=fragments,
         hazards=emitter.hazards,
         asynchronous=asynchronous,
-        arrives_relaxed=any(".arrive" in each.mnemonic and ".relaxed" in each.mnemonic for each in kernel.instructions),
+        relaxed=any(
+            each.mnemonic.startswith(("mbarrier.", "barrier.cluster.")) and ".relaxed" in each.mnemonic
+            for each in kernel.instructions
+        ),
         lacking=targets.lacking(kernel, architecture),
     )
     constants = np.array([int(value.item()) for value in emitter.constants], np.uint64)

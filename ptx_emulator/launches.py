@@ -218,7 +218,7 @@ def launch(
     )  # fmt: skip
     if sanitize:
         budget = min(budget, LAST_EPOCH // 8)  # one instruction begins at most a few epochs
-        state.shadow = GlobalShadow(resources.cell_global, state.blocks, state.buffers, everywhere)
+        state.shadow = GlobalShadow(resources.cell_global, state.blocks, state.buffers, everywhere, state.cluster_size)
         state.shadow.strict = state.strict
         if DEAD_READS not in state.strict:
             state.shadow.late = LateReads.of(memory)

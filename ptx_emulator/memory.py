@@ -30,6 +30,9 @@ LOCAL_BASE = 256
 
 WRITTEN, PENDING = 1, 2
 
+# Scopes of fences and strong accesses: the threads that they order, of one block, of its cluster, or of the grid.
+OF_BLOCK, OF_CLUSTER, OF_GRID = range(3)
+
 
 class Storage(ABC):
     """Bytes, and which of them were written.
@@ -130,7 +133,7 @@ class Access:
     size, count: bytes of an element, elements of a vector
     strong: atomic, volatile, relaxed, acquire or release: two of them do not race
     acquires, releases: acts as a fence after itself, or before
-    of_block: strong, released or acquired within the block alone
+    scope: the threads among which it is strong, released or acquired
     constant: through the non-coherent cache (`ld.global.nc`)
     number: of the access in its kernel, in the tags of races
     """
@@ -143,7 +146,7 @@ class Access:
     strong: bool = False
     acquires: bool = False
     releases: bool = False
-    of_block: bool = False
+    scope: int = OF_GRID
     constant: bool = False
     number: int = 0
 

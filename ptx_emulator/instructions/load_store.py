@@ -12,7 +12,7 @@ from ptx_emulator.instructions.emitter import Decoder, Emitter, Unsupported
 from ptx_emulator.instructions.operand_types import holds_address
 from ptx_emulator.machine.basic_blocks import Fast
 from ptx_emulator.machine.batch import Batch
-from ptx_emulator.memory import Access
+from ptx_emulator.memory import OF_BLOCK, OF_CLUSTER, OF_GRID, Access
 from ptx_emulator.ptx.syntax import SIZES, Address, Instruction, Name, Operand, Vector
 from ptx_emulator.registers import Bits
 
@@ -29,7 +29,7 @@ _STRONG = {"relaxed", "acquire", "release", "acq_rel", "volatile"}
 HINTS = {"nc", "ca", "cg", "cs", "lu", "cv", "wb", "wt", "weak", "cta", "cluster", "gpu", "sys"}
 HINTS |= {f"L1::{hint}" for hint in ("evict_normal", "evict_unchanged", "evict_first", "evict_last", "no_allocate")}
 HINTS |= {f"L2::{hint}" for hint in ("64B", "128B", "256B", "evict_first", "evict_last", "evict_normal", "cache_hint")}
-_OF_BLOCK = {"cta", "cluster"}  # scopes that order threads of one block alone; `cluster` counts as no more
+_SCOPES = {"cta": OF_BLOCK, "cluster": OF_CLUSTER}  # the others, and none, are of the grid
 _VECTORS = {"v2": 2, "v4": 4, "v8": 8}
 
 
@@ -52,13 +52,18 @@ def _plain_access(emitter: Emitter, instruction: Instruction, kind: str) -> tupl
     return emitter.access(instruction, space, kind, SIZES[element], count, constant="nc" in modifiers, **how), element
 
 
-def _order(modifiers: set[str], strong: bool) -> dict[str, bool]:
+def scope_of(modifiers: set[str]) -> int:
+    """The scope that modifiers name; of the grid without one."""
+    return min(_SCOPES.get(each, OF_GRID) for each in modifiers | {"gpu"})
+
+
+def _order(modifiers: set[str], strong: bool) -> dict[str, bool | int]:
     """The ordering that an access's modifiers ask for."""
     return {
         "strong": strong,
         "acquires": bool(modifiers & {"acquire", "acq_rel"}),
         "releases": bool(modifiers & {"release", "acq_rel"}),
-        "of_block": bool(modifiers & _OF_BLOCK),
+        "scope": scope_of(modifiers),
     }
 
 
@@ -223,8 +228,8 @@ def fence(emitter: Emitter, instruction: Instruction) -> None:
         return
     if not parts or not set(parts) <= {"cta", "gl", "sys", "gpu", "cluster", "sc", "acq_rel"}:
         raise Unsupported
-    of_block = bool(_OF_BLOCK & {*parts})
-    emitter.emit(lambda batch, mask: batch.fence(mask, of_block, "cta" in parts), (), ())
+    scope = scope_of({*parts})
+    emitter.emit(lambda batch, mask: batch.fence(mask, scope), (), ())
 
 
 def dependence(emitter: Emitter, instruction: Instruction) -> None:

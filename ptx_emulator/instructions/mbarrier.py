@@ -15,9 +15,9 @@ from ptx_emulator.instructions.emitter import Decoder, Emitter, Unsupported
 from ptx_emulator.instructions.load_store import Place
 from ptx_emulator.machine.batch import Batch
 from ptx_emulator.machine.launch_state import Wait
+from ptx_emulator.machine.mbarriers import Semantics
 from ptx_emulator.memory import WRITTEN
 from ptx_emulator.ptx.syntax import SIZES, Address, Instruction, Name, Operand, Pair
-from ptx_emulator.races.async_order import larger
 from ptx_emulator.registers import U64
 
 _SCOPES = {"cta", "cluster"}
@@ -56,6 +56,10 @@ def _words(instruction: Instruction, verb: str) -> set[str]:
     if words[-1] != "b64" or not set(words[:-1]) <= _SCOPES | _SEMANTICS | _SPACES:
         raise Unsupported
     return set(words)
+
+
+def _semantics(words: set[str]) -> Semantics:
+    return Semantics("relaxed" in words, next((word for word in words if word in _SCOPES), ""))
 
 
 def _init(emitter: Emitter, instruction: Instruction) -> None:
@@ -123,20 +127,18 @@ def _arrive(emitter: Emitter, instruction: Instruction) -> None:
     amount = emitter.source(operands.pop(0), "u32") if operands else emitter.constant(1, "u32")
     if operands:
         raise Unsupported
-    releases = "relaxed" not in words
+    semantics = _semantics(words)
 
     def step(batch: Batch, mask: np.ndarray | None) -> None:
-        proxy, order = batch.asynchronous, batch.asynchronous.order
+        proxy = batch.asynchronous
         states = np.zeros(batch.shape, U64)
         for lane, address, number in each_lane(batch, mask, where.of(batch), batch.registers[amount]):
-            found, clock = proxy.mbarrier(instruction, lane, address), None
+            found = proxy.mbarrier(instruction, lane, address)
             if expects:
                 proxy.mbarriers.expect(instruction, lane, found, number)
-            if order:
-                clock = proxy.mbarriers.release(found, lane) if releases else proxy.mbarriers.fenced(lane)
             count = 1 if expects else number
             states.reshape(-1)[lane] = proxy.mbarriers.arrive(
-                instruction, lane, found, count, clock, verb == "arrive_drop"
+                instruction, lane, found, count, semantics, verb == "arrive_drop"
             )
         batch.assign(result, states, mask)
 
@@ -160,11 +162,10 @@ def copies_arrive(emitter: Emitter, instruction: Instruction) -> None:
             batch.land(copy.access, copy.address, copy.values, due)
         for lane, address in each_lane(batch, mask, where.of(batch)):
             found = proxy.mbarrier(instruction, lane, address)
-            clock = proxy.mbarriers.release(found, lane) if proxy.order else None
             if counts:
-                proxy.mbarriers.arrive(instruction, lane, found, 1, clock, by_thread=False)
-            elif clock is not None:
-                found.gathered = larger(found.gathered, clock)
+                proxy.mbarriers.arrive(instruction, lane, found, 1, Semantics(False, ""), by_thread=False)
+            elif proxy.order:
+                proxy.mbarriers.release(instruction, found, lane, Semantics(False, ""))
 
     emitter.emit(step, (where.slot,), ())
 
@@ -193,19 +194,20 @@ def _wait(emitter: Emitter, instruction: Instruction) -> None:
     if wait is None or isinstance(instruction.operands[0], Pair):
         raise Unsupported
     result = emitter.target(instruction.operands[0], "pred")
-    acquires = "relaxed" not in instruction.mnemonic.split(".")
+    semantics = _semantics(set(instruction.mnemonic.split(".")))
 
     def step(batch: Batch, mask: np.ndarray | None) -> None:
         proxy = batch.asynchronous
         done = np.zeros(batch.shape, bool)
         for lanes, found, complete in proxy.waits(instruction, wait, mask):
             found.waited = instruction
+            proxy.mbarriers.look(found, instruction, lanes)
             if not complete:
                 continue
             told = lanes[~proxy.too_early(instruction, found, lanes)]
             done.reshape(-1)[told] = True
-            if acquires and len(told):
-                proxy.learn(found, told)
+            if len(told):
+                proxy.learn(instruction, found, told, semantics)
         batch.assign(result, done, mask)
 
     emitter.emit(step, (wait.slot, wait.state), (result,))

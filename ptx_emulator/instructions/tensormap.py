@@ -9,7 +9,7 @@ import numpy as np
 
 from ptx_emulator.errors import NotEmulated
 from ptx_emulator.instructions.emitter import Decoder, Emitter, Unsupported
-from ptx_emulator.instructions.load_store import SPACES, fence, place
+from ptx_emulator.instructions.load_store import SPACES, fence, place, scope_of
 from ptx_emulator.machine.batch import Batch
 from ptx_emulator.ptx.syntax import Immediate, Instruction
 from ptx_emulator.races.async_order import GLOBAL
@@ -87,7 +87,7 @@ def _copy(emitter: Emitter, instruction: Instruction) -> None:
         values = batch.read(reads, first + lane.astype(first.dtype), mask)
         batch.write(writes, second + lane.astype(second.dtype), values, mask)
         batch.fence_proxy(mask, GLOBAL)
-        batch.fence(mask, of_block=False)
+        batch.fence(mask, scope_of({*instruction.mnemonic.split(".")}))
         batch.participants(instruction, np.full((1, 1), 0xFFFFFFFF, np.uint32), mask)
 
     emitter.emit(step, (origin.slot, target.slot), ())
@@ -105,7 +105,7 @@ def fence_or(emitter: Emitter, instruction: Instruction) -> None:
 
     def step(batch: Batch, mask: np.ndarray | None) -> None:
         batch.fence_proxy(mask, GLOBAL)
-        batch.fence(mask, of_block=False)
+        batch.fence(mask, scope_of({*name.split(".")}))
 
     emitter.emit(step, (), ())
 

@@ -14,15 +14,23 @@ from ptx_emulator.machine.addressing import Addressing
 from ptx_emulator.machine.cluster_barrier import ClusterBarrier
 from ptx_emulator.machine.lanes import Lanes, RegisterFile
 from ptx_emulator.machine.launch_state import Wait
-from ptx_emulator.machine.mbarriers import Mbarrier, Mbarriers
-from ptx_emulator.memory import CLUSTER_RANK_BITS, SHARED_BASE, SHARED_WINDOW, WINDOW_BITS, WRITTEN, Access, Buffer
+from ptx_emulator.machine.mbarriers import Mbarrier, Mbarriers, Semantics
+from ptx_emulator.memory import (
+    CLUSTER_RANK_BITS,
+    OF_CLUSTER,
+    SHARED_BASE,
+    SHARED_WINDOW,
+    WINDOW_BITS,
+    WRITTEN,
+    Access,
+    Buffer,
+)
 from ptx_emulator.ptx.syntax import UNKNOWN, Instruction
 from ptx_emulator.races.async_agents import Copy
 from ptx_emulator.races.async_global import AsyncGlobal
 from ptx_emulator.races.async_order import AsyncOrder
 from ptx_emulator.races.async_shadow import AsyncShadow
 from ptx_emulator.races.block_order import BlockOrder
-from ptx_emulator.races.happens_before import OF_GRID
 from ptx_emulator.races.shared_memory import SharedShadow
 
 _NOBODY = Instruction("barrier.cluster", (), None, UNKNOWN)
@@ -69,6 +77,8 @@ class AsyncProxy:
             self.shadow.name = self.mbarriers._thread
             self.globals.fault, self.globals.shadow = batch.fault, self.shadow
             addressing.on_global.append(self.globals.record)
+            if self.cluster > 1:
+                addressing.on_global.append(self._see_begun)
 
     def in_shared(
         self, instruction: Instruction, lane: int, address: int, size: int, align: int, verb: str
@@ -139,6 +149,9 @@ class AsyncProxy:
         for at in np.unique(np.stack([block, address, state]), axis=1).T:
             chosen = lanes[(block == at[0]) & (address == at[1]) & (state == at[2])]
             found = self.mbarrier(instruction, int(chosen[0]), int(at[1]))
+            if found.block != int(at[0]):
+                sentence = "waits at an mbarrier of another block of the cluster, which PTX does not allow"
+                batch.fault("mbarrier", instruction, int(chosen[0]), sentence)
             self.mbarriers.require_known(found, instruction, chosen)
             complete = found.phase % 2 != int(at[2]) % 2 if wait.by_parity else found.phase > int(at[2])
             yield chosen, found, complete
@@ -156,12 +169,12 @@ class AsyncProxy:
         looked[lanes] = True
         return early
 
-    def learn(self, found: Mbarrier, lanes: np.ndarray) -> None:
+    def learn(self, instruction: Instruction, found: Mbarrier, lanes: np.ndarray, semantics: Semantics) -> None:
         """These lanes, flat and of one block, waited for a phase that is complete."""
         if self.order:
             block, thread = np.divmod(lanes, self.batch.threads)
             cluster, rows = self.order.row(block, thread)
-            self.mbarriers.learn(found, int(cluster[0]), rows)
+            self.mbarriers.learn(instruction, found, int(cluster[0]), rows, semantics)
         self.on_wait(lanes)
 
     def _by_cluster(self, lanes: np.ndarray) -> Iterator[tuple[ClusterBarrier, np.ndarray]]:
@@ -196,12 +209,23 @@ class AsyncProxy:
         every = np.zeros(self.batch.shape, bool)
         every.reshape(-1)[lanes] = True
         address = np.full(len(lanes), -1 - (self.batch.first + found.first // self.batch.threads))
-        access = Access(_NOBODY, "global", kind, 4, strong=True)
+        access = Access(_NOBODY, "global", kind, 4, strong=True, scope=OF_CLUSTER)
         if kind == "updates" and fences:
-            order.fence(every, OF_GRID)
+            order.fence(every, OF_CLUSTER)
         order.access(access, address, block, thread)
         if kind == "reads":
-            order.fence(every, OF_GRID)
+            order.fence(every, OF_CLUSTER)
+
+    def _see_begun(self, access: Access, buffer: Buffer, offsets: np.ndarray, lanes: np.ndarray) -> None:
+        """Let lanes that access strongly what another block of their cluster updated know that it has begun."""
+        if not access.strong or access.kind == "writes" or not self.batch.launch.shadow:
+            return
+        for offset, lane in zip(offsets.tolist(), lanes.tolist(), strict=True):
+            cluster, row = self.order.row(*divmod(lane, self.batch.threads))
+            for block in self.batch.launch.shadow.strong.of_blocks(buffer.address + offset):
+                at, rank = divmod(block - self.batch.first, self.cluster)
+                if at == cluster:
+                    self.order.reach(cluster, np.array([row]), self.order.begun.start + rank, 1)
 
     def lacks(self, found: Mbarrier | ClusterBarrier) -> str:
         """Why lanes still wait for the mbarrier or the barrier."""
@@ -214,8 +238,8 @@ class AsyncProxy:
             cells = self.cells(block, np.array([byte]), access.bytes)
             self.shadow.mbarriers[cells] = False
             self.shadow.record(access, index, np.array([lane]))
-            # Uses of the mbarrier itself are checked elsewhere, not as accesses to its bytes.
-            self.shadow.writer[cells] = 0
+            if begins:  # uses of the mbarrier itself are checked elsewhere, not as accesses to its bytes
+                self.shadow.writer[cells] = 0
             self.shadow.mbarriers[cells] = begins
 
     def queue(self, lane: int) -> Queue:

@@ -16,6 +16,7 @@ from ptx_emulator.machine.lanes import Lanes, RegisterFile
 from ptx_emulator.machine.launch_state import LaunchState
 from ptx_emulator.machine.tensor_memory import TensorMemory
 from ptx_emulator.memory import (
+    OF_BLOCK,
     PENDING,
     WRITTEN,
     Access,
@@ -30,7 +31,7 @@ from ptx_emulator.ptx.syntax import Instruction
 from ptx_emulator.races.async_order import GLOBAL, AsyncOrder
 from ptx_emulator.races.async_shadow import AsyncShadow
 from ptx_emulator.races.block_order import BlockOrder
-from ptx_emulator.races.happens_before import OF_BLOCK, OF_GRID, OfBatch, of_batch
+from ptx_emulator.races.happens_before import OfBatch, of_batch
 from ptx_emulator.races.shared_memory import SharedShadow
 from ptx_emulator.races.wgmma_reads import AsyncWgmmaShadow, WgmmaShadow
 from ptx_emulator.registers import U32, UNSIGNED, Bits
@@ -67,7 +68,7 @@ class Batch(Lanes):
             self.shadow = kind(self.order, self.threads, shared.stride, launch.resources.cell_shared)
         self._of_shadow: OfBatch | None = None
         if self.order and launch.shadow:
-            self._of_shadow = of_batch(self.order, first)
+            self._of_shadow = of_batch(self.order, first, launch.cluster_size)
         self.addressing = Addressing(self, shared, local, self.shadow)
         if self.shadow:
             self.shadow.report = self.addressing.report_shared
@@ -231,15 +232,12 @@ class Batch(Lanes):
         if self.order:
             self.order.arrive(number, lanes)
 
-    def fence(self, mask: np.ndarray | None, of_block: bool, of_cta: bool = False) -> None:
-        """Execute `fence` or `membar` for these lanes.
-
-        of_block: global memory is ordered for threads of one block only; of_cta: so is shared memory of the cluster
-        """
-        if isinstance(self.order, AsyncOrder) and self.launch.resources.arrives_relaxed and not of_cta:
-            self.order.fence(self.under(mask))
+    def fence(self, mask: np.ndarray | None, scope: int) -> None:
+        """Execute `fence` or `membar` for these lanes. scope: of `memory`"""
+        if isinstance(self.order, AsyncOrder) and self.launch.resources.relaxed:
+            self.order.fence(self.under(mask), scope > OF_BLOCK)
         if self.launch.shadow:
-            self.launch.shadow.happens_before.fence(self.under(mask), OF_BLOCK if of_block else OF_GRID)
+            self.launch.shadow.happens_before.fence(self.under(mask), scope)
 
     def fence_proxy(self, mask: np.ndarray | None, space: str | None = None) -> None:
         """Execute `fence.proxy.async` for these lanes. space: `shared` or `global`, None for both"""

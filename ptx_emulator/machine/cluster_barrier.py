@@ -38,10 +38,9 @@ class ClusterBarrier:
             sentence = f"{instruction.mnemonic} again, with no barrier.cluster.wait between"
             self.lanes.fault("divergent_barrier", instruction, lane, sentence)
         self.arrived[at], self.joined[at] = True, self.phase
-        clock = None
         if self.order:
-            clock = self.order.publish(self.cluster, at) if releases else self.order.fenced(self.cluster, at)
-        if clock is not None:
+            order = self.order
+            clock = order.publish(self.cluster, at) if releases else order.fenced(self.cluster, at, wide=True)
             self.gathered = larger(self.gathered, clock)
         self.advance()
 

@@ -58,7 +58,8 @@ class Resources:
     accesses: memory accesses by number
     shared_size, local_size: bytes of a block, without what a launch adds, and of a thread
     cell_shared, cell_global: bytes of the narrowest access
-    asynchronous: whether it uses mbarriers, bulk copies or clusters; arrives_relaxed: at a barrier, after a fence
+    asynchronous: whether it uses mbarriers, bulk copies or clusters; relaxed: whether an arrival or a wait is, so
+        that fences count for it
     fragments: slots of the registers that `wgmma` uses asynchronously, in order; empty in kernels without
     hazards: uses of these registers by other instructions
     lacking: a sentence on what the kernel has and its target lacks, for which no launch runs; empty if there is nothing
@@ -81,7 +82,7 @@ class Resources:
     fragments: tuple[int, ...]
     hazards: list[Hazard]
     asynchronous: bool = False
-    arrives_relaxed: bool = False
+    relaxed: bool = False
     lacking: str = ""
 
 

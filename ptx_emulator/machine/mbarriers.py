@@ -2,7 +2,7 @@
 
 A phase is complete when as many threads as were expected have arrived, and as many bytes as were expected have been
 copied. A thread that waits for a phase knows what the arriving threads did before, and that the phase's copies are
-complete.
+complete. Threads of other blocks of the cluster count only if they arrive, and the thread waits, with `.cluster`.
 An expected byte that never comes, and one that nobody expected, hang a GPU or let a wait pass early; both are faults.
 """
 
@@ -16,11 +16,43 @@ import numpy as np
 from ptx_emulator.machine.lanes import Lanes
 from ptx_emulator.ptx.syntax import Instruction
 from ptx_emulator.races.async_order import AsyncOrder, larger
-from ptx_emulator.races.borne import INIT_FENCE, NO_INVAL, REINIT
-from ptx_emulator.registers import WARP, Bits
+from ptx_emulator.races.borne import DEFAULT_SCOPE, INIT_FENCE, NO_INVAL, REINIT
+from ptx_emulator.registers import U32, WARP, Bits
 
 MOST_ARRIVALS, MOST_BYTES = (1 << 20) - 1, (1 << 20) - 1
 WIDTH = 8  # bytes
+
+
+class Semantics(NamedTuple):
+    """What an arrival or a wait orders. scope: `cta` or `cluster`; empty for none, which PTX takes as `cta`"""
+
+    relaxed: bool
+    scope: str
+
+
+class Uses:
+    """The last use of an mbarrier by each thread of its cluster, of one kind.
+
+    epoch: (rows,), 0 for none; phase: (rows,), in which it counts, so that who knows the phase complete knows of it
+    """
+
+    def __init__(self, rows: int):
+        self.epoch, self.phase, self._by = np.zeros(rows, U32), np.zeros(rows, np.int64), np.zeros(rows, np.int64)
+        self._instructions: dict[int, Instruction] = {}
+
+    def add(self, instruction: Instruction, rows: np.ndarray | int, epoch: int, phase: int) -> None:
+        """Record a use by these rows."""
+        self._instructions[id(instruction)] = instruction
+        self.epoch[rows], self.phase[rows], self._by[rows] = epoch, phase, id(instruction)
+
+    def unknown(self, clock: Bits, counter: int) -> np.ndarray:
+        """The rows whose uses a thread with this clock does not know. counter: of the phases, -1 for no such"""
+        late = (self.epoch > 0) & (clock[: len(self.epoch)] <= self.epoch)
+        return np.flatnonzero(late & (self.phase >= int(clock[counter])) if counter >= 0 else late)
+
+    def instruction(self, row: int) -> Instruction:
+        """By which a row last used it."""
+        return self._instructions[int(self._by[row])]
 
 
 class Event(NamedTuple):
@@ -37,9 +69,12 @@ class Mbarrier:
     phase: how many are complete; counter: column of its phases in the clock; made: by whom and when (cluster, row,
     epoch)
     fenced: whether its maker fenced its init; told: column of the clock of who knows of that, 0 for none
-    gathered, released: clocks that arrivals of this phase, and of all earlier ones, pass on; warps: the same for warps
+    gathered, released: clocks that arrivals of this phase, and of all earlier ones, pass on, by whether they are by
+    other blocks; warps: the same for warps of its own
     brought: whether copies counted in the phase before
-    last: what completed the phase before; remote: by row of another block, when, where and by which lane it arrived
+    last: what completed the phase before; arrived, looked: arrivals and other uses by threads; None without an order
+    brings: the latest copy or asynchronous arrival that counts here, and its phase
+    tells: whether arrivals order global memory as an atomic does, because they are relaxed or another block's
     """
 
     init: Instruction
@@ -53,8 +88,8 @@ class Mbarrier:
     told: int = 0
     owed: int = 0
     phase: int = 0
-    gathered: Bits | None = None
-    released: Bits | None = None
+    gathered: list[Bits | None] = field(default_factory=lambda: [None, None])
+    released: list[Bits | None] = field(default_factory=lambda: [None, None])
     arrivals: list[Event] = field(default_factory=list)
     expects: list[Event] = field(default_factory=list)
     copies: list[Event] = field(default_factory=list)
@@ -62,7 +97,10 @@ class Mbarrier:
     warps: Bits | None = None
     last: str = ""
     brought: bool = False
-    remote: dict[int, tuple[int, Instruction, int]] = field(default_factory=dict)
+    arrived: Uses | None = None
+    looked: Uses | None = None
+    brings: tuple[Instruction, int] | None = None
+    tells: bool = False
 
     @property
     def untouched(self) -> bool:
@@ -101,6 +139,7 @@ class Mbarriers:
         if self.order:
             cluster, row = self.order.row(*divmod(lane, self.lanes.threads))
             made.made, made.counter = (cluster, row, int(self.order.now[cluster])), self.order.counter()
+            made.arrived, made.looked = Uses(self.order.rows), Uses(self.order.rows)
         self.progress += 1
 
     def inval(self, instruction: Instruction, lane: int, block: int, byte: int) -> None:
@@ -108,7 +147,25 @@ class Mbarriers:
         found = self.find(instruction, lane, block, byte)
         if found.owed:
             self._fault(instruction, lane, f"ends {self._name(found)}: {self._sums(found)}")
+        if self.order:
+            self._require_unused(found, instruction, lane)
         del self.all[block, byte]
+
+    def _require_unused(self, found: Mbarrier, instruction: Instruction, lane: int) -> None:
+        """Raise Fault for an mbarrier that ends while another thread, or a copy, may still use it."""
+        cluster, row = self.order.row(*divmod(lane, self.lanes.threads))
+        clock, sentence = self.order.clock[cluster, row], f"ends {self._name(found)}, which "
+        for uses, counter in ((found.arrived, found.counter), (found.looked, -1)):
+            rows = uses.unknown(clock, counter)
+            rows = rows[rows != row]
+            if rows.size:
+                who, at = self._thread(cluster, int(rows[0])), uses.instruction(int(rows[0])).location.in_full()
+                self._fault(instruction, lane, f"{sentence}{who} uses at {at} with no barrier between", "race")
+        if found.brings and clock[found.counter] <= found.brings[1]:
+            at = found.brings[0].location.in_full()
+            sentence += f"{found.brings[0].mnemonic} at {at} uses: no thread that waited for phase {found.brings[1]} "
+            sentence += "let this one know"
+            self._fault(instruction, lane, sentence, "race")
 
     def find(self, instruction: Instruction, lane: int, block: int, byte: int, copies: bool = False) -> Mbarrier:
         """The mbarrier that a thread uses. copies: whether a copy uses it, which needs a fence after its init"""
@@ -161,15 +218,21 @@ class Mbarriers:
             self._fault(instruction, lane, f"expects {amount} bytes more; {self._sums(found)}")
         found.owed += amount
         found.expects.append(Event(instruction, amount))
+        self._used(found, instruction, lane, found.arrived)
         self.progress += 1
 
+    def _used(self, found: Mbarrier, instruction: Instruction, lane: int, uses: Uses | None) -> None:
+        if uses:
+            cluster, row = self.order.row(*divmod(lane, self.lanes.threads))
+            uses.add(instruction, row, int(self.order.now[cluster]), found.phase)
+
     def arrive(
-        self, instruction: Instruction, lane: int, found: Mbarrier, count: int, clock: Bits | None, drops: bool = False,
-        by_thread: bool = True,
+        self, instruction: Instruction, lane: int, found: Mbarrier, count: int,
+        semantics: Semantics | Bits | None, drops: bool = False, by_thread: bool = True,
     ) -> int:  # fmt: skip
         """Record arrivals of one thread; returns the phase that they count in.
 
-        clock: released by them, None for nothing; by_thread: whether the thread itself arrives now
+        semantics: or a clock that is released, or None for nothing; by_thread: whether the thread itself arrives now
         """
         if not 1 <= count <= found.pending:
             sentence = f"arrives {count} times at {self._name(found)}, where {found.pending} arrivals lack"
@@ -179,11 +242,14 @@ class Mbarriers:
             self._require_waited(found, instruction, lane)
         phase = found.phase
         found.arrivals.append(Event(instruction, count))
-        if self.order and lane // self.lanes.threads != found.block:
-            cluster, row = self.order.row(*divmod(lane, self.lanes.threads))
-            found.remote[row] = int(self.order.now[cluster]) - (clock is not None), instruction, lane
-        if clock is not None:
-            found.gathered = larger(found.gathered, clock)
+        if by_thread:
+            self._used(found, instruction, lane, found.arrived)
+        else:
+            found.brings = instruction, found.phase
+        if isinstance(semantics, Semantics) and self.order:
+            self.release(instruction, found, lane, semantics)
+        elif self.order and semantics is not None:
+            found.gathered[0] = larger(found.gathered[0], semantics)
         found.pending -= count
         found.expected -= count if drops else 0
         self._advance(instruction, lane, found)
@@ -205,6 +271,10 @@ class Mbarriers:
     def copied(self, instruction: Instruction, lane: int, found: Mbarrier, amount: int) -> None:
         """Count a complete copy of this many bytes in the current phase."""
         found.copies.append(Event(instruction, amount))
+        if instruction.mnemonic.startswith("mbarrier"):
+            self._used(found, instruction, lane, found.arrived)
+        else:
+            found.brings = instruction, found.phase
         found.owed -= amount
         self._advance(instruction, lane, found)
 
@@ -216,27 +286,53 @@ class Mbarriers:
             self._fault(instruction, lane, f"{self._name(found)}: {self._sums(found)}")
         if found.owed:
             return
-        if found.gathered is not None:
-            found.released = larger(found.released, found.gathered)
-        found.phase, found.pending, found.gathered = found.phase + 1, found.expected, None
+        for far, gathered in enumerate(found.gathered):
+            if gathered is not None:
+                found.released[far] = larger(found.released[far], gathered)
+        found.phase, found.pending, found.gathered = found.phase + 1, found.expected, [None, None]
         # A thread that counts bytes itself, by complete_tx, has no copy in flight.
         found.brought = any(not each.instruction.mnemonic.startswith("mbarrier") for each in found.copies)
         found.last = f"phase {found.phase - 1} was completed at {instruction.location.in_full()}"
         found.arrivals, found.expects, found.copies = [], [], []
 
-    def release(self, found: Mbarrier, lane: int) -> Bits:
-        """The clock that a thread releases when it arrives."""
-        block, thread = divmod(lane, self.lanes.threads)
-        if block == found.block:
-            warps = self.order.release_warp(block, thread // WARP)
-            found.warps = warps if found.warps is None else np.maximum(found.warps, warps)
-        cluster, row = self.order.row(block, thread)
-        return self.order.publish(cluster, np.array([row]))
+    def release(self, instruction: Instruction, found: Mbarrier, lane: int, semantics: Semantics) -> None:
+        """Let a phase pass on what a thread releases when it arrives, or, if it is relaxed, what its last fence covers.
 
-    def fenced(self, lane: int) -> Bits | None:
-        """The clock that a thread releases by a relaxed arrival: what its last fence covers."""
-        cluster, row = self.order.row(*divmod(lane, self.lanes.threads))
-        return self.order.fenced(cluster, np.array([row]))
+        Threads of the mbarrier's block alone wait for it, so the scope counts for those of others.
+        """
+        block, thread = divmod(lane, self.lanes.threads)
+        cluster, row = self.order.row(block, thread)
+        far, rows = block != found.block, np.array([row])
+        if far and not self.takes_in_cluster(semantics):
+            self._note(instruction, cluster, semantics)
+            clock = self.order.only_begun(self.order.clock[cluster, row])
+        elif semantics.relaxed:
+            clock = self.order.fenced(cluster, rows, wide=far)
+        else:
+            clock = self.order.publish(cluster, rows)
+            if not far:
+                warps = self.order.release_warp(block, thread // WARP)
+                found.warps = warps if found.warps is None else np.maximum(found.warps, warps)
+        found.gathered[far] = larger(found.gathered[far], clock)
+        shadow = self.lanes.launch.shadow
+        if shadow and (self.takes_in_cluster(semantics) if far else semantics.relaxed):
+            found.tells = True
+            shadow.happens_before.tell(self._address(found), block, thread, not semantics.relaxed, bool(far))
+
+    def _address(self, found: Mbarrier) -> int:
+        """An address that stands for an mbarrier where global memory is ordered."""
+        return -(1 << 40) - ((self.lanes.first + found.block << 24) + found.byte)
+
+    def _note(self, instruction: Instruction, cluster: int, semantics: Semantics) -> None:
+        """Remember for the sentence of a race that a scope does not take in threads of other blocks."""
+        scope = ".cta" if semantics.scope else "no scope, which PTX takes as .cta (strict)"
+        sentence = f"{instruction.mnemonic} at {instruction.location.in_full()} has {scope}"
+        self.order.narrow[cluster] = f"{sentence}, and orders no thread of another block"
+
+    def takes_in_cluster(self, semantics: Semantics) -> bool:
+        """Whether an arrival or a wait orders threads of other blocks of the cluster."""
+        unsaid = not semantics.scope and DEFAULT_SCOPE not in self.lanes.launch.strict
+        return semantics.scope == "cluster" or unsaid
 
     def may_be_late(self, found: Mbarrier, lanes: np.ndarray) -> np.ndarray:
         """Choose the lanes, flat, that a GPU may tell that the previous phase is not complete yet.
@@ -245,32 +341,60 @@ class Mbarriers:
         """
         if not self.order or found.brought:
             return np.ones(len(lanes), bool)
-        if found.released is None:
-            return np.zeros(len(lanes), bool)
         cluster, rows = self.order.row(*np.divmod(lanes, self.lanes.threads))
         count = self.order.rows
-        late = self.order.clock[cluster, rows, :count] < found.released[:count]
+        late = np.zeros((len(lanes), count), bool)
+        for released in found.released:
+            if released is not None:
+                late |= self.order.clock[cluster, rows, :count] < released[:count]
         late[np.arange(len(rows)), rows] = False
         return late.any(axis=1)
 
-    def learn(self, found: Mbarrier, cluster: int, rows: np.ndarray) -> None:
-        """Record that these rows waited for a complete phase."""
+    def look(self, found: Mbarrier, instruction: Instruction, lanes: np.ndarray) -> None:
+        """Record that these lanes, flat and of one block, test the mbarrier or wait."""
         if self.order:
-            self.order.reach(cluster, rows, found.counter, found.phase)
-            if found.released is not None:
-                self.order.learn(cluster, rows, found.released)
-            block, thread = self.order.place(cluster, rows)
-            if found.warps is not None and block[0] == found.block:
-                self.order.acquire_warps(found.block, np.unique(thread // WARP), found.warps)
+            cluster, rows = self.order.row(*np.divmod(lanes, self.lanes.threads))
+            found.looked.add(instruction, rows, int(self.order.now[cluster[0]]), 0)
+
+    def learn(
+        self, instruction: Instruction, found: Mbarrier, cluster: int, rows: np.ndarray, semantics: Semantics
+    ) -> None:
+        """Record that these rows waited for a complete phase."""
+        order, wide = self.order, self.takes_in_cluster(semantics)
+        for far, released in enumerate(found.released):
+            if released is None:
+                continue
+            if far and not wide:
+                self._note(instruction, cluster, semantics)
+            if (far and not wide) or semantics.relaxed:
+                order.learn(cluster, rows, order.only_begun(released))
+            if semantics.relaxed and (wide or not far):
+                order.see(cluster, rows, released, wide=bool(far))
+            elif wide or not far:
+                order.learn(cluster, rows, released)
+        if semantics.relaxed:
+            phases = np.zeros(found.counter + 1, U32)
+            phases[found.counter] = found.phase
+            order.see(cluster, rows, phases, wide=False)
+        else:
+            order.reach(cluster, rows, found.counter, found.phase)
+        if found.warps is not None:
+            warps = np.unique(order.place(cluster, rows)[1] // WARP)
+            (order.see_warps if semantics.relaxed else order.acquire_warps)(found.block, warps, found.warps)
+        if found.tells:
+            threads = None if not semantics.relaxed else order.place(cluster, rows)[1]
+            self.lanes.launch.shadow.happens_before.hear(self._address(found), found.block, wide, threads)
 
     def used_by_others(self, block: int) -> tuple[Instruction, int] | None:
         """An arrival by another block at an mbarrier of this block that none of its threads knows of, and its lane."""
         cluster, first = self.order.row(block, 0)
         clock = self.order.clock[cluster, first : first + self.lanes.threads].max(axis=0)
         for found in self.all.values():
-            for row, (epoch, instruction, lane) in found.remote.items() if found.block == block else ():
-                if clock[row] <= epoch:
-                    return instruction, lane
+            rows = found.arrived.unknown(clock, found.counter) if found.block == block else np.zeros(0, int)
+            rows = rows[(rows < first) | (rows >= first + self.lanes.threads)]
+            if rows.size:
+                where, thread = self.order.place(cluster, int(rows[0]))
+                return found.arrived.instruction(int(rows[0])), where * self.lanes.threads + thread
         return None
 
     def _name(self, found: Mbarrier) -> str:

@@ -5,8 +5,9 @@ its cluster, how much of that a proxy fence made visible to copies, and which co
 barrier, an mbarrier or a warp lets one thread know what others know, rows are merged by taking the larger entry.
 
 A copy belongs to a counter: the phases of its mbarrier, or the groups of the thread that issued it. A thread whose
-entry for the counter exceeds the copy's number knows that the copy is complete. `BlockOrder`, which tells only warps
-apart, is kept beside, for global memory.
+entry for the counter exceeds the copy's number knows that the copy is complete. In a cluster, the first counters are
+one for each block, and tell that it has begun: relaxed operations, and those of a block's scope, pass on no more than
+these. `BlockOrder`, which tells only warps apart, is kept beside, for global memory.
 """
 
 from __future__ import annotations
@@ -42,7 +43,15 @@ class AsyncOrder(BlockOrder):
         self.activity = 1  # changes with every access and every merge, so that a warp that meets again costs nothing
         self._met: dict[bytes, int] = {}
         self._waiting: dict[tuple[int, int], Bits] = {}
-        self._fenced: Bits | None = None  # as `clock`, what each row knew at its last fence; None before any
+        # As `clock`, by whether they are of the cluster or more: what each row knew at its last fence, and what its
+        # next one lets it know; None before any.
+        self._fenced: list[Bits | None] = [None, None]
+        self._seen: list[Bits | None] = [None, None]
+        self.narrow: dict[int, str] = {}  # by cluster, the last operation whose scope left out threads of other blocks
+        self._seen_warps: dict[tuple[int, int], Bits] = {}  # as `_seen`, of warps: block, warp → epochs
+        self.begun = slice(3 * self.rows, 3 * self.rows + (cluster if cluster > 1 else 0))
+        for rank in range(cluster if cluster > 1 else 0):
+            self.clock[:, rank * threads : (rank + 1) * threads, self.counter()] = 1
 
     def row(self, block: np.ndarray, thread: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Clusters, and rows in them, of threads."""
@@ -61,10 +70,10 @@ class AsyncOrder(BlockOrder):
         return out
 
     def learn(self, cluster: int, rows: np.ndarray, clock: Bits) -> None:
-        """Merge a clock into the knowledge of these rows."""
+        """Merge a clock into the knowledge of these rows. clock: one for all, or one for each, in ascending order"""
         self.activity += 1
-        rows = together(rows)
-        self.clock[cluster, rows, : len(clock)] = np.maximum(self.clock[cluster, rows, : len(clock)], clock)
+        rows, width = together(rows), clock.shape[-1]
+        self.clock[cluster, rows, :width] = np.maximum(self.clock[cluster, rows, :width], clock)
 
     def meet(self, cluster: int, rows: np.ndarray) -> None:
         """Record that these rows met at a barrier, so that each knows what all know."""
@@ -83,32 +92,68 @@ class AsyncOrder(BlockOrder):
             self.now[cluster] += U32(1)
         self.activity += 1
 
-    def fence(self, lanes: np.ndarray) -> None:
-        """Execute a `fence` of the cluster or more: a relaxed arrival then publishes what came before it."""
-        fenced = self._at_fences()
+    def fence(self, lanes: np.ndarray, wide: bool) -> None:
+        """Execute a `fence`: these lanes, (blocks, threads) bool, learn what they saw by a relaxed wait, and publish by
+        a relaxed arrival what came before. wide: whether it is of the cluster or more"""
         for cluster, rows in self.rows_of(lanes):
-            fenced[cluster, rows] = np.maximum(fenced[cluster, rows], self.clock[cluster, rows])
-            fenced[cluster, rows, rows] = self.now[cluster] + U32(1)
+            for level in range(1 + wide):
+                if self._seen[level] is not None:
+                    self.learn(cluster, rows, self._each(self._seen, level)[cluster, rows])
+            for block, warp in {self.place(cluster, row // WARP * WARP) for row in rows.tolist()}:
+                if (released := self._seen_warps.pop((block, warp // WARP), None)) is not None:
+                    self.acquire_warps(block, np.array([warp // WARP]), released)
+            for level in range(1 + wide):
+                fenced = self._each(self._fenced, level)
+                fenced[cluster, rows] = np.maximum(fenced[cluster, rows], self.clock[cluster, rows])
+                fenced[cluster, rows, rows] = self.now[cluster] + U32(1)
             self.now[cluster] += U32(1)
         self.activity += 1
 
     def fence_column(self, cluster: int, row: int, column: int) -> None:
         """Let a thread know that a counter has reached 1, and publish so much by a relaxed arrival."""
         self.reach(cluster, np.array([row]), column, 1)
-        self._at_fences()[cluster, row, column] = 1
+        for level in range(2):
+            self._each(self._fenced, level)[cluster, row, column] = 1
 
-    def fenced(self, cluster: int, rows: np.ndarray) -> Bits | None:
-        """The clock that these rows publish by a relaxed arrival: what they knew and had done at their last fence."""
-        return None if self._fenced is None else self._at_fences()[cluster, rows].max(axis=0)
+    def fenced(self, cluster: int, rows: np.ndarray, wide: bool) -> Bits:
+        """The clock that these rows publish by a relaxed arrival: what they knew and had done at their last fence.
 
-    def _at_fences(self) -> Bits:
-        if self._fenced is None:
-            self._fenced = np.zeros_like(self.clock)
-        elif self._fenced.shape != self.clock.shape:  # counters were added
-            wider = np.zeros_like(self.clock)
-            wider[:, :, : self._fenced.shape[2]] = self._fenced
-            self._fenced = wider
-        return self._fenced
+        wide: whether it is for threads of other blocks
+        """
+        out = self.only_begun(self.clock[cluster, together(rows)].max(axis=0))
+        if self._fenced[wide] is not None:
+            out = np.maximum(out, self._each(self._fenced, wide)[cluster, rows].max(axis=0))
+        return out
+
+    def see(self, cluster: int, rows: np.ndarray, clock: Bits, wide: bool) -> None:
+        """Remember what a fence of these rows, which waited relaxed, lets them know. wide: if it is of the cluster"""
+        seen = self._each(self._seen, wide)
+        seen[cluster, rows, : len(clock)] = np.maximum(seen[cluster, rows, : len(clock)], clock)
+
+    def see_warps(self, block: int, warps: np.ndarray, released: Bits) -> None:
+        """The same of epochs that `acquire_warps` takes."""
+        for warp in warps.tolist():
+            before = self._seen_warps.get((block, warp))
+            self._seen_warps[block, warp] = released if before is None else np.maximum(before, released)
+
+    def only_begun(self, clock: Bits) -> Bits:
+        """What a clock tells of which blocks of the cluster have begun, as a clock."""
+        out = np.zeros_like(clock)
+        out[self.begun] = clock[self.begun]
+        return out
+
+    def not_begun(self, cluster: np.ndarray, row: np.ndarray, block: np.ndarray) -> np.ndarray:
+        """(n,) bool: whether rows do not know that a block has begun. block: (n,), its rank in the cluster"""
+        return self.clock[cluster, row, self.begun.start + block] == 0
+
+    def _each(self, held: list[Bits | None], level: int) -> Bits:
+        """An array as the clock, made at its first use."""
+        found = held[level]
+        if found is None or found.shape != self.clock.shape:
+            wider = held[level] = np.zeros_like(self.clock)
+            if found is not None:  # counters were added
+                wider[:, :, : found.shape[2]] = found
+        return held[level]
 
     def rows_of(self, lanes: np.ndarray) -> list[tuple[int, np.ndarray]]:
         """The clusters with some of these lanes, (blocks, threads) bool, and their rows."""

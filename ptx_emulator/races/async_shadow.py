@@ -15,6 +15,7 @@ from typing import NoReturn
 import numpy as np
 
 from ptx_emulator.memory import Access
+from ptx_emulator.ptx.syntax import Instruction
 from ptx_emulator.races.async_agents import BITS, CompiledChecks, Copy, Fault, Readers, unfinished
 from ptx_emulator.races.async_order import AsyncOrder
 from ptx_emulator.races.borne import ALLOC_FENCE, EQUAL_STORES, other_than_now
@@ -61,6 +62,7 @@ class AsyncShadow(SharedShadow):
         self.order.activity += 1
         self.has_updates |= access.kind == "updates"
         if self.compiled and self.compiled.record(self._arrays(), access, cells[:, 0], width, cluster, row):
+            self._require_begun(access.instruction, access.kind, cells[:, 0], cluster, row, positions)
             return
         self._check_writers(access, cells, cluster, row, positions)
         self._check_copies(access, cells, cluster, row, positions)
@@ -70,6 +72,7 @@ class AsyncShadow(SharedShadow):
             if found:
                 which, cell, reader = found
                 self._race(access, int(positions[which]), int(cluster[which]), reader, int(readers.access[cell]))
+        self._require_begun(access.instruction, access.kind, cells[:, 0], cluster, row, positions)
         if access.kind != "writes":
             readers = self.readers if access.kind == "reads" else self.updaters
             readers.add(self.order, access.number, cells, cluster, row)
@@ -89,6 +92,22 @@ class AsyncShadow(SharedShadow):
             which, column = (int(each) for each in np.argwhere(lost)[0])
             other = int(self.writer[cells[which, column]]) - 1
             self._race(access, int(positions[which]), int(cluster[which]), other, access.number)
+
+    def _require_begun(
+        self, instruction: Instruction, verb: str, cells: np.ndarray, cluster: np.ndarray, row: np.ndarray,
+        positions: np.ndarray,
+    ) -> None:  # fmt: skip
+        """Raise Fault for a thread that accesses a block of its cluster which may not have begun. All (n,)"""
+        if self.order.cluster == 1:
+            return
+        rank = cells // self.cells_of_block % self.order.cluster
+        late = (rank != row // self.threads) & self.order.not_begun(cluster, row, rank)
+        if late.any():
+            which = int(np.argmax(late))
+            _, _, block = self.name(int(cluster[which]), int(rank[which]) * self.threads).partition(" of ")
+            sentence = f"{verb} shared memory of {block} of its cluster, which may not have begun: no barrier.cluster, "
+            sentence += "and nothing else that tells this thread, comes before"
+            self.fault("race", instruction, int(positions[which]), sentence)
 
     def _forget(self, cells: np.ndarray) -> None:
         """Forget earlier accesses to cells, because a later write is ordered behind all of them."""
@@ -123,6 +142,8 @@ class AsyncShadow(SharedShadow):
         at = earlier.instruction.location.in_full()
         sentence = f"{what} while {who} {PAST[earlier.kind]} the same at {at} with no barrier, __syncwarp or mbarrier "
         sentence += "between that covers that thread"
+        if lane // self.threads % self.order.cluster != other // self.threads and cluster in self.order.narrow:
+            sentence += f"; {self.order.narrow[cluster]}"
         self.fault("race", access.instruction, lane, sentence)
 
     def used_by_others(self, block: int) -> tuple[Access, int] | None:
@@ -214,10 +235,10 @@ class AsyncShadow(SharedShadow):
         clocks[np.arange(len(rows)), rows] = self.order.now[cluster] + U32(1)
         return clocks.min(axis=0)
 
-    def _allocations(self) -> list[int]:
-        """The numbers of the stores of `tcgen05.alloc`, which need no proxy fence (see `borne`)."""
-        mnemonics = ((number, each.instruction.mnemonic) for number, each in self.accesses.items())
-        return [number for number, mnemonic in mnemonics if mnemonic.startswith("tcgen05.alloc.")]
+    def _unfenced(self) -> list[int]:
+        """The numbers of accesses that need no proxy fence: of `mbarrier.inval`, and `tcgen05.alloc` (see `borne`)."""
+        borne = ("mbarrier.inval.", *(() if ALLOC_FENCE in self.strict else ("tcgen05.alloc.",)))
+        return [number for number, each in self.accesses.items() if each.instruction.mnemonic.startswith(borne)]
 
     def start_copy(
         self, number: int, cells: np.ndarray, lane: int, fenced: bool = False, rows: np.ndarray | None = None
@@ -230,6 +251,9 @@ class AsyncShadow(SharedShadow):
         copy, order = self.copies[number], self.order
         cluster, row = copy.cluster, copy.row
         reads = copy.kind == "reads"
+        if order.cluster > 1 and len(cells):
+            many = (np.full(len(cells), each) for each in (cluster, row, lane))
+            self._require_begun(copy.instruction, f"{copy.kind} by a copy", cells, *many)
         if rows is None and self.compiled and self.compiled.start(
             self._arrays(), number, reads, (cluster, row), cells, fenced
         ):  # fmt: skip
@@ -246,8 +270,8 @@ class AsyncShadow(SharedShadow):
             unordered[order.rows] = "with no fence.proxy.async between"
         for offset, problem in unordered.items():
             late = (writer >= 0) & (clock[offset + writer] <= self.epoch[cells[0]])
-            if offset and late.any() and ALLOC_FENCE not in self.strict:
-                late &= ~np.isin(self.access[cells[0]], self._allocations())
+            if offset and late.any():
+                late &= ~np.isin(self.access[cells[0]], self._unfenced())
             if late.any():
                 first = int(np.argmax(late))
                 earlier = self.accesses[int(self.access[cells[0, first]])].instruction.location.in_full()

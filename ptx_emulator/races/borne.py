@@ -37,6 +37,7 @@ ALLOC_FENCE = "alloc_fence"
 NO_INVAL = "no_inval"
 REINIT = "reinit"
 TWO_PLACES = "two_places"
+DEFAULT_SCOPE = "default_scope"
 
 LIST = (
     Borne(
@@ -94,6 +95,14 @@ LIST = (
         "PTX ISA, 'bar, barrier': `.aligned` means one instruction for the block, and its own example has warps meet "
         "at bar.arrive and bar.sync; NVIDIA's CUTLASS meets at bar.sync from every role of a kernel",
         "lanes of one warp at several aligned barriers; threads that pass more barriers than others",
+    ),
+    Borne(
+        DEFAULT_SCOPE,
+        "An arrival or a wait at an mbarrier that names no scope orders threads of other blocks of the cluster.",
+        "PTX takes it as `.cta`; multicast rings are built on it, and have run on every Hopper.",
+        "CUTLASS's `ClusterBarrier`, `arrive(cta_id)` and `wait`, on which DeepGEMM builds; TileLang; Triton before "
+        "triton-lang/triton#10922",
+        "an explicit `.cta`, at either end",
     ),
 )
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ptx_emulator.compiled import layout
-from ptx_emulator.memory import Access, Buffer
+from ptx_emulator.memory import OF_BLOCK, OF_GRID, Access, Buffer
 from ptx_emulator.races.block_order import AGENT_MASK, WARPS_OF, agents_of
 from ptx_emulator.races.shared_memory import join_in_one_instruction
 from ptx_emulator.registers import U32, U64, WARP, Bits
@@ -166,13 +166,16 @@ Thread = tuple[int, int]  # block of the grid, thread of the block
 
 
 class StrongAccesses:
-    """The strong accesses of a launch. Blocks count in the grid, and `when` counts accesses."""
+    """The strong accesses of a launch. Blocks count in the grid, and `when` counts accesses.
 
-    def __init__(self) -> None:
-        self._count = 0
+    cluster: blocks of a cluster; narrow: whether an update has a scope within the grid
+    """
+
+    def __init__(self, cluster: int) -> None:
+        self._count, self._cluster, self.narrow = 0, cluster, False
         self._narrowest = self._widest = 1  # bytes of the narrowest and the widest update; addresses are aligned
-        # address → thread → its last update: time, epoch of its block, bytes, and whether it is a gathering atomic
-        self._updates: dict[int, dict[Thread, tuple[int, int, int, bool]]] = defaultdict(dict)
+        # address → thread → its last update: time, epoch of its block, bytes, whether it is a gathering atomic, scope
+        self._updates: dict[int, dict[Thread, tuple[int, int, int, bool, int]]] = defaultdict(dict)
         # block, address → thread → time and epoch of its last access
         self._seen: dict[tuple[int, int], dict[int, tuple[int, int]]] = defaultdict(dict)
 
@@ -198,8 +201,9 @@ class StrongAccesses:
         if access.kind != "reads":
             self._narrowest = min(size, self._narrowest) if self._updates else size
             self._widest = max(size, self._widest)
+            self.narrow |= access.scope < OF_GRID
             for when, address, block, thread, epoch in every:
-                self._updates[address][block, thread] = when, epoch, size, gathers
+                self._updates[address][block, thread] = when, epoch, size, gathers, access.scope
 
     def unseen(self, access: Access, address: int, by: Thread, known: list[int]) -> Iterator[tuple[int, Thread]]:
         """Yield updates that may race with a thread's access, because neither it nor its block has seen them.
@@ -214,11 +218,18 @@ class StrongAccesses:
             for other, (when, epoch) in self._seen.get((block, start), {}).items():
                 if when > seen and (other == thread or epoch < known[other // WARP]):
                     seen = when
-            for who, (when, epoch, size, gathers) in self._updates[start].items():
-                if when >= seen and who != by and start + size > address and _may_race(access, block, who, gathers):
+            for who, (when, epoch, size, gathers, scope) in self._updates[start].items():
+                races = not access.strong or (access.takes and gathers) or self._apart(block, who[0], access, scope)
+                if races and when >= seen and who != by and start + size > address:
                     yield epoch, who
 
+    def _apart(self, block: int, other: int, access: Access, scope: int) -> bool:
+        """Whether one of two strong accesses by threads of these blocks has a scope without the other's thread."""
+        scope = min(scope, access.scope)
+        if scope == OF_GRID or block == other:
+            return False
+        return scope == OF_BLOCK or block // self._cluster != other // self._cluster
 
-def _may_race(access: Access, block: int, who: Thread, gathers: bool) -> bool:
-    """Whether another thread's update races with an access unless something orders it before."""
-    return not access.strong or (access.takes and gathers) or (access.of_block and who[0] != block)
+    def of_blocks(self, address: int) -> set[int]:
+        """The blocks whose threads updated an address by strong accesses."""
+        return {block for block, _ in self._updates[address]} if address in self._updates else set()

@@ -3,7 +3,8 @@
 A kernel that begins early may touch what earlier ones write, or write what they touch, only behind a
 `griddepcontrol.wait`, of its own thread or of one that a barrier orders before. That waits for the launch before, with
 all its memory; for those before that, too, but only if that launch itself waited. `launch_dependents` orders nothing:
-it is when the next kernel may begin at the earliest.
+it is when the next kernel may begin at the earliest. What a kernel reads as constant (`ld.global.nc`) nothing may
+write while it runs, which is also before its wait.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ptx_emulator.errors import Fault
 from ptx_emulator.memory import Access, Buffer
 from ptx_emulator.ptx.syntax import Location
-from ptx_emulator.races.async_agents import Fault
+from ptx_emulator.races.async_agents import Fault as Report
 from ptx_emulator.races.buffer_shadow import READS, UPDATES, WRITES
 from ptx_emulator.races.global_memory import GlobalShadow
 
@@ -53,7 +55,33 @@ class PastLaunch:
                 which, column = (int(each) for each in np.argwhere(found)[0])
                 access = self.accesses[int(shadow.numbers[kind][cells[which, column]])]
                 return which, f"{_PAST[kind]} at {access.instruction.location.in_full()}"
+        if writes and shadow.constant is not None and (found := shadow.constant[cells]).any():
+            which, column = (int(each) for each in np.argwhere(found)[0])
+            access = self.accesses[int(found[which, column]) - 1]
+            return which, f"{_PAST[READS]} at {access.instruction.location.in_full()}"
         return None
+
+    def require_constant(self, ahead: PastLaunch) -> None:
+        """Raise Fault for bytes that this launch read as constant and one ahead, which let it begin early, wrote."""
+        for window, identity in self.buffers.items():
+            shadow = self.shadow.shadows.of(identity)
+            written = ahead.shadow.shadows.of(ahead.buffers[window]) if window in ahead.buffers else None
+            if shadow is None or shadow.constant is None or written is None:
+                continue
+            cells = np.flatnonzero(shadow.constant)
+            first = cells * self.shadow.cell // ahead.shadow.cell
+            theirs = first[:, None] + np.arange(-(-self.shadow.cell // ahead.shadow.cell))
+            for kind in (WRITES, UPDATES):
+                found = np.argwhere(written.tags[kind][theirs] != 0)
+                if found.size:
+                    access = self.accesses[int(shadow.constant[cells[found[0, 0]]]) - 1]
+                    other = ahead.accesses[int(written.numbers[kind][theirs[tuple(found[0])]])]
+                    at, there = access.instruction.location, other.instruction.location.in_full()
+                    sentence = f"reads as constant (ld.global.nc) {access.bytes} global bytes that launch "
+                    sentence += f"{ahead.number} ({ahead.kernel}) {_PAST[kind]} at {there}, and that launch let "
+                    sentence += f"this one begin before it ends, at {ahead.begins_next.in_full()}: a "
+                    sentence += "griddepcontrol.wait does not make them constant"
+                    raise Fault("race", str(at), f"{sentence}; {self.kernel}{at.chain()}")
 
     def written(self) -> tuple[str, str, str] | None:
         """The verb of an access that wrote to some buffer, its line, and the calls around it; None if there is none."""
@@ -104,7 +132,7 @@ class Dependence:
 
     def check(
         self, access: Access, buffer: Buffer, offsets: np.ndarray, size: int, lanes: np.ndarray, waited: np.ndarray,
-        fault: Fault,
+        fault: Report,
     ) -> None:  # fmt: skip
         """Check accesses of `size` bytes at offsets of a buffer, by lanes of the batch; waited: (n,) bool"""
         for chosen, past in ((~waited, self.before), (waited, self.left)):
@@ -129,5 +157,9 @@ class Dependence:
         return self.left if self.waited else self.before
 
     def end(self, kernel: str, shadow: GlobalShadow, accesses: dict[int, Access], buffers: dict[int, int]) -> None:
-        """Record that the launch has run."""
+        """Record that the launch has run. Raises Fault for what it read as constant while others may have written."""
         self.past = PastLaunch(self.number, kernel, shadow, accesses, buffers, self.waited, self.begins_next)
+        for ahead in self.before:  # the launch before that let none begin early has ended, with all that it waited for
+            overlaps = ahead is self.before[-1] or self.before[-1].begins_next or ahead in self.left
+            if overlaps and ahead.begins_next:
+                self.past.require_constant(ahead)

@@ -18,7 +18,7 @@ import numpy as np
 
 from ptx_emulator.compiled.layout import IN_ONE_WARP
 from ptx_emulator.errors import Fault, NotEmulated
-from ptx_emulator.memory import Access, Buffer, Resolved
+from ptx_emulator.memory import OF_GRID, Access, Buffer, Resolved
 from ptx_emulator.races.block_order import AGENT_MASK, WARPS_OF, ordered
 from ptx_emulator.races.borne import EQUAL_STORES, EqualStores, LateReads, other_than_now
 from ptx_emulator.races.buffer_shadow import (
@@ -33,7 +33,7 @@ from ptx_emulator.races.buffer_shadow import (
     BufferShadows,
     StrongAccesses,
 )
-from ptx_emulator.races.happens_before import OF_BLOCK, OF_GRID, HappensBefore, OfBatch, came_before
+from ptx_emulator.races.happens_before import HappensBefore, OfBatch, came_before
 from ptx_emulator.registers import U32, U64, WARP, Bits
 
 LAST_EPOCH = (1 << 64 - int(EPOCH_SHIFT)) - 2
@@ -61,7 +61,7 @@ Report = Callable[[Access, int, int, Earlier], NoReturn]
 
 
 class GlobalShadow:
-    """The shadow of one launch. cell: bytes of the narrowest access; blocks: of the whole grid
+    """The shadow of one launch. cell: bytes of the narrowest access; blocks: of the whole grid, cluster: of a cluster
 
     buffers: one row for each, with columns as in `compiled.layout`
     """
@@ -70,13 +70,14 @@ class GlobalShadow:
     strict: frozenset[str] = frozenset()  # see `borne`
     late: LateReads | None = None  # takes the reads of which no byte may depend; None if none are borne
 
-    def __init__(self, cell: int, blocks: int, buffers: np.ndarray, memory: list[Buffer]):
+    def __init__(self, cell: int, blocks: int, buffers: np.ndarray, memory: list[Buffer], cluster: int = 1):
         if blocks >= int(SEVERAL_BLOCKS):
             raise NotEmulated(
                 f"not emulated: a grid of {blocks} blocks with race checks; {int(SEVERAL_BLOCKS) - 1} fit"
             )
         self.cell = cell
-        self.happens_before, self.strong = HappensBefore(), StrongAccesses()
+        self.happens_before, self.strong = HappensBefore(), StrongAccesses(cluster)
+        self.cluster = cluster
         self.shadows = BufferShadows(cell, buffers, memory)
         self.equal = EqualStores()  # the batch, which has the values, checks them
 
@@ -87,10 +88,12 @@ class GlobalShadow:
 
     def record(self, access: Access, resolved: Resolved, who: Who) -> None:
         """Check one instruction, then store its tags."""
-        if access.of_block and len(np.unique(who.block)) > 1:
-            for block in np.unique(who.block):  # block by block: strong only within a block
-                self.record(access, resolved, Who(*(each[who.block == block] for each in who)))
-            return
+        if access.scope < OF_GRID:
+            within = who.block // (self.cluster if access.scope else 1)
+            if (within != within[:1]).any():
+                for each in np.unique(within):  # one after the other: strong only within a block or a cluster
+                    self.record(access, resolved, Who(*(array[within == each] for array in who)))
+                return
         updates = access.strong and access.kind != "reads"
         blocks = np.unique(who.block) if updates else who.block
         if access.releases:
@@ -114,7 +117,7 @@ class GlobalShadow:
     def _fence(self, access: Access, who: Who) -> None:
         lanes = np.zeros((self.order.blocks, WARP * self.order.warps), bool)
         lanes[who.block, who.thread] = True
-        self.happens_before.fence(lanes, OF_BLOCK if access.of_block else OF_GRID)
+        self.happens_before.fence(lanes, access.scope)
 
     def ordered(self, tags: Bits, block: np.ndarray, thread: np.ndarray, reads: bool) -> np.ndarray:
         """Whether earlier accesses are ordered before what threads do now. reads: now they read; all (n,)"""
@@ -126,20 +129,17 @@ class GlobalShadow:
         if left.size:
             known = self.order.known[block[left], thread[left] // WARP]
             out[left] = ordered(epoch[left], agent[left], known)
-        for scope, places in ((OF_BLOCK, here), (OF_GRID, ~here)):
-            left = np.flatnonzero(places & ~out)
-            if left.size:
-                every = (array[left] for array in (other, epoch, agent, block, thread))
-                out[left] = self._known(*every, scope, reads)
+        left = np.flatnonzero(~out)
+        if left.size:
+            out[left] = self._known(*(array[left] for array in (other, epoch, agent, block, thread)), reads)
         return out
 
     def _known(
-        self, other: np.ndarray, epoch: Bits, agent: Bits, block: np.ndarray, thread: np.ndarray, scope: int,
-        reads: bool,
-    ) -> np.ndarray:  # fmt: skip
-        """Whether fences and strong accesses order what agents of other blocks did in an epoch before now."""
+        self, other: np.ndarray, epoch: Bits, agent: Bits, block: np.ndarray, thread: np.ndarray, reads: bool
+    ) -> np.ndarray:
+        """Whether fences and strong accesses order what agents did in an epoch before now. other: their blocks"""
         out = np.zeros(len(other), bool)
-        for knowledge, chosen in self.happens_before.knowledge_of(block, thread, scope, reads):
+        for knowledge, chosen in self.happens_before.knowledge_of(block, thread, reads):
             for of_block in np.unique(other[chosen]).tolist():
                 which = chosen[other[chosen] == of_block]
                 epochs = knowledge.epochs(of_block)
@@ -167,7 +167,8 @@ class _Checked:
             if self.shadow.has(kind) and not (kind == READS and self.reads):
                 self._check_weak(kind)
         access = self.access
-        if self.shadow.has(UPDATES) and (not access.strong or access.of_block or access.takes):
+        narrow = access.scope < OF_GRID or self.all.strong.narrow
+        if self.shadow.has(UPDATES) and (not access.strong or narrow or access.takes):
             self._check_strong()
 
     def _check_weak(self, kind: int) -> None:

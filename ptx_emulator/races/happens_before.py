@@ -3,6 +3,9 @@
 Release: what a thread did or knew before a fence is published when that thread, or one behind a common barrier, next
 updates an address by a strong access. Acquire: a thread that then accesses the address knows this once it, or a thread
 behind a common barrier, has fenced. A store that depends on what was acquired needs no fence.
+
+Both fences, and both accesses, need a scope that takes in the other thread. Levels count the scopes that differ in a
+launch: a block, a cluster if it has clusters, and the grid.
 """
 
 from __future__ import annotations
@@ -14,16 +17,15 @@ from typing import NamedTuple
 import numpy as np
 
 from ptx_emulator.compiled.layout import IN_ONE_WARP, IN_SEVERAL_WARPS
-from ptx_emulator.memory import Access
+from ptx_emulator.memory import OF_CLUSTER, OF_GRID, Access
 from ptx_emulator.races.block_order import WARPS_OF, BlockOrder, Fences
 from ptx_emulator.registers import U32, U64, WARP, Bits
 
-OF_BLOCK, OF_GRID = range(2)  # scopes of fences
 _LOOKED_AT = 4  # latest acquisitions that a new one is compared with
 
 
-# An address; or an address and a block of the grid, for releases within that block alone.
-Where = int | tuple[int, int]
+# An address; with a level, and a block or cluster, for releases within that alone.
+Where = int | tuple[int, int, int]
 
 
 class Place(NamedTuple):
@@ -33,10 +35,14 @@ class Place(NamedTuple):
     count: int
 
 
+# A place that a thread knows, and the level of its fence.
+Known = tuple[Place, int]
+
+
 class Release(NamedTuple):
     """The knowledge that a thread published with a strong access.
 
-    own: the epoch of its last fence, by scope; published: by scope, the epochs of its block's threads that it publishes
+    own: the epoch of its last fence, by level; published: by level, the epochs of its block's threads that it publishes
     settled: how many of its block's settled places are published with it; more: further places that it knew
     """
 
@@ -45,7 +51,7 @@ class Release(NamedTuple):
     own: tuple[int, ...]
     published: tuple[Bits, ...]
     settled: int
-    more: tuple[Place, ...]
+    more: tuple[Known, ...]
 
     def says(self, other: Release) -> bool:
         """Whether another release of this thread publishes the same."""
@@ -62,7 +68,7 @@ class Fence(NamedTuple):
     acquisition
     """
 
-    scope: int
+    level: int
     epoch: int
     lanes: np.ndarray
     behind: np.ndarray
@@ -88,21 +94,21 @@ class Acquisitions:
         """Whether the same threads acquire again what they acquired here, as in a loop that polls in vain."""
         return self.places == later.places and self.threads.tolist() == later.threads.tolist()
 
-    def fence(self, scope: int, epoch: int, lanes: np.ndarray, known: np.ndarray) -> None:
+    def fence(self, level: int, epoch: int, lanes: np.ndarray, known: np.ndarray) -> None:
         """Record a fence by lanes of their block. known: (warps, warps)"""
         behind = known > U64(self.epoch)
         for last in self.fences[-2:]:  # in a loop that polls, each turn has the same fences, and the first is enough
-            if last.scope == scope and np.array_equal(last.lanes, lanes) and np.array_equal(last.behind, behind):
+            if last.level == level and np.array_equal(last.lanes, lanes) and np.array_equal(last.behind, behind):
                 return
-        self.fences.append(Fence(scope, epoch, lanes.copy(), behind))
+        self.fences.append(Fence(level, epoch, lanes.copy(), behind))
 
-    def settle(self) -> list[Place]:
-        """Remove and return the places that all threads know after a barrier of the whole block."""
+    def settle(self, top: int) -> list[Place]:
+        """Remove and return the places that all threads know, at the top level, after a barrier of the whole block."""
         fenced = np.zeros(len(self.threads), bool)
         for fence in self.fences:
-            if fence.scope == OF_GRID:
+            if fence.level == top:
                 fenced |= self._fenced(fence).any(axis=0)
-        self.fences = [fence for fence in self.fences if fence.scope != OF_GRID]
+        self.fences = [fence for fence in self.fences if fence.level != top]
         places = self._chosen(fenced)
         self.places = self._chosen(~fenced)
         self.threads, self.warps = self.threads[~fenced], self.warps[~fenced]
@@ -115,19 +121,19 @@ class Acquisitions:
         out[self.warps, np.arange(len(self.warps))] |= fence.lanes[self.threads]
         return out
 
-    def known_to(self, threads: np.ndarray, known: Bits, scope: int | None) -> np.ndarray:
-        """(n, places) bool: which places each of (n,) threads knows.
+    def known_to(self, threads: np.ndarray, known: Bits, top: int | None) -> np.ndarray:
+        """(n, places): the level at which each of (n,) threads knows each place, -1 for none.
 
-        known: (n, warps), the epochs that their warps know; scope: of the fence that they need, None for no fence
+        known: (n, warps), the epochs that their warps know; top: the level where no fence is needed, else None
         """
         own = self.threads == threads[:, None]
-        if scope is None:
-            return own | (U64(self.epoch) < known[:, self.warps])
-        out = np.zeros_like(own)
-        for fence in self.fences:
-            if fence.scope >= scope:
-                out |= (own | fence.behind[threads // WARP][:, self.warps]) & fence.lanes[threads, None]
-                out |= (U64(fence.epoch) < known) @ self._fenced(fence)
+        out = np.full(own.shape, -1, np.int8)
+        if top is not None:
+            out[own | (U64(self.epoch) < known[:, self.warps])] = top
+            return out
+        for fence in sorted(self.fences, key=lambda each: each.level):
+            out[(own | fence.behind[threads // WARP][:, self.warps]) & fence.lanes[threads, None]] = fence.level
+            out[(U64(fence.epoch) < known) @ self._fenced(fence)] = fence.level
         return out
 
     def _chosen(self, which: np.ndarray) -> list[Place]:
@@ -135,24 +141,26 @@ class Acquisitions:
 
 
 class OfBatch(NamedTuple):
-    """The synchronisation of the blocks of one batch. first: its first block in the grid
+    """The synchronisation of the blocks of one batch. first: its first block in the grid; cluster: blocks of a cluster
 
-    fences: by scope; fenced: (blocks,) bool, which have fenced at all; pending: by block
+    fences: by level; fenced: (blocks,) bool, which have fenced at all; pending: by block
     """
 
     order: BlockOrder
     first: int
+    cluster: int
     fences: list[Fences]
     fenced: np.ndarray
     pending: list[list[Acquisitions]]
 
 
-def of_batch(order: BlockOrder, first: int) -> OfBatch:
+def of_batch(order: BlockOrder, first: int, cluster: int = 1) -> OfBatch:
     """Begin a batch, whose first block is this."""
     return OfBatch(
         order,
         first,
-        fences=[Fences(order), Fences(order)],
+        cluster,
+        fences=[Fences(order) for _ in range(3 if cluster > 1 else 2)],
         fenced=np.zeros(order.blocks, bool),
         pending=[[] for _ in range(order.blocks)],
     )
@@ -167,21 +175,34 @@ class HappensBefore:
         self._reached: dict[tuple, Knowledge] = {}
         # address, block, thread → its last release there
         self._latest: dict[tuple[Where, int, int], Release] = {}
+        self._narrow = False  # whether any thread has fenced below the top level
 
     def turn_to(self, batch: OfBatch) -> None:
         """From now on, blocks are those of this batch."""
-        self._order, self._first, self._fences, self._fenced, self._pending = batch
+        self._order, self._first, self._cluster, self._fences, self._fenced, self._pending = batch
+        self._top = len(self._fences) - 1
+
+    def _level(self, scope: int) -> int:
+        """The level of a scope of `memory`. Without clusters, each block is one."""
+        return self._top if scope == OF_GRID else min(scope, self._top - 1)
+
+    def _between(self, block: int, other: int) -> int:
+        """The lowest level whose scope takes in threads of both blocks of the grid."""
+        if block == other:
+            return 0
+        return self._top - (self._cluster > 1 and block // self._cluster == other // self._cluster)
 
     def fence(self, lanes: np.ndarray, scope: int) -> None:
-        """Record a fence by these lanes, (blocks, threads)."""
-        order, blocks = self._order, lanes.any(axis=1)
+        """Record a fence by these lanes, (blocks, threads). scope: of `memory`"""
+        order, blocks, level = self._order, lanes.any(axis=1), self._level(scope)
         order.advance(blocks)
         self._fenced |= blocks
-        for fences in self._fences[: scope + 1]:
+        self._narrow |= level < self._top
+        for fences in self._fences[: level + 1]:
             fences.fence(lanes)
         for block in np.flatnonzero(blocks).tolist():
             for acquired in self._pending[block]:
-                acquired.fence(scope, int(order.epoch[block]), lanes[block], order.known[block])
+                acquired.fence(level, int(order.epoch[block]), lanes[block], order.known[block])
 
     def barrier(self, blocks: np.ndarray | None, of_all: bool) -> None:
         """Record a barrier of these blocks, (blocks,) bool or None for all. of_all: whether all threads take part"""
@@ -192,7 +213,7 @@ class HappensBefore:
             fences.barrier(blocks)
         for block in np.flatnonzero(blocks).tolist() if of_all else ():
             for acquired in self._pending[block]:
-                self._settled[self._first + block] += acquired.settle()
+                self._settled[self._first + block] += acquired.settle(self._top)
             self._pending[block] = [acquired for acquired in self._pending[block] if acquired.places]
 
     def access(self, access: Access, addresses: np.ndarray, blocks: np.ndarray, threads: np.ndarray) -> None:
@@ -202,15 +223,16 @@ class HappensBefore:
             return
         acquired: dict[int, tuple[list[int], list[Place]]] = defaultdict(lambda: ([], []))
         every = zip(addresses.tolist(), blocks.tolist(), threads.tolist(), releases, strict=True)
+        level = self._level(access.scope)
         for address, block, thread, release in every:
-            inside = self._first + block, address
-            for where in (address, inside):
-                if where in self._releases:
+            where = self._places(address, block)
+            for each in where:
+                if each in self._releases:
                     threads_of_block, places = acquired[block]
                     threads_of_block.append(thread)
-                    places.append(Place(where, len(self._releases[where])))
+                    places.append(Place(each, len(self._releases[each])))
             if release:
-                self._publish(inside if access.of_block else address, release)
+                self._publish(where[level], release)
         for block, (by, places) in acquired.items():
             pending = self._pending[block]
             new = Acquisitions(int(self._order.epoch[block]), by, places)
@@ -219,6 +241,39 @@ class HappensBefore:
             if pending and pending[-1].is_replaced_by(new):
                 pending.pop()
             pending.append(new)
+
+    def tell(self, address: int, block: int, thread: int, fences: bool, far: bool) -> None:
+        """Record that a thread arrives at an mbarrier, which is as a strong store, behind a fence unless it is relaxed.
+
+        far: whether the mbarrier is another block's
+        """
+        if fences:
+            lanes = np.zeros((self._order.blocks, WARP * self._order.warps), bool)
+            lanes[block, thread] = True
+            self.fence(lanes, OF_CLUSTER)
+        (release,) = self._releases_of(np.array([block]), np.array([thread]))
+        if release:
+            self._publish(self._places(address, block)[far], release)
+
+    def hear(self, address: int, block: int, far: bool, relaxed: np.ndarray | None) -> None:
+        """Record that threads waited for what `tell` recorded. From then on their whole block counts as knowing it.
+
+        relaxed: (n,), the threads, if these know it only once they fence
+        """
+        here = self._places(address, block)[: 1 + far]
+        places = [Place(where, len(self._releases[where])) for where in here if where in self._releases]
+        if relaxed is not None:
+            for place in places:
+                each = Acquisitions(int(self._order.epoch[block]), relaxed.tolist(), [place] * len(relaxed))
+                self._pending[block].append(each)
+            return
+        settled = self._settled[self._first + block]
+        settled += [place for place in places if place not in settled[-_LOOKED_AT:]]
+
+    def _places(self, address: int, block: int) -> list[Where]:
+        """Where releases at an address are found that are for a block, by level."""
+        here = self._first + block
+        return [(0, here, address), *([(1, here // self._cluster, address)] if self._top > 1 else []), address]
 
     def _publish(self, where: Where, release: Release) -> None:
         """Add a release, unless its thread published the same there before, as one that polls by atomics does."""
@@ -235,9 +290,9 @@ class HappensBefore:
             by = threads[at]
             own = list(zip(*(fences.own[block, by].tolist() for fences in self._fences), strict=True))
             published: dict[tuple, tuple[Bits, ...]] = {}  # by the facts that decide what a thread publishes
-            settled, known = len(self._settled[here]), self._known_to(block, by, OF_BLOCK)
+            settled, known = len(self._settled[here]), self._known_to(block, by, fenced=True)
             for i, thread, last, more in zip(at.tolist(), by.tolist(), own, known, strict=True):
-                key = thread // WARP, last[OF_BLOCK] > 0, last[OF_GRID] > 0
+                key = thread // WARP, *(epoch > 0 for epoch in last)
                 if key not in published:
                     published[key] = tuple(
                         fences.published(block, key[0], fenced)
@@ -246,74 +301,87 @@ class HappensBefore:
                 out[i] = Release(here, thread, last, published[key], settled, more)
         return out
 
-    def _known_to(self, block: int, threads: np.ndarray, scope: int | None) -> list[tuple[Place, ...]]:
-        """The places that each of (n,) threads knows in addition to what all threads of its block know."""
-        pending = [each for each in self._pending[block] if each.fences or scope is None]
+    def _known_to(self, block: int, threads: np.ndarray, fenced: bool) -> list[tuple[Known, ...]]:
+        """The places that each of (n,) threads knows in addition to what all threads of its block know.
+
+        fenced: whether it needs a fence
+        """
+        pending = [each for each in self._pending[block] if each.fences or not fenced]
         if not pending:
             return [()] * len(threads)
         known = self._order.known[block, threads // WARP]
-        which = np.concatenate([each.known_to(threads, known, scope) for each in pending], axis=1)
+        top = None if fenced else self._top
+        which = np.concatenate([each.known_to(threads, known, top) for each in pending], axis=1)
         places = [place for each in pending for place in each.places]
-        same: dict[bytes, tuple[Place, ...]] = {}  # many threads share a few results
+        same: dict[bytes, tuple[Known, ...]] = {}  # many threads share a few results
         out = []
         for row in which:
             key = row.tobytes()
             if key not in same:
-                same[key] = tuple(places[i] for i in np.flatnonzero(row).tolist())
+                same[key] = tuple((places[i], int(row[i])) for i in np.flatnonzero(row >= 0).tolist())
             out.append(same[key])
         return out
 
-    def _knowledge(self, block: int, places: tuple[Place, ...], scope: int) -> Knowledge:
+    def _knowledge(self, block: int, places: tuple[Known, ...]) -> Knowledge:
         """The knowledge of a thread that knows these places in addition to what all threads of its block know."""
         here = self._first + block
-        key = here, scope, len(self._settled[here]), places
+        key = here, len(self._settled[here]), places
         if key not in self._reached:
             if len(self._reached) > 256:
                 self._reached.clear()
-            self._reached[key] = Knowledge(scope, self._reach(here, key[2], places))
+            self._reached[key] = Knowledge(self._reach(*key))
         return self._reached[key]
 
     def knowledge_of(
-        self, block: np.ndarray, thread: np.ndarray, scope: int, reads: bool
+        self, block: np.ndarray, thread: np.ndarray, reads: bool
     ) -> Iterator[tuple[Knowledge, np.ndarray]]:
         """Yield what threads know now, and the indices of the (n,) threads that do. reads: they will read, not write"""
         for each in np.unique(block).tolist():
             chosen = np.flatnonzero(block == each)
-            by_places: dict[tuple[Place, ...], list[int]] = defaultdict(list)
-            for i, places in enumerate(self._known_to(each, thread[chosen], scope if reads else None)):
+            by_places: dict[tuple[Known, ...], list[int]] = defaultdict(list)
+            for i, places in enumerate(self._known_to(each, thread[chosen], fenced=reads)):
                 by_places[places].append(i)
             for places, members in by_places.items():
-                yield self._knowledge(each, places, scope), chosen[members]
+                yield self._knowledge(each, places), chosen[members]
 
-    def _reach(self, block: int, settled: int, places: tuple[Place, ...]) -> Iterator[Release]:
-        """Yield all releases that follow from these places and from the first `settled` ones of a block."""
-        counts: dict[Where, int] = {}
+    def _reach(self, block: int, settled: int, places: tuple[Known, ...]) -> Iterator[tuple[Release, int]]:
+        """Yield all releases that follow from these places and from the first `settled` ones of a block.
+
+        With each the level between its block and the one that acquired it.
+        """
+        counts: dict[tuple[Where, int, int], int] = {}
         of_block = {block: settled}
-        todo = [*self._settled[block][:settled], *places]
+        todo = [(block, place, self._top) for place in self._settled[block][:settled]]
+        todo += [(block, *known) for known in places]
         while todo:
-            address, count = todo.pop()
-            start = counts.get(address, 0)
+            by, (address, count), fenced = todo.pop()
+            # Where all fences are of the top level, it does not matter which block acquired a release.
+            key = address, by if self._narrow else -1, fenced
+            start = counts.get(key, 0)
             if count <= start:
                 continue
-            counts[address] = count
+            counts[key] = count
             for release in self._releases[address][start:count]:
-                yield release
-                todo.extend(release.more)
+                level = self._between(by, release.block)
+                if level > fenced:
+                    continue
+                yield release, level
+                todo.extend((release.block, *known) for known in release.more)
                 known = of_block.get(release.block, 0)
                 if release.settled > known:
-                    todo.extend(self._settled[release.block][known : release.settled])
+                    new = self._settled[release.block][known : release.settled]
+                    todo.extend((release.block, place, self._top) for place in new)
                     of_block[release.block] = release.settled
 
 
 class Knowledge:
-    """Releases that a thread knows, by block."""
+    """Releases that a thread knows, and at which level, by block."""
 
-    def __init__(self, scope: int, releases: Iterator[Release]):
-        self._scope = scope
-        self._releases: dict[int, list[Release]] = defaultdict(list)
+    def __init__(self, releases: Iterator[tuple[Release, int]]):
+        self._releases: dict[int, list[tuple[Release, int]]] = defaultdict(list)
         self._epochs: dict[int, Bits] = {}
-        for release in releases:
-            self._releases[release.block].append(release)
+        for release, level in releases:
+            self._releases[release.block].append((release, level))
 
     def epochs(self, block: int) -> Bits | None:
         """(threads,), the epoch before which each thread's accesses are all known; None if nothing is known."""
@@ -321,9 +389,9 @@ class Knowledge:
             if block not in self._releases:
                 return None
             releases = self._releases[block]
-            epochs = np.maximum.reduce([release.published[self._scope] for release in releases])
-            for release in releases:
-                epochs[release.thread] = max(int(epochs[release.thread]), release.own[self._scope])
+            epochs = np.maximum.reduce([release.published[level] for release, level in releases])
+            for release, level in releases:
+                epochs[release.thread] = max(int(epochs[release.thread]), release.own[level])
             self._epochs[block] = epochs
         return self._epochs[block]
 

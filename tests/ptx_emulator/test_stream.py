@@ -156,3 +156,37 @@ def test_a_launch_that_is_not_emulated_may_outlast_one_that_waits_for_nobody() -
     memory.launch("over", "c", early=True)
     with pytest.raises(Fault, match=r"^library: writes global bytes in launch 1 \(library\), which may not have ended"):
         memory.stream.end()
+
+
+CONSTANT = SOURCE.replace("a[threadIdx.x] + 1;  // read", "__ldg(a + threadIdx.x) + 1;  // constant").replace(
+    "TRIGGER", TRIGGER
+)
+
+
+@pytest.mark.parametrize("wait", [WAIT, ""])
+def test_what_a_launch_that_overlaps_writes_is_not_constant(wait: str) -> None:
+    """A wait orders the load, but a compiler may move it ahead, and the cache may hold what was there before."""
+    text = CONSTANT.replace("WAIT", wait)
+    memory = StreamMemory(text)
+    memory.launch("first", "a", early=False)
+    with pytest.raises(Fault) as caught:
+        memory.launch("second", "ab", early=True)
+    assert (caught.value.kind, caught.value.where) == ("race", line_of(text, "// constant"))
+    assert line_of(text, "// write") in caught.value.sentence
+    assert not wait or "reads as constant (ld.global.nc) 4 global bytes that launch 1" in caught.value.sentence
+
+
+def test_constants_that_no_launch_writes_or_that_is_over() -> None:
+    memory = StreamMemory(CONSTANT.replace("WAIT", WAIT))
+    memory.launch("first", "a", early=False)
+    memory.launch("second", "cb", early=True)
+    memory.launch("second", "ab", early=False)
+
+
+def test_a_write_over_what_is_still_read_as_constant() -> None:
+    text = CONSTANT.replace("WAIT", "")
+    memory = StreamMemory(text)
+    memory.launch("second", "ab", early=False)
+    with pytest.raises(Fault, match=re.escape(f"read at {line_of(text, '// constant')}")) as caught:
+        memory.launch("over", "a", early=True)
+    assert caught.value.where == line_of(text, "// over")
