@@ -35,8 +35,8 @@ class Place(NamedTuple):
     count: int
 
 
-# A place that a thread knows, and the level of its fence.
-Known = tuple[Place, int]
+# A place that a thread knows, the level of its fence, and its block. A plain tuple, because there are many.
+Known = tuple[Place, int, int]
 
 
 class Release(NamedTuple):
@@ -171,7 +171,7 @@ class HappensBefore:
 
     def __init__(self) -> None:
         self._releases: dict[Where, list[Release]] = {}
-        self._settled: dict[int, list[Place]] = defaultdict(list)  # block → the places that all its threads know
+        self._settled: dict[int, list[Known]] = defaultdict(list)  # block → the places that all its threads know
         self._reached: dict[tuple, Knowledge] = {}
         # address, block, thread → its last release there
         self._latest: dict[tuple[Where, int, int], Release] = {}
@@ -213,7 +213,8 @@ class HappensBefore:
             fences.barrier(blocks)
         for block in np.flatnonzero(blocks).tolist() if of_all else ():
             for acquired in self._pending[block]:
-                self._settled[self._first + block] += acquired.settle(self._top)
+                here = self._first + block
+                self._settled[here] += [(place, self._top, here) for place in acquired.settle(self._top)]
             self._pending[block] = [acquired for acquired in self._pending[block] if acquired.places]
 
     def access(self, access: Access, addresses: np.ndarray, blocks: np.ndarray, threads: np.ndarray) -> None:
@@ -268,7 +269,8 @@ class HappensBefore:
                 self._pending[block].append(each)
             return
         settled = self._settled[self._first + block]
-        settled += [place for place in places if place not in settled[-_LOOKED_AT:]]
+        known = [(place, self._top, self._first + block) for place in places]
+        settled += [each for each in known if each not in settled[-_LOOKED_AT:]]
 
     def _places(self, address: int, block: int) -> list[Where]:
         """Where releases at an address are found that are for a block, by level."""
@@ -318,7 +320,8 @@ class HappensBefore:
         for row in which:
             key = row.tobytes()
             if key not in same:
-                same[key] = tuple((places[i], int(row[i])) for i in np.flatnonzero(row >= 0).tolist())
+                here = self._first + block
+                same[key] = tuple((places[i], int(row[i]), here) for i in np.flatnonzero(row >= 0).tolist())
             out.append(same[key])
         return out
 
@@ -349,49 +352,47 @@ class HappensBefore:
 
         With each the level between its block and the one that acquired it.
         """
-        counts: dict[tuple[Where, int, int], int] = {}
+        counts: dict[Where | tuple[Where, int, int], int] = {}
         of_block = {block: settled}
-        todo = [(block, place, self._top) for place in self._settled[block][:settled]]
-        todo += [(block, *known) for known in places]
+        todo, level, narrow = [*self._settled[block][:settled], *places], 0, self._narrow
         while todo:
-            by, (address, count), fenced = todo.pop()
-            # Where all fences are of the top level, it does not matter which block acquired a release.
-            key = address, by if self._narrow else -1, fenced
+            (address, count), fenced, by = todo.pop()
+            # Where all fences are of the top level, a release publishes the same at each, whoever acquired it.
+            key = (address, by, fenced) if narrow else address
             start = counts.get(key, 0)
             if count <= start:
                 continue
             counts[key] = count
             for release in self._releases[address][start:count]:
-                level = self._between(by, release.block)
-                if level > fenced:
+                if narrow and (level := self._between(by, release.block)) > fenced:
                     continue
                 yield release, level
-                todo.extend((release.block, *known) for known in release.more)
+                todo.extend(release.more)
                 known = of_block.get(release.block, 0)
                 if release.settled > known:
-                    new = self._settled[release.block][known : release.settled]
-                    todo.extend((release.block, place, self._top) for place in new)
+                    todo.extend(self._settled[release.block][known : release.settled])
                     of_block[release.block] = release.settled
 
 
 class Knowledge:
-    """Releases that a thread knows, and at which level, by block."""
+    """Releases that a thread knows, by level and block."""
 
     def __init__(self, releases: Iterator[tuple[Release, int]]):
-        self._releases: dict[int, list[tuple[Release, int]]] = defaultdict(list)
+        self._releases: list[dict[int, list[Release]]] = [defaultdict(list) for _ in range(3)]
         self._epochs: dict[int, Bits] = {}
         for release, level in releases:
-            self._releases[release.block].append((release, level))
+            self._releases[level][release.block].append(release)
 
     def epochs(self, block: int) -> Bits | None:
         """(threads,), the epoch before which each thread's accesses are all known; None if nothing is known."""
         if block not in self._epochs:
-            if block not in self._releases:
+            found = [(level, of[block]) for level, of in enumerate(self._releases) if block in of]
+            if not found:
                 return None
-            releases = self._releases[block]
-            epochs = np.maximum.reduce([release.published[level] for release, level in releases])
-            for release, level in releases:
-                epochs[release.thread] = max(int(epochs[release.thread]), release.own[level])
+            epochs = np.maximum.reduce([each.published[level] for level, releases in found for each in releases])
+            for level, releases in found:
+                for release in releases:
+                    epochs[release.thread] = max(int(epochs[release.thread]), release.own[level])
             self._epochs[block] = epochs
         return self._epochs[block]
 
