@@ -16,7 +16,7 @@ import numpy as np
 from ptx_emulator.machine.lanes import Lanes
 from ptx_emulator.ptx.syntax import Instruction
 from ptx_emulator.races.async_order import AsyncOrder, larger
-from ptx_emulator.races.borne import DEFAULT_SCOPE, INIT_FENCE, NO_INVAL, REINIT
+from ptx_emulator.races.borne import DEFAULT_SCOPE, INIT_FENCE, LATE_COMMIT, NO_INVAL, REINIT
 from ptx_emulator.registers import U32, WARP, Bits
 
 MOST_ARRIVALS, MOST_BYTES = (1 << 20) - 1, (1 << 20) - 1
@@ -73,7 +73,7 @@ class Mbarrier:
     other blocks; warps: the same for warps of its own
     brought: whether copies counted in the phase before
     last: what completed the phase before; arrived, looked: arrivals and other uses by threads; None without an order
-    brings: the latest copy or asynchronous arrival that counts here, and its phase
+    brings: copies and asynchronous arrivals of the latest phase that has some; whose clock is reached has come
     tells: whether arrivals order global memory as an atomic does, because they are relaxed or another block's
     """
 
@@ -99,7 +99,7 @@ class Mbarrier:
     brought: bool = False
     arrived: Uses | None = None
     looked: Uses | None = None
-    brings: tuple[Instruction, int] | None = None
+    brings: list[tuple[Instruction, int, Bits | None]] = field(default_factory=list)
     tells: bool = False
 
     @property
@@ -161,11 +161,12 @@ class Mbarriers:
             if rows.size:
                 who, at = self._thread(cluster, int(rows[0])), uses.instruction(int(rows[0])).location.in_full()
                 self._fault(instruction, lane, f"{sentence}{who} uses at {at} with no barrier between", "race")
-        if found.brings and clock[found.counter] <= found.brings[1]:
-            at = found.brings[0].location.in_full()
-            sentence += f"{found.brings[0].mnemonic} at {at} uses: no thread that waited for phase {found.brings[1]} "
-            sentence += "let this one know"
-            self._fault(instruction, lane, sentence, "race")
+        for other, phase, reached in found.brings:
+            if reached is not None and LATE_COMMIT not in self.lanes.launch.strict:
+                continue
+            if clock[found.counter] <= phase and (reached is None or (clock[: len(reached)] < reached).any()):
+                sentence += f"{other.mnemonic} at {other.location.in_full()} uses: no thread that waited for phase "
+                self._fault(instruction, lane, f"{sentence}{phase} let this one know", "race")
 
     def find(self, instruction: Instruction, lane: int, block: int, byte: int, copies: bool = False) -> Mbarrier:
         """The mbarrier that a thread uses. copies: whether a copy uses it, which needs a fence after its init"""
@@ -221,6 +222,11 @@ class Mbarriers:
         self._used(found, instruction, lane, found.arrived)
         self.progress += 1
 
+    def _brings(self, found: Mbarrier, instruction: Instruction, clock: Bits | None) -> None:
+        if found.brings and (found.brings[-1][1] < found.phase or clock is None):
+            found.brings.clear()
+        found.brings.append((instruction, found.phase, clock))
+
     def _used(self, found: Mbarrier, instruction: Instruction, lane: int, uses: Uses | None) -> None:
         if uses:
             cluster, row = self.order.row(*divmod(lane, self.lanes.threads))
@@ -245,7 +251,7 @@ class Mbarriers:
         if by_thread:
             self._used(found, instruction, lane, found.arrived)
         else:
-            found.brings = instruction, found.phase
+            self._brings(found, instruction, None if isinstance(semantics, Semantics) else semantics)
         if isinstance(semantics, Semantics) and self.order:
             self.release(instruction, found, lane, semantics)
         elif self.order and semantics is not None:
@@ -274,7 +280,7 @@ class Mbarriers:
         if instruction.mnemonic.startswith("mbarrier"):
             self._used(found, instruction, lane, found.arrived)
         else:
-            found.brings = instruction, found.phase
+            self._brings(found, instruction, None)
         found.owed -= amount
         self._advance(instruction, lane, found)
 

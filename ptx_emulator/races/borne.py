@@ -38,6 +38,7 @@ NO_INVAL = "no_inval"
 REINIT = "reinit"
 TWO_PLACES = "two_places"
 DEFAULT_SCOPE = "default_scope"
+LATE_COMMIT = "late_commit"
 
 LIST = (
     Borne(
@@ -103,6 +104,13 @@ LIST = (
         "CUTLASS's `ClusterBarrier`, `arrive(cta_id)` and `wait`, on which DeepGEMM builds; TileLang; Triton before "
         "triton-lang/triton#10922",
         "an explicit `.cta`, at either end",
+    ),
+    Borne(
+        LATE_COMMIT,
+        "An mbarrier ends while the arrival of a tcgen05.commit for which nobody waits may still come.",
+        "It is the last time that a stage is free again; what lies there next is written much later.",
+        "Triton 3.7, `warp_specialize` on sm_100a",
+        "a copy that may still come; a thread that may still arrive, test or wait",
     ),
 )
 
