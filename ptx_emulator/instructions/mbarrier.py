@@ -15,7 +15,7 @@ from ptx_emulator.instructions.emitter import Decoder, Emitter, Unsupported
 from ptx_emulator.instructions.load_store import Place
 from ptx_emulator.machine.batch import Batch
 from ptx_emulator.machine.launch_state import Wait
-from ptx_emulator.machine.mbarriers import Semantics
+from ptx_emulator.machine.mbarrier_state import Semantics
 from ptx_emulator.memory import WRITTEN
 from ptx_emulator.ptx.syntax import SIZES, Address, Instruction, Name, Operand, Pair
 from ptx_emulator.registers import U64

@@ -11,7 +11,7 @@ from ptx_emulator.arithmetic.atomics import ATOMICS, GLOBAL_ADD_F32
 from ptx_emulator.arithmetic.floating import FLOATING
 from ptx_emulator.instructions.emitter import Emitter, Unsupported
 from ptx_emulator.machine.batch import Batch
-from ptx_emulator.machine.mbarriers import Mbarrier
+from ptx_emulator.machine.mbarrier_state import Mbarrier
 from ptx_emulator.memory import CLUSTER_RANK_BITS, PENDING, WINDOW_BITS, WRITTEN, Access, Buffer, Resolved
 from ptx_emulator.ptx.syntax import SIZES, Instruction
 from ptx_emulator.races.borne import EQUAL_STORES

@@ -14,7 +14,8 @@ from ptx_emulator.machine.addressing import Addressing
 from ptx_emulator.machine.cluster_barrier import ClusterBarrier
 from ptx_emulator.machine.lanes import Lanes, RegisterFile
 from ptx_emulator.machine.launch_state import Wait
-from ptx_emulator.machine.mbarriers import Mbarrier, Mbarriers, Semantics
+from ptx_emulator.machine.mbarrier_state import Mbarrier, Semantics
+from ptx_emulator.machine.mbarriers import Mbarriers
 from ptx_emulator.memory import (
     CLUSTER_RANK_BITS,
     OF_CLUSTER,
@@ -75,6 +76,8 @@ class AsyncProxy:
         if self.shadow:
             self.shadow.fault, self.shadow.accesses = batch.fault, batch.launch.resources.accesses
             self.shadow.name = self.mbarriers._thread
+            every = (each.instruction.mnemonic for each in self.shadow.accesses.values())
+            self.shadow.ends = any(mnemonic.startswith("mbarrier.inval") for mnemonic in every)
             self.globals.fault, self.globals.shadow = batch.fault, self.shadow
             addressing.on_global.append(self.globals.record)
             if self.cluster > 1:

@@ -48,6 +48,8 @@ class AsyncOrder(BlockOrder):
         self._fenced: list[Bits | None] = [None, None]
         self._seen: list[Bits | None] = [None, None]
         self.narrow: dict[int, str] = {}  # by cluster, the last operation whose scope left out threads of other blocks
+        self._gates: dict[int, Bits] = {}  # by cell of shared memory, what strong accesses there pass on
+        self._gated: dict[tuple[int, int], Bits] = {}  # cluster, row → what it got so
         self._seen_warps: dict[tuple[int, int], Bits] = {}  # as `_seen`, of warps: block, warp → epochs
         self.begun = slice(3 * self.rows, 3 * self.rows + (cluster if cluster > 1 else 0))
         for rank in range(cluster if cluster > 1 else 0):
@@ -135,6 +137,19 @@ class AsyncOrder(BlockOrder):
         for warp in warps.tolist():
             before = self._seen_warps.get((block, warp))
             self._seen_warps[block, warp] = released if before is None else np.maximum(before, released)
+
+    def pass_gate(self, cell: int, cluster: int, row: int, kind: str) -> None:
+        """Record a strong access to shared memory, which passes on what threads did where no barrier does."""
+        at = cluster, row
+        if kind != "writes" and cell in self._gates:
+            self._gated[at] = larger(self._gated.get(at), self._gates[cell])
+        if kind != "reads":
+            clock = larger(self._gated.get(at), self.publish(cluster, np.array([row])))
+            self._gates[cell] = larger(self._gates.get(cell), clock)
+
+    def behind_gates(self, cluster: int, row: int) -> Bits:
+        """The clock of a row, with what strong accesses to shared memory have passed on to it."""
+        return larger(self._gated.get((cluster, row)), self.clock[cluster, row])
 
     def only_begun(self, clock: Bits) -> Bits:
         """What a clock tells of which blocks of the cluster have begun, as a clock."""

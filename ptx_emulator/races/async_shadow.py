@@ -32,7 +32,7 @@ class AsyncShadow(SharedShadow):
 
     fault: the batch's; writer, epoch, access: (cells,), row + 1 of the last writing thread, its epoch and its access
     copy_writes, copy_reads: (cells,), number of the copy that writes or reads it, or 0
-    mbarriers: (cells,) bool, where one is initialised
+    mbarriers: (cells,) bool, where one is initialised; ends: whether the kernel ends some by mbarrier.inval
     """
 
     order: AsyncOrder
@@ -42,7 +42,7 @@ class AsyncShadow(SharedShadow):
         cells, warps = len(self.writes), order.rows // WARP
         self.writer, self.epoch, self.access = (np.zeros(cells, U32) for _ in range(3))
         self.copy_writes, self.copy_reads = np.zeros(cells, U32), np.zeros(cells, U32)
-        self.mbarriers = np.zeros(cells, bool)
+        self.mbarriers, self.ends = np.zeros(cells, bool), False
         self.readers, self.updaters = Readers(cells, warps), Readers(cells, warps)
         self.copies: list[Copy | None] = [None]
         self._counter, self._number = np.zeros(64, np.int64), np.zeros(64, U32)
@@ -61,6 +61,9 @@ class AsyncShadow(SharedShadow):
         cluster, row = self.order.row(*np.divmod(positions, self.threads))
         self.order.activity += 1
         self.has_updates |= access.kind == "updates"
+        if access.strong and self.ends:
+            for cell, *at in zip(cells[:, 0].tolist(), cluster.tolist(), row.tolist(), strict=True):
+                self.order.pass_gate(cell, *at, access.kind)
         if self.compiled and self.compiled.record(self._arrays(), access, cells[:, 0], width, cluster, row):
             self._require_begun(access.instruction, access.kind, cells[:, 0], cluster, row, positions)
             return
