@@ -160,7 +160,7 @@ def _same(one: np.ndarray, other: np.ndarray) -> bool:
 # Facts that need no cause: the first that holds is told, and nothing else.
 FACTS = (
     Hypothesis("unwritten or stale", "every wrong byte still holds the pattern from before the run", _unwritten),
-    Hypothesis("differs between runs", "a race, or state that a run left behind", _runs_differ),
+    Hypothesis("differs between runs", "a race, a clock, or state that a run left behind", _runs_differ),
     Hypothesis("padding not zeroed", "every value is right; bytes that belong to no block are not 0",
                lambda e: not (e.wrong & e.valued).any()),
 )  # fmt: skip
