@@ -17,6 +17,7 @@ from ptx_emulator.races.borne import (
     DEAD_READS,
     EQUAL_STORES,
     INIT_FENCE,
+    LATE_COMMIT,
     LIST,
     NO_INVAL,
     REINIT,
@@ -335,3 +336,33 @@ def test_the_list_is_that_of_the_docs():
     assert [line for line in page.splitlines() if line.startswith("| `") and line.count(" | ") == 4] == [
         each.row for each in LIST
     ]
+
+
+def test_a_commit_that_nobody_waits_for_may_come_after_its_mbarrier_ends():
+    """A later commit of the same thread tells that it came."""
+    tensor = (Path(__file__).parents[2] / "evidence" / "museum" / "exhibits" / "tensor_memory.cuh").read_text()
+    source = (
+        PRELUDE
+        + tensor.replace('#include "asynchronous.cuh"', "")
+        + """
+extern "C" __global__ void k(unsigned* out) {
+  __shared__ alignas(1024) u16 s[128 * 64]; __shared__ u64 bar, last; __shared__ u32 where;
+  for (u32 i = threadIdx.x; i < 128 * 64; i += 32) s[i] = 0;
+  allocate(&where, 32);
+  if (!threadIdx.x) { init(bar, 1); init(last, 1); }
+  fence(); __syncthreads();
+  if (!threadIdx.x) {
+    multiply(where, s, s); arrive_when_done(bar); arrive_when_done(last);
+    FIRST inval(bar);  // ends
+    wait(last, 0);
+  }
+  __syncthreads();
+  deallocate(where, 32);
+}"""
+    )
+    run(source.replace("FIRST", ""), buffer("out", words(1)), block=32, arch="sm_100a")
+    for told in ("wait(bar, 0);", "wait(last, 0);"):
+        run(source.replace("FIRST", told), buffer("out", words(1)), block=32, arch="sm_100a", strict={LATE_COMMIT})
+    late = source.replace("FIRST", "")
+    with pytest.raises(Fault, match="tcgen05.commit.* uses: no thread that waited for phase 0 let this one know"):
+        run(late, buffer("out", words(1)), block=32, arch="sm_100a", strict={LATE_COMMIT})
