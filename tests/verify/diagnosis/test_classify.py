@@ -185,12 +185,12 @@ def no_abs(v: np.ndarray, axis: int | None = None) -> np.ndarray:
 def random_bytes_of(**changes) -> Callable[..., np.ndarray]:
     original = nvfp4.random_bytes
 
-    def drawn(first_block, blocks, direction, offset, seed):
+    def drawn(index, direction, offset, seed):
         if changes.get("other_direction"):
             direction = 1 - direction
         if changes.get("key"):
             seed = changes["key"](seed)
-        random = original(first_block, blocks, direction, offset, seed)
+        random = original(index, direction, offset, seed)
         return random.reshape(-1, 4)[:, changes.get("order", (0, 1, 2, 3))].reshape(-1, 16)
 
     return drawn
