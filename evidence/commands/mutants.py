@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import click
 
 from evidence.mutants import reach, table
 from evidence.mutants.catalogue import KERNELS, Mutant, load, load_file
-from evidence.mutants.generated import proofs, score
+from evidence.mutants.generated import host, host_hunt, proofs, score
 from evidence.mutants.generated.draw import draw
 from evidence.mutants.hunt import FULL, LONGEST, SMOKE, TO_COMPARE, Catch, fails_anyway, hunt, right_answers
 from evidence.mutants.journal import Journal
@@ -24,7 +24,7 @@ from harness.suite.suite import suite_of
 
 NEEDED = ("torch", "cuda.bindings.nvrtc")
 JOURNAL = RUNS / "mutants.jsonl"
-TABLE, GENERATED = RESULTS / "mutants", RESULTS / "generated_mutants.csv"
+TABLE, GENERATED, HOST = RESULTS / "mutants", RESULTS / "generated_mutants.csv", RESULTS / "host_mutants"
 COUNT = 600
 DEVICES = ("emulator", "cuda")
 _SPARE = TO_COMPARE + 300  # seconds in addition to the sets' own, to compile every instantiation and to load modules
@@ -36,11 +36,14 @@ _SPARE = TO_COMPARE + 300  # seconds in addition to the sets' own, to compile ev
 @click.option("--anew", is_flag=True, help="run mutants again whose result is known")
 @click.option("--out", type=_shared.FILE, metavar="STEM", help="write STEM.md and STEM.csv")
 @click.option("--generated", is_flag=True, help="a mistake of any kind at any place, as --seed draws them")
+@click.option("--host", "of_host", is_flag=True, help="--generated in what compares, selects, decides and exits")
 @click.option("--seed", type=int, help="the seed by which --generated draws")
 @click.option("--count", type=click.IntRange(1), help=f"how many --generated draws ({COUNT})")
 @click.option("--catalogue", type=_shared.FILE, metavar="FILE", help="the mutants of this YAML file, and not ours")
 @click.option("--set", "sets", multiple=True, type=click.Choice((SMOKE, FULL)), help="only this set (smoke, then full)")
-@click.option("--seconds", type=click.IntRange(1), default=LONGEST, show_default=True, help="for a set and a mutant")
+@click.option(
+    "--seconds", type=click.IntRange(1), help=f"for a set and a mutant ({LONGEST}; {host_hunt.LONGEST} with --host)"
+)
 @click.option("--device", "device_name", type=click.Choice(DEVICES), default=DEVICES[0], show_default=True)
 @click.option(
     "--journal", "journal_path", type=_shared.FILE, metavar="FILE", help="go on from this file, and add to it"
@@ -51,11 +54,12 @@ def command(
     anew: bool,
     out: Path | None,
     generated: bool,
+    of_host: bool,
     seed: int | None,
     count: int | None,
     catalogue: Path | None,
     sets: Sequence[str],
-    seconds: int,
+    seconds: int | None,
     device_name: str,
     journal_path: Path | None,
 ) -> int:
@@ -63,26 +67,35 @@ def command(
 
     Each result goes to results/runs/mutants.jsonl at once, so that an interrupted run can go on. Without --name, the
     table is written to results/mutants.md. Exits with 1 if a mutant survives, or if too many are caught by the full
-    sets alone or get a wrong cause. Of --generated and --catalogue, a few may survive.
+    sets alone or get a wrong cause. Of --generated and --catalogue, a few may survive. With --host, tests are run and
+    no cases: those of the folders that must notice the mistake; the table is written to results/host_mutants.md.
     """
     if generated and catalogue:
         raise UsageError("--generated draws mutants and --catalogue reads them; give one of the two")
     if generated != (seed is not None) or (count is not None and not generated):
         raise UsageError("--generated, --seed and --count belong together; one reads --generated --seed 1 --count 600")
+    if of_host and (not generated or sets or device_name != DEVICES[0]):
+        raise UsageError("--host goes with --generated, and without --set and --device: it runs tests, and no cases")
     ours = not generated and catalogue is None
-    mutants = _mutants(seed, count or COUNT, catalogue)
+    mutants = host.draw_host(int(seed or 0), count or COUNT) if of_host else _mutants(seed, count or COUNT, catalogue)
     mutants = [mutant for mutant in mutants if all(word in _called(mutant, ours) for word in words)]
     if not mutants:
         raise UsageError(f"no mutant has {' and '.join(map(repr, words))} in its name")
     for mutant in mutants:
         mutant.changed()
-    sets = sets or (SMOKE, FULL)
+    if of_host:
+        longest = seconds or host_hunt.LONGEST
+        journal = Journal(journal_path or JOURNAL, mutants, anew, f"{host.digest()} {longest} s")
+        hunt_all = partial(_hunted_of_host, jobs=jobs, longest=longest)
+        hunted = _all_hunted(mutants, journal, hunt_all, proofs.host_proofs())
+        return _report_host(hunted, out or (None if words else HOST))
+    sets, seconds = sets or (SMOKE, FULL), seconds or LONGEST
     search = "" if ours else f"{','.join(sets)} {seconds} s {device_name}"
     journal = Journal(journal_path or JOURNAL, mutants, anew, search)
     run = partial(hunt, sets=sets, longest=seconds, device_name=device_name)
     ask = partial(fails_anyway, device_name=device_name)
     hunt_all = partial(_hunted, jobs=jobs, longest=len(sets) * seconds + _SPARE, run=run, ask=ask, ours=ours)
-    hunted = _all_hunted(mutants, journal, hunt_all, ours)
+    hunted = _all_hunted(mutants, journal, hunt_all, {} if ours else proofs.proofs())
     if ours:
         return _report_catalogue(hunted, out or (None if words else TABLE))
     return _report_others(hunted, out, into_results=generated and not words)
@@ -100,10 +113,12 @@ def _mutants(seed: int | None, count: int, catalogue: Path | None) -> list[Mutan
 
 
 def _all_hunted(
-    mutants: Sequence[Mutant], journal: Journal, hunt_all: Callable[[Sequence[Mutant]], Iterator[Catch]], ours: bool
+    mutants: Sequence[Mutant],
+    journal: Journal,
+    hunt_all: Callable[[Sequence[Mutant]], Iterator[Catch]],
+    reasons: Mapping[proofs.Key, str],
 ) -> list[tuple[Mutant, Catch]]:
     """Every mutant and its result: proved equivalent, known from the journal, or hunted now."""
-    reasons = {} if ours else proofs.proofs()
     proved = {mutant.name: reasons[proofs.key(mutant)] for mutant in mutants if proofs.key(mutant) in reasons}
     found = {name: Catch(name, discarded=f"proved: {reason}") for name, reason in proved.items()}
     found |= {name: catch for name, catch in journal.known.items() if name not in proved}
@@ -113,6 +128,12 @@ def _all_hunted(
         found[catch.mutant] = catch
         click.echo(f"{number:>3}/{len(mutants)}  {_line(catch)}")
     return [(mutant, found[mutant.name]) for mutant in mutants]
+
+
+def _hunted_of_host(mutants: Sequence[Mutant], jobs: int, longest: int) -> Iterator[Catch]:
+    most = 3 * longest + _SPARE  # for the tests, and those that are run without the mistake
+    for mutant, catch in each_alone(partial(host_hunt.hunt, longest=longest), mutants, jobs, most):
+        yield catch or Catch(mutant.name, reason="its process died, or did not end")
 
 
 def _hunted(
@@ -176,6 +197,13 @@ def _report_others(hunted: Sequence[tuple[Mutant, Catch]], out: Path | None, int
         write_text(page, "\n\n".join([catalogue, *score.section(rows)]) + "\n")
         _name_all([page, GENERATED])
     return Exit.CLEAN if score.enough(rows) else Exit.BYTES_DIFFER
+
+
+def _report_host(hunted: Sequence[tuple[Mutant, Catch]], stem: Path | None) -> int:
+    rows = score.table_of(hunted, _shared.made_by("jobs", "anew", "out", "journal_path"))
+    click.echo(f"{host.sentence(rows)}.")
+    _name_all(write_table(stem.parent, stem.name, rows, host.section(rows)) if stem else ())
+    return Exit.CLEAN if host.enough(rows) else Exit.BYTES_DIFFER
 
 
 def _name_all(paths: Sequence[Path]) -> None:

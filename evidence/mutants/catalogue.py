@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from evidence.mutants.places import Edit, Substitution, change_of, places, text_edit
+from evidence.mutants.places import Edit, Places, Substitution, change_of, places, text_edit
 from harness.errors import SuiteError
 from harness.files import PACKAGE
 from harness.ground.yaml_lines import first_mistake, read
@@ -54,14 +54,19 @@ class Mutant(BaseModel):
         return self.file.partition("/")[0]
 
     @property
+    def index(self) -> Places:
+        """Where its file and scope are found."""
+        return places()
+
+    @property
     def edit(self) -> Edit:
         """What to do to which text. Raises SuiteError unless what is to be wrong is there once, or has its number."""
         if self.scope:
             try:
-                return places().edit(self.scope, Substitution(self.right, self.wrong, self.number))
+                return self.index.edit(self.scope, Substitution(self.right, self.wrong, self.number))
             except LookupError as error:
                 raise SuiteError(f"mutant '{self.name}'", str(error)) from None
-        source = places().sources.get(self.file)
+        source = self.index.sources.get(self.file)
         if source is None:
             raise SuiteError(f"mutant '{self.name}'", f"there is no file harness/{self.file}")
         if (count := source.text.count(self.right)) != 1:
@@ -75,7 +80,7 @@ class Mutant(BaseModel):
     def changed(self) -> str:
         """The file with the mistake. Raises SuiteError as `edit` does."""
         edit = self.edit
-        return edit.applied(places().sources[edit.file].text)
+        return edit.applied(self.index.sources[edit.file].text)
 
     def copied_to(self, folder: Path) -> Path:
         """Copy the mutant's tree into `folder`, with the mistake; the folder of the copy."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -116,13 +116,14 @@ def change_of(text: str) -> Substitution:
 
 
 class Places:
-    """The scopes of all kernels and oracles.
+    """The scopes of some files, by default of all kernels and oracles.
 
-    root: the folder that has `kernels` and `oracles`
+    root: the folder that has `kernels` and `oracles`; paths: files below it
     """
 
-    def __init__(self, root: Path = PACKAGE):
-        paths = (path for tree in ("kernels", "oracles") for path in sorted((root / tree).rglob("*")))
+    def __init__(self, root: Path = PACKAGE, paths: Iterable[Path] | None = None):
+        if paths is None:
+            paths = (path for tree in ("kernels", "oracles") for path in sorted((root / tree).rglob("*")))
         files = {path.relative_to(root).as_posix(): path for path in paths if path.suffix in (".cu", ".cuh", ".py")}
         self.sources = {file: Source(file, path.read_text(encoding="utf-8")) for file, path in files.items()}
         self._scopes: dict[str, list[tuple[Source, Scope]]] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -74,12 +74,19 @@ def of_file(file: str, index: Places) -> Iterator[Mutant]:
     source = index.sources[file]
     text, flags = source.text, _defaults(file)
     changes = changes_of_python(text, flags) if source.python else changes_of_cuda(text, flags)
-    seen: set[str] = set()
+    return mutants_of(source, changes, index)
+
+
+def mutants_of(
+    source: Source, changes: Iterable[Mutation], index: Places, kind: type[Mutant] = Mutant
+) -> Iterator[Mutant]:
+    """A mutant for each change of a source that makes another text."""
+    text, seen = source.text, set()
     for change in changes:
         wrong = text[: change.start] + change.wrong + text[change.end :]
         if wrong != text and wrong not in seen:
             seen.add(wrong)
-            yield _mutant(source, change, index)
+            yield _mutant(source, change, index, kind)
 
 
 def _defaults(file: str) -> dict[str, FlagValue]:
@@ -87,7 +94,7 @@ def _defaults(file: str) -> dict[str, FlagValue]:
     return {name: value for recipe in reversed(recipes_of(file)) for name, value in suite_of(recipe).defaults.items()}
 
 
-def _mutant(source: Source, change: Mutation, index: Places) -> Mutant:
+def _mutant(source: Source, change: Mutation, index: Places, kind: type[Mutant]) -> Mutant:
     """The change of a statement of its scope, with a name that stays when the scope moves or is formatted."""
     edit = text_edit(source, change.start, change.end, change.wrong)
     last = max(edit.last, edit.first + 1)
@@ -101,7 +108,7 @@ def _mutant(source: Source, change: Mutation, index: Places) -> Mutant:
     equal = index.all_of(name, right)
     number = equal.index((source, first)) + 1 if len(equal) > 1 else 0
     digest = hashlib.sha256("\0".join((name, right, wrong, str(number))).encode()).hexdigest()[:6]
-    return Mutant(
+    return kind(
         name=f"{name} {change.operator} {digest}",
         story=change.operator,
         file=source.file,

@@ -8,6 +8,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field
 
 from evidence.mutants.catalogue import Mutant
+from evidence.mutants.generated.host import host_places
 from evidence.mutants.places import Edit, Places, change_of, places
 from harness.errors import SuiteError
 from harness.ground.yaml_lines import read
@@ -31,15 +32,20 @@ def proofs(path: Path = PROOFS) -> dict[Key, str]:
     return {edit.key: reason for edit, reason in edits(places(), path)}
 
 
-def edits(index: Places, path: Path = PROOFS) -> Iterator[tuple[Edit, str]]:
+def host_proofs(path: Path = PROOFS) -> dict[Key, str]:
+    """`proofs` of the mutants of host code."""
+    return {edit.key: reason for edit, reason in edits(host_places(), path, "host")}
+
+
+def edits(index: Places, path: Path = PROOFS, list_of: str = "equivalent") -> Iterator[tuple[Edit, str]]:
     document = read(path, f"{path.parent.name}/{path.name}")
-    for number, proof in enumerate(document.each(Proof, "equivalent")):
+    for number, proof in enumerate(document.each(Proof, list_of)):
         for scope, changes in proof.of.items():
             for change in changes:
                 try:
                     yield index.edit(scope, change_of(change)), proof.reason
                 except LookupError as error:
-                    raise SuiteError(document.where("equivalent", number, "of", scope), str(error)) from None
+                    raise SuiteError(document.where(list_of, number, "of", scope), str(error)) from None
 
 
 def key(mutant: Mutant) -> Key:

@@ -27,12 +27,14 @@ def changes_of_python(text: str, flags: Mapping[str, FlagValue]) -> Iterator[Mut
 
     flags: see `changes_of_cuda`
     """
-    source = _Source(text)
+    source = PythonText(text)
     for node in _code(source.tree):
         yield from source.changes(node, flags)
 
 
-class _Source:
+class PythonText:
+    """A module's text and syntax, and the changes of a node."""
+
     def __init__(self, text: str):
         self.text = text
         self.tree = ast.parse(text)

@@ -11,7 +11,6 @@ import pandas as pd
 from evidence.mutants.catalogue import Mutant
 from evidence.mutants.generated.change import CONCURRENCY, OPERATORS
 from evidence.mutants.hunt import SMOKE, Catch
-from evidence.mutants.places import places
 from harness.report.tables import markdown
 
 HEADING = "# Generated mutants"
@@ -148,5 +147,5 @@ def _row(mutant: Mutant, catch: Catch) -> dict[str, object]:
 def difference(mutant: Mutant) -> tuple[int, str, str]:
     """The number of the first differing line, and the expression there, right and wrong, each in one line."""
     edit = mutant.edit
-    line = places().sources[edit.file].text.count("\n", 0, edit.start) + 1
+    line = mutant.index.sources[edit.file].text.count("\n", 0, edit.start) + 1
     return line, " ".join(mutant.right.split()), " ".join(mutant.wrong.split())
