@@ -14,8 +14,8 @@ from evidence.mutants.catalogue import KERNELS, Mutant
 from evidence.mutants.reach import recipes_of
 from harness.contract.case import Case
 from harness.device.emulator import EmulatorDevice
-from harness.errors import CompileError
-from harness.expected.expected import expect
+from harness.errors import CompileError, SuiteError
+from harness.expected.expected import Expected, expect
 from harness.files import KERNELS as RIGHT
 from harness.files import PACKAGE
 from harness.jit.compile import Compiled, compile_kernel, ptx_of
@@ -24,6 +24,8 @@ from harness.jit.machine_code import ptx_digest
 from harness.jit.signature import read_signatures
 from harness.suite.instantiations import instantiations
 from harness.suite.launch_plan import Step, plan
+from harness.suite.suite import suite_of
+from harness.verify.corner import end_of
 
 _TARGETS = EmulatorDevice.targets
 _DIGESTS: dict[str, str] = {}  # code digest by cache key
@@ -65,8 +67,22 @@ def same_syntax(mutant: Mutant) -> bool:
 
 
 def answer(case: Case) -> str:
-    """A digest of the oracles' answer for a case: inputs, fields, and their bytes or intervals."""
+    """A digest of the oracles' answer for a case: inputs, fields, and their bytes or intervals, at each corner too."""
     expected = expect(case)
+    found = hashlib.sha256(_digest(expected))
+    for problem in suite_of(case.recipe).corners(case):
+        larger = replace(case, problem=problem, seed_of=case.seed_name)
+        try:
+            end = end_of(larger, case, expected)
+        except SuiteError as error:
+            found.update(str(error).encode())
+            continue
+        if end is not expected:
+            found.update(_digest(end))
+    return found.hexdigest()
+
+
+def _digest(expected: Expected) -> bytes:
     found = hashlib.sha256(repr((sorted(expected.fields.items()), expected.disagreement)).encode())
     for name, array in sorted(expected.inputs.items()):
         found.update(f"{name} {array.dtype} {array.shape}".encode() + np.ascontiguousarray(array).tobytes())
@@ -74,7 +90,7 @@ def answer(case: Case) -> str:
         parts = (value,) if isinstance(value, np.ndarray) else (value.low, value.high, value.ordered)
         for part in (part for part in parts if part is not None):
             found.update(f"{name} {part.dtype} {part.shape}".encode() + np.ascontiguousarray(part).tobytes())
-    return found.hexdigest()
+    return found.digest()
 
 
 @cache
