@@ -11,7 +11,7 @@ import pytest
 
 import harness.verify.verify
 from harness.contract.field import Field
-from harness.contract.interval import Interval, inside, order
+from harness.contract.interval import LARGEST_ORDERED, Interval, inside, may_be_ordered, order
 from harness.device.device import Outcome
 from harness.device.emulator import EmulatorDevice
 from harness.expected.expected import Expected, expect
@@ -89,6 +89,72 @@ def test_the_nearest_permitted_value(dtype):
     interval = Interval(np.array([1, 1, 1, -0.0], dtype), np.array([2, 2, 2, 0], dtype))
     written = np.array([0.5, 1.5, np.nan, -3], dtype)
     assert bits(interval.nearest(written)).tolist() == bits(np.array([1, 1.5, 2, -0.0], dtype)).tolist()
+
+
+# Oracles
+
+
+def exact(change: str = "", by: float = 0.0) -> Interval:
+    """Intervals of two rows and three columns, of whose arrays one has another last entry."""
+    low = np.array([[-1, 0, 1], [2, 3, 4]], F32)
+    arrays = {
+        "low": low, "high": low + 1, "sums": low.astype(np.float64), "sizes": np.full((2, 3), 8.0), "ordered": low,
+    }  # fmt: skip
+    if change:
+        arrays[change] = arrays[change].copy()
+        arrays[change][-1, -1] += by
+    return Interval(**arrays)
+
+
+TOLERATED = 2.0**-37  # of sizes of 8
+BEYOND = TOLERATED * (1 + 2.0**-8)
+EXACT, ENDS, ORDERED = "exact values", "intervals", "bytes in the order of a matrix unit"
+
+
+@pytest.mark.parametrize(
+    ("change", "by", "what"),
+    [
+        ("", 0, ""), ("sums", TOLERATED, ""), ("sizes", TOLERATED, ""),
+        ("sums", BEYOND, EXACT), ("sizes", BEYOND, EXACT), ("sums", np.nan, EXACT), ("sizes", np.nan, EXACT),
+        ("low", 2.0**-20, ENDS), ("high", 2.0**-20, ENDS), ("ordered", 2.0**-20, ORDERED),
+    ],
+)  # fmt: skip
+def test_the_last_entry_on_which_oracles_disagree_is_found(change, by, what):
+    said = f"1 {what}, first at [1, 2]" if what else ""
+    one, other = exact(), exact(change, by)
+    assert one.disagreement(other) == other.disagreement(one) == said
+    assert one.disagreement(exact(change, -by)) == said
+
+
+def test_two_oracles_with_a_nan_at_one_place_agree_and_their_ends_are_compared():
+    assert exact("sums", np.nan).disagreement(exact("sums", np.nan)) == ""
+    wrong = replace(exact("high", 1), sums=exact("sums", np.nan).sums)
+    assert exact("sums", np.nan).disagreement(wrong) == f"1 {ENDS}, first at [1, 2]"
+
+
+def test_ends_differ_where_sums_were_rounded_another_way():
+    assert exact().disagreement(replace(exact("high", 1), sums=exact("sums", TOLERATED).sums)) == ""
+
+
+def test_one_oracle_alone_has_an_order():
+    without = replace(exact(), ordered=None)
+    said = "only one of them has bytes in the order of a matrix unit"
+    assert exact().disagreement(without) == without.disagreement(exact()) == said
+    assert without.disagreement(without) == ""
+
+
+def test_each_array_keeps_its_place():
+    names, whole = ("low", "high", "sums", "sizes", "ordered"), exact()
+    for name in names:
+        assert getattr(whole.map(lambda array: array), name) is getattr(whole, name)
+    halves = [whole.map(lambda array, row=row: array[row : row + 1]) for row in (0, 1)]
+    joined = Interval.joined(halves, np.concatenate)
+    assert all(np.array_equal(getattr(joined, name), getattr(whole, name)) for name in names)
+    part = Interval.joined([halves[0], halves[1].bounds], np.concatenate)
+    assert (part.sums, part.sizes) == (None, None) and np.array_equal(part.ordered, whole.ordered)
+    assert whole.on("sm_90a") is whole.ordered and whole.on("sm_100a") is whole
+    assert whole.bounds.on("sm_90a") is whole.ordered and replace(whole, ordered=None).on("sm_90a").ordered is None
+    assert may_be_ordered(LARGEST_ORDERED) and not may_be_ordered(LARGEST_ORDERED + 1)
 
 
 # Verdicts

@@ -16,14 +16,14 @@ from harness.device.device import Outcome
 from harness.device.emulator import EmulatorDevice
 from harness.device.launches import Launches
 from harness.errors import AccessError, HarnessError, LaunchError, NotEmulated
-from harness.expected.expected import expect, expect_on
+from harness.expected.expected import expect, expect_on, make_inputs
 from harness.files import KERNELS
 from harness.jit.geometry import LaunchGeometry, Schedule
 from harness.suite.schema import Corner
 from harness.suite.shapes import corner_errors
 from harness.suite.suite import find_case, suite_of
 from harness.verdict import Verdict
-from harness.verify.corner import end_of, wrong_corner
+from harness.verify.corner import control, end_of, inputs_around, wrong_corner
 from harness.verify.not_run import take_notes
 from harness.verify.verify import verify
 
@@ -177,6 +177,51 @@ def test_a_corner_is_the_end_of_something_larger(recipe, shape, larger, sentence
     found = list(corner_errors(suite_of(recipe).file, Corner(shape=shape, tensors=[larger])))
     assert [number for number, _ in found] == [0]
     assert sentence in (found[0][1] or "") and bool(sentence) == bool(found[0][1])
+
+
+@pytest.mark.parametrize(
+    ("case_id", "larger", "swizzled"),
+    [
+        ("per_tensor/stage=encode/128x256", "384x1024", []),
+        ("dequantize/scale_layout=swizzled/128x256", "256x512", ["scale_inv"]),
+        ("swizzle/to=compact/128x256", "256x512", ["swizzled_scale_inv"]),
+        ("swizzle/to=swizzled/128x256", "256x512", []),
+        ("gemm/default/128x64x16", "384x256x48", []),
+        ("gemm/a_scale_layout=swizzled/128x128x128", "384x256x128", ["a_scale_inv"]),
+        ("gemm/b_scale_layout=swizzled/128x128x128", "128x256x384", ["b_scale_inv"]),
+        ("grouped/outputs=rowwise,stage=encode/128x256", "640+128x256", []),
+        ("grouped/outputs=rowwise,stage=encode/128x256", "384x256", []),
+        ("gemm_grouped/default/128x128x16", "384+128x128x16", []),
+    ],
+)
+def test_arrays_around_are_those_that_the_larger_case_draws(case_id, larger, swizzled):
+    case, whole = (
+        find_case(f"{name}/normal/eager") for name in (case_id, case_id.replace(case_id.split("/")[2], larger))
+    )
+    made, around = inputs_around(case, whole, make_inputs(case))
+    drawn = make_inputs(whole)
+    found = {name: (field.shape, field.dtype) for name, field in around.items()}
+    assert found == {name: (array.shape, array.dtype) for name, array in drawn.items()}
+    assert [name for name, field in around.items() if field.swizzled] == swizzled
+    if case.is_group:  # the extents and offsets of all of its tensors; other arrays are the case's own
+        extents = [name for name, array in drawn.items() if array.dtype == np.int64]
+        assert extents and all(np.array_equal(made[name], drawn[name]) for name in extents)
+
+
+@pytest.mark.parametrize(
+    ("case_id", "shapes"),
+    [
+        ("swizzle/default/128x256", ["262272x256", "128x524544"]),
+        ("gemm/default/128x64x16", ["4194432x64x16"] * 2),
+        ("grouped/outputs=rowwise,stage=encode/128x256", ["262272+128x256", "262272x256"]),
+        ("gemm_grouped/default/128x64x16", ["4194432+128x64x16"]),
+    ],
+)
+def test_a_control_is_the_same_end_of_what_32_bits_reach(case_id, shapes):
+    case = find_case(f"{case_id}/normal/eager")
+    larger = [replace(case, problem=problem, seed_of=case.seed_name) for problem in suite_of(case.recipe).corners(case)]
+    assert [control(case, each).shape for each in larger] == shapes
+    assert all(control(case, each).seed == case.seed for each in larger if not case.is_group)
 
 
 def test_lines_of_b_of_all_groups_reach_as_far_as_an_extent():
