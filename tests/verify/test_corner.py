@@ -3,6 +3,7 @@
 import shutil
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -135,6 +136,22 @@ def test_clusters_are_taken_whole_and_one_more_as_the_last_may_have_ctas_without
     assert ends((8, 2, 1), (2, 2, 1), (2, 2)) == (0, 2, 3)
     assert ends((2, 8, 1), (2, 2, 1), (2, 2)) == (0, 1, 2, 3)
     assert ends((2, 16, 1), (2, 2, 1), (2, 2)) == (0, 5, 6, 7)
+
+
+class Asked(NamedTuple):
+    """What `_only` asks of a launch."""
+
+    cluster: tuple[int, int, int]
+    grids: tuple[tuple[int, int, int], ...]
+
+
+def test_each_run_has_the_ctas_at_the_ends_of_its_own_grid():
+    each = Asked((2, 1, 1), ((8, 1, 1), (2, 4, 1)))
+    program = SimpleNamespace(small={each: ((2, 1, 1), (2, 2, 1))})
+    assert CornerProgram._only(program, each, 0) == CornerProgram._only(program, each, 2) == (0, 2, 3)
+    assert CornerProgram._only(program, each, 1) == (0, 1, 2, 3)
+    with pytest.raises(LaunchError, match="clusters of blocks along z"):
+        CornerProgram._only(program, Asked((1, 1, 2), each.grids), 0)
 
 
 def test_the_corner_of_compact_bytes_is_at_the_end_of_every_axis():
