@@ -32,7 +32,7 @@ class Area(NamedTuple):
 AREAS = {
     "comparator": Area(
         ("verify/judge.py", "verify/verify.py", "device/device.py", "device/emulator.py", "contract/interval.py"),
-        ("verify", "device", "contract"),
+        ("verify", "device", "contract", "expected"),
     ),
     "corners": Area(("verify/corner.py", "device/corner.py"), ("verify", "device")),
     "geometry": Area(("jit/geometry.py", "suite/launch_plan.py", "suite/shapes.py"), ("jit", "suite")),
