@@ -7,7 +7,7 @@ import pytest
 
 from harness.files import ROOT
 from harness.gate.decision import EFFECT, Samples, decide, unthrottled
-from harness.verdict import Performance
+from harness.verdict import Performance, TimeRatio
 
 ROUNDS = 60
 
@@ -164,3 +164,31 @@ def test_samples_of_a_gpu_are_judged_as_they_were_then(folder, verdict):
         assert found.verdict is verdict
         assert found.verdict == record["verdict"]
         assert found.time.ratio == pytest.approx(record["time"][0], rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "low", "high", "noise", "verdict"),
+    [
+        (1.25, 1.125, 1.5, 0, "SLOWER"),  # just as much as counts
+        (1.2, 1.125, 1.5, 0, "AMBIGUOUS"),
+        (1.25, 1.0, 1.5, 0, "AMBIGUOUS"),
+        (1.25, 1.125, 1.5, 0.5, "AMBIGUOUS"),
+        (1.5, 1.125, 1.75, 0.5, "SLOWER"),
+        (0.8, 0.7, 0.9, 0, "FASTER"),
+        (0.82, 0.7, 0.9, 0, "AMBIGUOUS"),
+        (0.8, 0.7, 1.0, 0, "AMBIGUOUS"),
+        (0.8, 0.7, 0.9, 0.5, "AMBIGUOUS"),
+        (1.0, 0.81, 1.24, 0, "SAME"),
+        (1.0, 0.81, 1.25, 0, "AMBIGUOUS"),
+        (1.0, 0.8, 1.24, 0, "AMBIGUOUS"),
+    ],
+)
+def test_what_a_ratio_and_its_interval_prove(ratio, low, high, noise, verdict):
+    assert TimeRatio(ratio, low, high).verdict(0.25, noise) is Performance[verdict]
+
+
+def test_a_ratio_in_another_unit_and_what_it_could_have_shown():
+    assert TimeRatio(1.5, 1.0, 2.0).scaled(2) == TimeRatio(3.0, 2.0, 4.0)
+    wide = TimeRatio(1.0, 0.5, 2.0)  # a factor of 2 to either side
+    assert (wide.detectable(0.25), wide.detectable(0.25, 3.0), wide.detectable(1.5, 0.25)) == (1.0, 3.0, 1.5)
+    assert TimeRatio(1.0, 0.0, 2.0).detectable(0.25) == float("inf")

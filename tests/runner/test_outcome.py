@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 import pytest
 
+from harness import errors
 from harness.device.emulator import EmulatorDevice
-from harness.errors import Exit
-from harness.runner.outcome import last_line, meaning, outcome
+from harness.errors import SEVERITY, Exit, exit_of
+from harness.files import ROOT
+from harness.runner.outcome import last_line, meaning, outcome, worst
 from harness.runner.summary import render
 from harness.suite.suite import find_case
-from harness.verdict import Result, Verdict
+from harness.verdict import Performance, Result, Verdict
 from harness.verify.isolation import given_up
 
 SUBJECT, CARD = "mine:quantize (source 0)", "mine.yaml (source 0)"
@@ -54,6 +57,34 @@ def ended(found: list[Result]) -> tuple[Exit, str]:
 )  # fmt: skip
 def test_the_last_line_says_what_was_not_judged_and_why(verdicts: list[str], code: int, line: str):
     assert ended(results(*verdicts)) == (Exit(code), line)
+
+
+def test_every_verdict_ends_as_the_page_says():
+    rows = re.findall(r"^\| ([A-Z_, ]+) \|.*\| (\d+) \|$", (ROOT / "docs" / "concepts.md").read_text(), re.MULTILINE)
+    said = {name: int(code) for names, code in rows for name in names.split(", ")}
+    found = {each.name: each.exit_code for kind in (Verdict, Performance) for each in kind}
+    assert found == {"FASTER": 0, "SAME": 0} | said
+    right, judged = {"PASS", "CONVENTION"}, {name for name, code in said.items() if code == 1} - {"IMPOSSIBLE"}
+    assert {each.name for each in Verdict if each.right} == right
+    assert {each.name for each in Verdict if each.judges} - {"IMPOSSIBLE"} == right | judged
+
+
+@pytest.mark.parametrize("code", Exit)
+def test_the_most_serious_code_ends_a_run(code: Exit):
+    serious = [130, 1, 64, 4, 2, 5, 3, 0]
+    assert [int(each) for each in SEVERITY] == serious
+    for other in Exit:
+        assert worst([code, other]) == worst([other, code]) == min(code, other, key=serious.index)
+    assert exit_of(code) is code and exit_of(-9) is exit_of(77) is Exit.BYTES_DIFFER
+
+
+def test_each_error_has_its_code():
+    codes = {error: error.exit_code for error in vars(errors).values() if hasattr(error, "exit_code")}
+    lacking = {errors.DeviceUnavailable, errors.NotEmulated, errors.NoDevice, errors.NotCapable}
+    assert {error for error, code in codes.items() if code == Exit.NO_DEVICE} == lacking
+    wrong = {errors.CaseError, errors.CompileError, errors.LaunchError, errors.AccessError}
+    assert {error for error, code in codes.items() if code == Exit.BYTES_DIFFER} == wrong
+    assert set(codes.values()) == {Exit.NO_DEVICE, Exit.BYTES_DIFFER, Exit.USAGE}
 
 
 def test_a_case_without_a_result_is_no_case_whose_bytes_differ():
