@@ -192,3 +192,33 @@ def test_a_ratio_in_another_unit_and_what_it_could_have_shown():
     wide = TimeRatio(1.0, 0.5, 2.0)  # a factor of 2 to either side
     assert (wide.detectable(0.25), wide.detectable(0.25, 3.0), wide.detectable(1.5, 0.25)) == (1.0, 3.0, 1.5)
     assert TimeRatio(1.0, 0.0, 2.0).detectable(0.25) == float("inf")
+
+
+def process(scale=1.0, read=True, seed=0, slow=0):
+    """Rounds of a process by itself, the last `slow` of which take 1.6 times as long; read: whether its clock was."""
+    us = 100 * scale * np.random.default_rng(seed).normal(1, 0.002, ROUNDS)
+    us[ROUNDS - slow :] *= 1.6
+    mhz = [1980.0] * ROUNDS if read else []
+    return Samples(list(us), mhz, clock_mhz=1980.0 * read, roofline_gbps=4000.0, code=f"code {seed}")
+
+
+@pytest.mark.parametrize("change", [1.1, 1 / 1.1])
+@pytest.mark.parametrize("unread", ["this run", "the baseline", "this run and the baseline"])
+def test_a_change_that_an_unread_clock_may_have_made_is_none(change, unread):
+    judged = decide(process(change, "this run" not in unread, 1), None, process(read="the baseline" not in unread))
+    assert judged.verdict is Performance.AMBIGUOUS and judged.ask_again
+    assert judged.reason.startswith(f"no clock was read in {unread}, and clocks of one GPU differ by as much")
+
+
+@pytest.mark.parametrize(("change", "read"), [(1.1, True), (1.2, False), (1 / 1.1, True), (1 / 1.2, False)])
+def test_a_change_beyond_every_clock_is_one(change, read):
+    judged = decide(process(change, read, 1), None, process(read=read))
+    assert judged.verdict is (Performance.SLOWER if change > 1 else Performance.FASTER)
+
+
+def test_two_speeds_of_rounds_without_a_clock_may_be_the_clocks():
+    wrong, right = process(read=False, seed=1, slow=40), process(read=False)
+    for head, base, where in ((wrong, right, "this run"), (right, wrong, "the baseline")):
+        judged = decide(head, None, base)
+        assert judged.verdict is Performance.AMBIGUOUS
+        assert judged.reason.startswith(f"in {where} 20 rounds take ") and "and no clock was read" in judged.reason
