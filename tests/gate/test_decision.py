@@ -222,3 +222,9 @@ def test_two_speeds_of_rounds_without_a_clock_may_be_the_clocks():
         judged = decide(head, None, base)
         assert judged.verdict is Performance.AMBIGUOUS
         assert judged.reason.startswith(f"in {where} 20 rounds take ") and "and no clock was read" in judged.reason
+
+
+def test_a_change_beyond_both_speeds_is_one_whatever_the_clock_did():
+    wrong, right = process(2.0, read=False, seed=1, slow=40), process(read=False)
+    assert decide(wrong, None, right).verdict is Performance.SLOWER
+    assert decide(right, None, wrong).verdict is Performance.FASTER
