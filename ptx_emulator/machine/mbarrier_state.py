@@ -39,7 +39,7 @@ class Uses:
         return np.flatnonzero(late & (self.phase >= int(clock[counter])) if counter >= 0 else late)
 
     def instruction(self, row: int) -> Instruction:
-        """By which a row last used it."""
+        """The instruction of the last use by a row."""
         return self._instructions[int(self._by[row])]
 
 
