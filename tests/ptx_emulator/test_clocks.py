@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +13,6 @@ from cuda_source import buffer, module, ptx
 from ptx_snippets import kernel
 from ptx_snippets import run as run_ptx
 
-from harness.jit.cuda_headers import folder_with, toolkit_of
 from ptx_emulator.errors import Fault, LaunchError
 from ptx_emulator.launches import Module, launch
 from ptx_emulator.schedule import ASCENDING, DESCENDING, Schedule
@@ -208,10 +209,12 @@ extern "C" __global__ void roles(const int* in, int* out) {
 
 @cache
 def of_libcu() -> Module:
-    folder = folder_with("cuda/barrier")
+    spec = find_spec("nvidia")
+    roots = [Path(root, "cu13", "include") for root in (spec.submodule_search_locations if spec else ())]
+    folder = next((root for root in roots if (root / "cccl" / "cuda" / "barrier").is_file()), None)
     if folder is None:
         pytest.skip("no toolkit here has cuda/barrier")
-    return Module(ptx(LIBCU, folders=toolkit_of(folder)))
+    return Module(ptx(LIBCU, folders=(folder, folder / "cccl")))
 
 
 @pytest.mark.parametrize("name", ["waits", "expires", "copies", "roles"])
