@@ -12,8 +12,8 @@ extern "C" __global__ void __cluster_dims__(2) k(u32* out) {
   if (t == 0) init(full, 64);
   meet();
   s[t] = t;
-  asm volatile("mbarrier.arrive.release." BUG("cta") MEND("cluster") ".shared::cluster.b64 _, [%0];" ::"r"(
-                   in_block(&full, rank() ^ 1))
+  asm volatile("mbarrier.arrive.release." BUG("cta")
+                   MEND("cluster") ".shared::cluster.b64 _, [%0];" ::"r"(in_block(&full, rank() ^ 1))
                : "memory");
   wait(full, 0);
   asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(value) : "r"(in_block(&s[t], rank() ^ 1)) : "memory");
