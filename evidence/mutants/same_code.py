@@ -24,8 +24,7 @@ from harness.jit.machine_code import ptx_digest
 from harness.jit.signature import read_signatures
 from harness.suite.instantiations import instantiations
 from harness.suite.launch_plan import Step, plan
-from harness.suite.suite import suite_of
-from harness.verify.corner import end_of
+from harness.verify.corner import expected_at_end, larger_cases
 
 _TARGETS = EmulatorDevice.targets
 _DIGESTS: dict[str, str] = {}  # code digest by cache key
@@ -70,10 +69,9 @@ def answer(case: Case) -> str:
     """A digest of the oracles' answer for a case: inputs, fields, and their bytes or intervals, at each corner too."""
     expected = expect(case)
     found = hashlib.sha256(_digest(expected))
-    for problem in suite_of(case.recipe).corners(case):
-        larger = replace(case, problem=problem, seed_of=case.seed_name)
+    for larger in larger_cases(case):
         try:
-            end = end_of(larger, case, expected)
+            end = expected_at_end(larger, case, expected)
         except SuiteError as error:
             found.update(str(error).encode())
             continue

@@ -108,7 +108,7 @@ class Constant(NamedTuple):
 
     @property
     def changed(self) -> str:
-        """What is said if kernels have written it."""
+        """The sentence for one that kernels have written."""
         return f"'{self.name}', set at {self.where}, has changed after the last launch, so a second run would differ"
 
 

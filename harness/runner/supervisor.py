@@ -65,7 +65,7 @@ def supervise(words: Sequence[str], folder: Path, rootdir: Path, runs: Path, typ
             find_case(case_id)
         if request.narrowing.wanted or not _may_have(request.suites, request.set_name):
             request = request.selected()
-        if request.bench and not any(word.partition("=")[0] == "--cluster" for word in words):  # which refuses --bench
+        if request.bench and "--cluster" not in request.options:  # which refuses --bench
             require_clock(request.device)
         run_dir = _run_dir(request, folder, runs)
     except HarnessError as error:

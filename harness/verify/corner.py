@@ -40,7 +40,7 @@ def wrong_corner(
 ) -> tuple[Verdict, str, Story] | None:  # fmt: skip
     """The verdict, reason and story, if bytes at the end of a larger tensor of the suite are wrong.
 
-    demanded: what the end of a larger case must be, see `end_of`
+    demanded: what the end of a larger case must be, see `expected_at_end`
     prepare: the program that runs a larger case's end
     written: for the case itself, if it is not known which CTAs of a grid have the end of a tensor. Those at both ends
         of each axis are run, and if they write other bytes there, the same is tried with a tensor in which 32 bits are
@@ -68,8 +68,7 @@ def wrong_corner(
         return ""
 
     note_no_corners(case)
-    for problem in suite_of(case.recipe).corners(case):
-        larger = replace(case, problem=problem, seed_of=case.seed_name)
+    for larger in larger_cases(case):
         wrong = tried(larger)
         if not wrong:
             continue
@@ -102,7 +101,7 @@ def our_corner(case: Case, device: Device, target: str, expected: Expected) -> t
     wide.multiprocessors = _ALL
 
     def demanded(larger: Case) -> Expected:
-        return end_of(larger, case, expected)
+        return expected_at_end(larger, case, expected)
 
     def prepare(larger: Case) -> CornerProgram:
         inputs, around = inputs_around(case, larger, expected.inputs)
@@ -114,10 +113,16 @@ def our_corner(case: Case, device: Device, target: str, expected: Expected) -> t
     return wrong_corner(case, device, target, demanded, prepare)
 
 
-def end_of(larger: Case, case: Case, expected: Expected) -> Expected:
-    """What is expected at the end of a larger tensor: the case's own bytes, or by the random bits of its places there.
+def larger_cases(case: Case) -> Iterator[Case]:
+    """The larger cases of the suite of which a case is the end, with its seed."""
+    for problem in suite_of(case.recipe).corners(case):
+        yield replace(case, problem=problem, seed_of=case.seed_name)
 
-    Raises SuiteError if the oracles disagree on those.
+
+def expected_at_end(larger: Case, case: Case, expected: Expected) -> Expected:
+    """The case's own bytes; with stochastic rounding, those that the random bits at the larger tensor's end give.
+
+    Raises SuiteError if the oracles disagree on them.
     """
     if case.flags.get("rounding") != "sr":
         return expected

@@ -46,7 +46,7 @@ def note_played(case: Case, program: Any) -> None:
 
 
 def played(notes: Iterable[str]) -> list[str]:
-    """Those of the notes that are on calls of libraries, as a screen has them: `cublas_gemm was played ...`."""
+    """The notes on calls of libraries, as a screen has them: `cublas_gemm was played ...`."""
     return [note.removeprefix(_PLAYED).replace(f" {HOW}", f" was {HOW}") for note in notes if note.startswith(_PLAYED)]
 
 

@@ -133,7 +133,7 @@ class AsyncOrder(BlockOrder):
         seen[cluster, rows, : len(clock)] = np.maximum(seen[cluster, rows, : len(clock)], clock)
 
     def see_warps(self, block: int, warps: np.ndarray, released: Bits) -> None:
-        """The same of epochs that `acquire_warps` takes."""
+        """Remember epochs that a later fence lets these warps acquire, as `acquire_warps` takes them."""
         for warp in warps.tolist():
             before = self._seen_warps.get((block, warp))
             self._seen_warps[block, warp] = released if before is None else np.maximum(before, released)

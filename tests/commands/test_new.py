@@ -416,19 +416,22 @@ def test_a_card_may_lie_beside_the_recipe_and_is_no_suite(folder, command, text)
         harness.use_recipe_dir(alone)
 
 
-@pytest.mark.parametrize("words", ["verify mine/mine.yaml", "run mine/mine.yaml"])
-def test_a_suite_that_is_named_by_its_file_is_told_of_its_name(tmp_path, monkeypatch, command, words):
+WITHOUT_ITS_FOLDER = "no recipe 'mine' in the harness, and one in a folder here: add --recipe-dir mine, if"
+BY_ITS_FILE = "a recipe is a name, as in `harness verify mine --recipe-dir mine`"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        *((words, BY_ITS_FILE) for words in ("verify mine/mine.yaml", "run mine/mine.yaml")),
+        *((words, WITHOUT_ITS_FOLDER) for words in (
+            "verify mine", "list mine", "trace mine/default/48x80/normal/eager", "run mine"
+        )),
+    ],
+)  # fmt: skip
+def test_a_recipe_that_is_named_otherwise_is_told_of_its_folder(tmp_path, monkeypatch, command, words, says):
     monkeypatch.chdir(tmp_path)
     written(tmp_path / "mine", "mine")
     done = command(*words.split())
     assert done.returncode == Exit.USAGE
-    assert "a recipe is a name, as in `harness verify mine --recipe-dir mine`" in done.stderr
-
-
-@pytest.mark.parametrize("words", ["verify mine", "list mine", "trace mine/default/48x80/normal/eager", "run mine"])
-def test_a_recipe_that_is_named_without_its_folder_is_told_of_it(tmp_path, monkeypatch, command, words):
-    monkeypatch.chdir(tmp_path)
-    written(tmp_path / "mine", "mine")
-    done = command(*words.split())
-    assert done.returncode == Exit.USAGE
-    assert "no recipe 'mine' in the harness, and one in a folder here: add --recipe-dir mine, if" in done.stderr
+    assert says in done.stderr

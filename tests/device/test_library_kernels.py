@@ -209,7 +209,7 @@ def test_what_may_only_be_read_is_not_written():
         play(call, memory)
 
 
-# What is not played
+# Calls that are not played
 
 
 def test_a_product_that_is_too_large_and_a_call_that_is_not_known(monkeypatch: pytest.MonkeyPatch):

@@ -24,7 +24,7 @@ from harness.suite.schema import Corner
 from harness.suite.shapes import corner_errors
 from harness.suite.suite import find_case, suite_of
 from harness.verdict import Verdict
-from harness.verify.corner import control, end_of, inputs_around, wrong_corner
+from harness.verify.corner import control, expected_at_end, inputs_around, wrong_corner
 from harness.verify.not_run import take_notes
 from harness.verify.verify import verify
 
@@ -93,7 +93,7 @@ def test_a_tensor_before_the_end_of_a_group_shifts_the_counter():
     case = find_case("grouped/recipe=per_token,rounding=sr,stage=encode/128x256/normal/eager")
     larger = find_case("grouped/recipe=per_token,rounding=sr,stage=encode/128+128x256/normal/eager")
     asked = expect(case)
-    found = end_of(larger, case, asked).values["rowwise_data"]
+    found = expected_at_end(larger, case, asked).values["rowwise_data"]
     other = expect_on(replace(case, philox_offset=1), asked.inputs).values["rowwise_data"]
     np.testing.assert_array_equal(found, other)
     assert (found != asked.values["rowwise_data"]).any()
@@ -312,7 +312,7 @@ def test_all_wrong_fields_are_named():
 
 
 def test_bytes_that_the_case_itself_has_are_no_index_and_others_are():
-    """Of a card whose kernel is wrong in the case already, or right of ours in other bytes."""
+    """A card's kernel may be wrong in the case already, or right in other bytes than ours."""
     own = RIGHT | {"data": np.array([9, 9, 9], np.uint8)}
     found, _ = compared(lambda fields, *run: fields.update(data=own["data"].copy()), own)
     assert found is None

@@ -46,7 +46,7 @@ AREAS = {
         ("runner", "gate", "verify", "report"),
     ),
 }  # fmt: skip
-# Of a file that does much else, the scopes that belong to its area.
+# A file that does much else has only these scopes in its area.
 SCOPES = {"device/emulator.py": ("EmulatorDevice.accepts", "EmulatorDevice.admit", "EmulatedProgram.run")}
 
 _FROM, _WORD = re.compile(r"^from [\w.]+ import (?:\([^)]*\)|.*)", re.MULTILINE), re.compile(r"\w+")

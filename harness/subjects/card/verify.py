@@ -22,7 +22,7 @@ from harness.subjects.card.form import Form, Promised
 from harness.subjects.card.forms import input_fields, tensor_starts
 from harness.subjects.card.launches import card_launches
 from harness.verdict import Result, Story, Verdict
-from harness.verify.corner import end_of, inputs_around, wrong_corner
+from harness.verify.corner import expected_at_end, inputs_around, wrong_corner
 from harness.verify.judge import POISONS, judge, on_host
 from harness.verify.not_run import note_unset
 from harness.verify.verify import attempt, disagreeing, failed
@@ -98,7 +98,7 @@ def _wrong_corner(
         return Promised(program, card.forms(case).outputs(ours.fields), expected.values)
 
     def demanded(larger: Case) -> Expected:
-        end = end_of(larger, case, ours)
+        end = expected_at_end(larger, case, ours)
         return expected if end is ours else card.forms(case).expected(end)
 
     return wrong_corner(case, device, device.targets[0], demanded, prepare, written)
