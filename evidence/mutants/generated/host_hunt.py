@@ -142,7 +142,8 @@ class _Tree:
 
     def _python(self, *arguments: str, seconds: float) -> _Ran:
         """Python in the copy, which ends in time with all that it started."""
-        environment = {**os.environ, "PYTHONPATH": str(self.root), "COLUMNS": "200"}
+        path = os.pathsep.join(filter(None, (str(self.root), os.environ.get("PYTHONPATH"))))
+        environment = {**os.environ, "PYTHONPATH": path, "COLUMNS": "200"}
         started = time.monotonic()
         with (self.folder / "printed").open("w+", encoding="utf-8", errors="replace") as out:
             process = subprocess.Popen(
