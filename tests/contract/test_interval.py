@@ -154,6 +154,7 @@ def test_each_array_keeps_its_place():
     assert (part.sums, part.sizes) == (None, None) and np.array_equal(part.ordered, whole.ordered)
     assert whole.on("sm_90a") is whole.ordered and whole.on("sm_100a") is whole
     assert whole.bounds.on("sm_90a") is whole.ordered and replace(whole, ordered=None).on("sm_90a").ordered is None
+    assert LARGEST_ORDERED == 1024 * 512 * 512
     assert may_be_ordered(LARGEST_ORDERED) and not may_be_ordered(LARGEST_ORDERED + 1)
 
 

@@ -78,6 +78,12 @@ def test_the_most_serious_code_ends_a_run(code: Exit):
     assert exit_of(code) is code and exit_of(-9) is exit_of(77) is Exit.BYTES_DIFFER
 
 
+def test_of_many_cases_without_a_result_three_are_named():
+    ids = [f"toy/default/16x{n}/normal/eager" for n in (16, 32, 48, 64, 80)]
+    assert f"no result: {', '.join(ids[:3])} and 2 more; only --set" in outcome(ids, 5, [])[1]
+    assert f"no result: {', '.join(ids[:3])}; only --set" in outcome(ids[:3], 5, [])[1]
+
+
 def test_each_error_has_its_code():
     codes = {error: error.exit_code for error in vars(errors).values() if hasattr(error, "exit_code")}
     lacking = {errors.DeviceUnavailable, errors.NotEmulated, errors.NoDevice, errors.NotCapable}

@@ -19,6 +19,7 @@ from harness.errors import Exit
 from harness.files import ROOT
 from harness.ground import ending
 from harness.runner import pytest_child
+from harness.runner.below_supervisor import SUPERVISOR
 
 CTRL_C = b"\x03"
 SUPERVISE = """
@@ -105,6 +106,13 @@ supervisor.subprocess.Popen.poll = interrupted
     words = [sys.executable, "-c", SUPERVISE.format(ended), "-p", "fails"]
     done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode == Exit.INTERRUPTED, done.stdout + done.stderr
+
+
+def test_a_process_that_runs_no_child_of_a_supervisor_is_not_supervised():
+    program = "from harness.runner.below_supervisor import supervised; print(supervised())"
+    named = {**os.environ, SUPERVISOR: str(os.getpid())}  # as anybody may; this is its parent, and the same Python
+    ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=named, capture_output=True, text=True)
+    assert ran.stdout == "False\n", ran.stderr
 
 
 def test_the_child_lets_through_all_that_ends_a_process():

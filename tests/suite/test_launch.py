@@ -14,9 +14,10 @@ from harness.errors import CompileError, RecipeError
 from harness.files import KERNELS
 from harness.jit.geometry import LaunchGeometry, read_launch
 from harness.jit.signature import read_signatures
+from harness.suite.flag_values import launch_flags
 from harness.suite.launch_plan import Step, bind, plan, scratch_and_workspace
 from harness.suite.stages import Stage
-from harness.suite.suite import find_case, load_suite
+from harness.suite.suite import find_case, load_suite, suite_of
 from harness.verify.verify import verify
 
 TILED = LaunchGeometry(tile_rows=128, tile_cols=64, threads=256, blocks_per_sm=0, schedule=0)
@@ -127,6 +128,15 @@ def test_a_launch_by_flag_has_the_schedule_of_its_case_and_the_launch_bounds_of_
         launch.of_case({})
     with pytest.raises(CompileError, match=r"k: Schedule::by_flag needs the CTAs of an SM in __launch_bounds__"):
         read_launch(ptx.replace(".minnctapersm 3", ""), "k_launch", "k", "k_1")
+
+
+def test_a_tensor_without_rows_takes_kernels_for_edges():
+    """They have a CTA for its columns, whose amaxes are 0."""
+    edges = {}
+    for shape in ("0x256", "0x80", "128x256", "128x80", "48x256"):
+        case = find_case(f"per_token/stage=amax/{shape}/normal/eager")
+        edges[shape] = launch_flags(suite_of("per_token").file, case)["edges"]
+    assert edges == {"0x256": True, "0x80": True, "128x256": False, "128x80": True, "48x256": True}
 
 
 def test_arguments_are_bound_by_name_in_the_order_of_the_signature():

@@ -18,8 +18,8 @@ from harness.errors import SuiteError, UsageError
 from harness.files import SUITES
 from harness.suite import cover
 from harness.suite.check import block_axes
-from harness.suite.schema import Block, json_schema
-from harness.suite.shapes import canonical
+from harness.suite.schema import Block, Corner, json_schema
+from harness.suite.shapes import canonical, corner_errors
 from harness.suite.suite import FIRST, Suite, find_case, load_suite, suite_of
 from harness.verify.verify import verify
 
@@ -394,3 +394,26 @@ def test_a_suite_is_read_once_and_again_if_it_changed_though_its_time_did_not(su
     os.utime(suite_path, ns=(then, then))
     assert {case.shape for case in load_suite(suite_path).cases("bench")} == {"48x32"}
     assert {case.shape for case in first.cases("bench")} == {"16x32"}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "shape", "larger", "sentence"),
+    [
+        ("per_tensor", "128x256", [200, 256], "is not larger than '128x256' by whole parts"),
+        ("per_tensor", "128x256", [128, 256], "is not larger than '128x256' by whole parts"),
+        ("per_tensor", "48x80", [96, 80], "one of 128"),
+        ("per_tensor", "128x256", "4096x256", "where a shape [rows, cols] belongs"),
+        ("per_tensor", "128x256", [256, 256], ""),
+        ("grouped", "128x256", "4096+256x256", "neither '128x256' behind one larger tensor"),
+        ("grouped", "128x256", "128x256", "neither '128x256' behind one larger tensor"),
+        ("grouped", "128x256", "4096+128x256", ""),
+        ("grouped", "128x256", "2147483648+128x256", "tensor 0: rows = 2147483648 is beyond 2147418112"),
+        ("gemm", "128x64x16", [1024, 64, 16], ""),
+        ("gemm", "128x128x16", [128, 1073741824, 16], "K = 1073741824 is beyond 1073676288"),
+        ("forward", "48x80x32", [1024, 80, 32], "a pipeline has no corners"),
+    ],
+)
+def test_a_corner_is_the_end_of_something_larger(recipe, shape, larger, sentence):
+    found = list(corner_errors(suite_of(recipe).file, Corner(shape=shape, tensors=[larger])))
+    assert [number for number, _ in found] == [0]
+    assert sentence in (found[0][1] or "") and bool(sentence) == bool(found[0][1])
