@@ -29,7 +29,7 @@ def baseline_of(case: Case) -> Case | None:
     """The case that `case` is compared with, maybe itself; None if the opponent is a library's product, or a copy.
 
     For a pipeline it is the same pipeline with default flags by the same route. For a group that per_tensor does not
-    take, as one of 16 rows, it is a dense tensor of as many elements, with the cols of the tensors if they are alike.
+    take, as one of 8 rows, it is a dense tensor of as many elements, with the cols of the tensors if they are alike.
     """
     if against_library(case) or against_copy(case):
         return None

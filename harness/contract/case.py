@@ -13,7 +13,6 @@ from functools import cached_property
 
 import numpy as np
 
-from harness.contract.group_shape import VARYING_MULTIPLE_OF
 from harness.contract.problem import Extents, Grouped, GroupedGemm, Problem
 from harness.text import spell
 
@@ -218,7 +217,7 @@ def other_splits(case: Case) -> tuple[Case, ...]:
         return ()
     rng = np.random.default_rng(case.seed)
     count = len(case.problem.tensors)
-    whole = case.problem.lines[_by_k(case.problem)] // VARYING_MULTIPLE_OF
+    whole = case.problem.lines[_by_k(case.problem)] // case.problem.splits_by
     chosen = int(rng.integers(count))
     full = range(1, count - 1, 2) if count > 2 else range(count - 1, count)
     chunks = (
@@ -242,17 +241,20 @@ def _by_k(problem: Problem) -> bool:
 
 
 def _split(problem: Grouped | GroupedGemm, chunks: Sequence[int], rng: np.random.Generator) -> Grouped | GroupedGemm:
-    """Give each tensor its number of chunks. A chunk is 128 rows, 128 of K in a wgrad, or 128x128 elements if both
-    extents vary.
+    """Give each tensor its number of chunks.
+
+    A chunk is as many rows, or as much of K in a wgrad, as splits are multiples of, or so many squared if both extents
+    vary.
     """
+    least = problem.splits_by
     if _by_k(problem):
-        return replace(problem, tensors=tuple((problem.m, VARYING_MULTIPLE_OF * count) for count in chunks))
+        return replace(problem, tensors=tuple((problem.m, least * count) for count in chunks))
     if problem.rows != 1:
-        return replace(problem, tensors=tuple((VARYING_MULTIPLE_OF * count, problem.cols) for count in chunks))
+        return replace(problem, tensors=tuple((least * count, problem.cols) for count in chunks))
     tensors: list[Extents] = []
-    spare = problem.lines[0] - VARYING_MULTIPLE_OF * sum(chunks)  # cols that are left for empty tensors
+    spare = problem.lines[0] - least * sum(chunks)  # cols that are left for empty tensors
     for count in chunks:
         across = int(rng.choice([i for i in range(1, count + 1) if count % i == 0])) if count else min(1, spare)
-        spare -= 0 if count else VARYING_MULTIPLE_OF * across
-        tensors.append((VARYING_MULTIPLE_OF * (count // max(1, across)), VARYING_MULTIPLE_OF * across))
+        spare -= 0 if count else least * across
+        tensors.append((least * (count // max(1, across)), least * across))
     return replace(problem, tensors=tuple(tensors))

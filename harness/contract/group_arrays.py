@@ -10,7 +10,7 @@ import numpy as np
 from harness.contract.group_shape import (
     ROWS,
     SIDES,
-    VARYING_MULTIPLE_OF,
+    WHOLE,
     GroupedShape,
     ShapeRepresentation,
     require_count,
@@ -26,25 +26,25 @@ def from_arrays(
     last_dims: Iterable[int] | None = None,
     tensor_offsets: Iterable[int] | None = None,
     multiple_of: int = 16,
-    varying_multiple_of: int = VARYING_MULTIPLE_OF,
+    varying_multiple_of: int = 16,
     capacity: int | None = None,
-    wgrad: bool = False,
+    splits_by: int = WHOLE,
+    product: bool = False,
 ) -> GroupedShape:
     """The shape that a caller's arrays describe. Raises ContractError, with the index of the tensor, if they do not.
 
     logical: (rows, cols) of the allocation as one matrix, (1, elements) for varying_both_dims
     first_dims, last_dims: (num_tensors,) integers; None only for an extent that may not differ
     tensor_offsets: (num_tensors + 1,) integers, elements; None for tensors that lie back to back
-    capacity: elements of the allocation; None if the tensors fill it
-    wgrad: as `GroupedShape.require` takes it
+    capacity, splits_by: as `GroupedShape` has them; product: as `GroupedShape.require` takes it
     """
     kind = ShapeRepresentation(representation)
     require_count(num_tensors)
     if kind is ShapeRepresentation.SAME_BOTH_DIMS:
         _require_divisible(logical[ROWS], num_tensors)
     dims = [_dims(kind, side, num_tensors, logical, array) for side, array in enumerate((first_dims, last_dims))]
-    shape = GroupedShape(tuple(zip(*dims, strict=True)), capacity)
-    shape.require(kind, multiple_of, varying_multiple_of, wgrad)
+    shape = GroupedShape(tuple(zip(*dims, strict=True)), capacity, splits_by)
+    shape.require(kind, multiple_of, varying_multiple_of, product)
     _require_logical(shape, kind, logical)
     if tensor_offsets is not None:
         _require_offsets(shape, _integers("tensor_offsets", num_tensors + 1, tensor_offsets))

@@ -4,7 +4,7 @@ A shape is written `128+0+256x512` (three tensors, 512 columns each), `256x128+3
 (eight tensors alike). Its representation says which extents may differ from tensor to tensor.
 
 A group may lie in a larger allocation, whose capacity is written with `of`: `128+0+256of1024x512` has 384 of 1024 rows,
-and `128+256x512+128of131072` a part of 131072 elements.
+and `128+256x512+128of131072` a part of 131072 elements. Its splits may be as fine as `by64` says, else by 128.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ import numpy as np
 from harness.errors import ContractError
 
 MOST_TENSORS = 64
-VARYING_MULTIPLE_OF = 128
-SPLIT_MULTIPLE_OF = {"row_scaled": 16, "local_1x64": 64}  # for recipes that quantize splits directly
+WHOLE = (
+    128  # lines to which scale matrices are padded; a capacity is a multiple of it, and its splits unless they say less
+)
+SPLITS_BY = (WHOLE, 64)
 
 # Kernels take extents as int, and the first row of each CTA's tile is an int too. Rows of tiles go on along z, where
 # the last layer may reach beyond the last tile, by fewer tiles than there are layers: 2^15 rows and a few tiles at
@@ -30,7 +32,7 @@ SPLIT_MULTIPLE_OF = {"row_scaled": 16, "local_1x64": 64}  # for recipes that qua
 LARGEST_EXTENT = (1 << 31) - (1 << 16)
 
 # Python takes seconds to read numbers of thousands of digits.
-_SIDE = r"(\d{1,18}|\d{1,18}\*\d{1,18}|\d{1,18}(\+\d{1,18})+)(of\d{1,18})?"
+_SIDE = r"(\d{1,18}|\d{1,18}\*\d{1,18}|\d{1,18}(\+\d{1,18})+)(of\d{1,18}(by\d{1,18})?)?"
 ROWS, COLS = 0, 1
 SIDES = ("rows", "cols")
 
@@ -55,16 +57,22 @@ class ShapeRepresentation(StrEnum):
 
 @dataclass(frozen=True)
 class GroupedShape:
-    """tensors: (rows, cols) of every tensor, in order; capacity: elements of the allocation, None if they fill it"""
+    """A group of tensors, and the allocation it is a part of.
+
+    tensors: (rows, cols) of every tensor, in order
+    capacity: elements of the allocation; None if the tensors fill it
+    splits_by: with a capacity, a divisor of every varying extent of every split of the allocation
+    """
 
     tensors: tuple[tuple[int, int], ...]
     capacity: int | None = None
+    splits_by: int = WHOLE
 
     @classmethod
     def parse(cls, text: str) -> GroupedShape:
         """The shape that a text spells, each side `N`, `n*N` or `A+B+C`; ContractError if it spells none.
 
-        One side may end in a capacity, `of1024`: rows if it is the first, elements if it is the second.
+        One side may end in a capacity, `of1024` or `of1024by64`: rows if it is the first, elements if it is the second.
         """
         sides = text.split("x")
         if len(sides) != 2 or not all(re.fullmatch(_SIDE, side, re.ASCII) for side in sides):
@@ -81,7 +89,9 @@ class GroupedShape:
             if not extents:
                 raise ContractError(f"'{text}' has no tensor: {side} is none of them; a group has at least one")
         rows, cols = (extents * count if len(extents) == 1 else extents for extents in (rows, cols))
-        return cls(tuple(zip(rows, cols, strict=True)), _capacity(text, of_rows, of_elements, cols))
+        (of_rows, _, by_rows), (of_elements, _, by_elements) = (of.partition("by") for of in (of_rows, of_elements))
+        capacity = _capacity(text, of_rows, of_elements, cols)
+        return cls(tuple(zip(rows, cols, strict=True)), capacity, int(by_rows or by_elements or WHOLE))
 
     def __str__(self) -> str:
         """The one canonical spelling, which a case id holds."""
@@ -91,7 +101,8 @@ class GroupedShape:
             sides[ROWS] = f"{len(self)}*{rows[0]}"
         if self.capacity is not None:
             in_rows = len(set(cols)) == 1 and cols[0] > 0 and self.capacity % cols[0] == 0
-            sides[ROWS if in_rows else COLS] += f"of{self.capacity // (cols[0] if in_rows else 1)}"
+            by = f"by{self.splits_by}" if self.splits_by != WHOLE else ""
+            sides[ROWS if in_rows else COLS] += f"of{self.capacity // (cols[0] if in_rows else 1)}{by}"
         return "x".join(sides)
 
     def __len__(self) -> int:
@@ -154,23 +165,28 @@ class GroupedShape:
         self,
         representation: str,
         multiple_of: int = 16,
-        varying_multiple_of: int = VARYING_MULTIPLE_OF,
-        wgrad: bool = False,
+        varying_multiple_of: int = 16,
+        product: bool = False,
     ) -> None:
         """Raise ContractError, with the index of the tensor, for what a representation does not allow.
 
         multiple_of, varying_multiple_of: divisors of the extents that may not differ, and of the ones that may
-        wgrad: whether tensors with varying cols may be a part of an allocation, as the operands of a wgrad are
+        product: whether they are operands of products; then tensors with varying cols may be a part of an allocation,
+            as those of a wgrad are
         """
         kind = ShapeRepresentation(representation)
         require_count(len(self))
         for side, name in enumerate(SIDES):
             extents, varies = self.side(side), kind.varies(side)
             multiple = varying_multiple_of if varies else multiple_of
-            if varies and self.capacity is not None:  # so that the padded scales of all tensors fit
-                multiple = max(VARYING_MULTIPLE_OF, multiple)
+            hint = ""
+            if varies and self.capacity is not None:
+                multiple = max(self.splits_by, multiple)
+                least = SPLITS_BY[-1]
+                if not product and multiple > least and all(extent % least == 0 for extent in extents):
+                    hint = f"; a capacity that ends in by{least} takes multiples of {least}"
             for number, extent in enumerate(extents):
-                _require_extent(number, name, extent, multiple, varies)
+                _require_extent(number, name, extent, multiple, varies, hint)
             for number, extent in enumerate(extents):
                 if extent != extents[0] and not varies:
                     raise ContractError(
@@ -179,12 +195,7 @@ class GroupedShape:
                     )
             _require_sum(name, extents)
         if self.capacity is not None:
-            _require_capacity(self, self.capacity, kind, wgrad)
-
-
-def varying_multiple_of(recipe: object) -> int:
-    """The divisor of an extent that differs from tensor to tensor, for the tensors' recipe."""
-    return SPLIT_MULTIPLE_OF.get(str(recipe), VARYING_MULTIPLE_OF)
+            _require_capacity(self, self.capacity, kind, product)
 
 
 def extent_error(name: str, extent: int) -> str | None:
@@ -224,23 +235,29 @@ def _capacity(text: str, of_rows: str, of_elements: str, cols: Sequence[int]) ->
     return int(of_rows) * cols[0]
 
 
-def _require_capacity(shape: GroupedShape, capacity: int, kind: ShapeRepresentation, wgrad: bool) -> None:
-    in_cols = wgrad and kind is ShapeRepresentation.VARYING_LAST_DIM
+def _require_capacity(shape: GroupedShape, capacity: int, kind: ShapeRepresentation, product: bool) -> None:
+    splits = SPLITS_BY[:1] if product else SPLITS_BY
+    if shape.splits_by not in splits:
+        whose = "the splits of a product's operands are" if product else "splits are"
+        raise ContractError(f"splits by {shape.splits_by} of an allocation; {whose} by {' or '.join(map(str, splits))}")
+    in_cols = product and kind is ShapeRepresentation.VARYING_LAST_DIM
     if not kind.varies(ROWS) and not in_cols:
         raise ContractError(
             f"a capacity in {kind}; the tensors fill their allocation unless their rows vary, in "
             f"{ShapeRepresentation.VARYING_FIRST_DIM} or {ShapeRepresentation.VARYING_BOTH_DIMS}"
         )
     in_rows = kind is ShapeRepresentation.VARYING_FIRST_DIM
-    unit, what = (shape.tensors[0][COLS], "rows") if in_rows else (VARYING_MULTIPLE_OF, "elements / 128")
+    unit, what = (shape.tensors[0][COLS], "rows") if in_rows else (WHOLE, "elements / 128")
     if in_cols:
         unit, what = shape.tensors[0][ROWS], "cols"
     lines = capacity // unit
-    if capacity % unit or lines % VARYING_MULTIPLE_OF or not lines:
-        nearest = max(round(lines / VARYING_MULTIPLE_OF), 1) * VARYING_MULTIPLE_OF
+    if capacity % unit or lines % WHOLE or not lines:
+        nearest = max(round(lines / WHOLE), 1) * WHOLE
         raise ContractError(
             f"a capacity of {capacity / unit:g} {what}; it is a positive multiple of 128, the nearest is {nearest}"
         )
+    if kind is ShapeRepresentation.VARYING_BOTH_DIMS:
+        lines, what = capacity // shape.splits_by, f"elements / {shape.splits_by}"
     if lines > LARGEST_EXTENT:  # tensors that fill the allocation have as many
         raise ContractError(f"a capacity of {lines} {what} is beyond {LARGEST_EXTENT}, and no kernel takes it")
     for number, end in enumerate(accumulate(shape.sizes)):
@@ -265,7 +282,7 @@ def _require_sum(name: str, extents: Sequence[int]) -> None:
             )
 
 
-def _require_extent(number: int, name: str, extent: int, multiple: int, varies: bool) -> None:
+def _require_extent(number: int, name: str, extent: int, multiple: int, varies: bool, hint: str) -> None:
     error = extent_error(name, extent)
     if error:
         raise ContractError(f"tensor {number}: {error}")
@@ -274,4 +291,4 @@ def _require_extent(number: int, name: str, extent: int, multiple: int, varies: 
         return
     what = "a varying extent is 0 or a multiple of" if varies else f"{name} is a positive multiple of"
     nearest = max(round(extent / multiple), 1) * multiple
-    raise ContractError(f"tensor {number} has {name} = {extent}; {what} {multiple}, the nearest is {nearest}")
+    raise ContractError(f"tensor {number} has {name} = {extent}; {what} {multiple}, the nearest is {nearest}{hint}")

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from harness.contract.group_shape import LARGEST_EXTENT, VARYING_MULTIPLE_OF, GroupedShape, ShapeRepresentation
+from harness.contract.group_shape import LARGEST_EXTENT, WHOLE, GroupedShape, ShapeRepresentation
 from harness.errors import ContractError
 
 Extents = tuple[int, int]
@@ -24,6 +24,7 @@ class Problem:
 
     rows, cols: of the tensor, of a group as one matrix, or M and K of a product
     capacity: elements of an allocation that a group may be a part of; None if it has no more than its tensors
+    splits_by: with a capacity, a divisor of every varying extent of every split of the allocation
     elements: of the tensor or the allocation of a group, or of a product's operands and output together
     terms: how many pairs of elements a product multiplies; 0 for a quantizer
     grid_extents: the (rows, cols) that a grid covers: of the tensor, of each tensor of a group, of a product's output
@@ -38,6 +39,7 @@ class Problem:
     rows: int
     cols: int
     capacity: int | None = None
+    splits_by: int = WHOLE
 
     @property
     def elements(self) -> int:
@@ -147,7 +149,7 @@ class _Group(Problem):
 
     @property
     def group(self) -> GroupedShape:
-        return GroupedShape(tuple(self.tensors), self.capacity)
+        return GroupedShape(tuple(self.tensors), self.capacity, self.splits_by)
 
     @property
     def on_host(self) -> _Group:
@@ -156,10 +158,17 @@ class _Group(Problem):
 
     @property
     def _fullest(self) -> tuple[Extents, ...]:
-        """The split of an allocation that takes the most CTAs: equal tensors that fill it."""
-        rows, cols = self.lines
-        each, more = divmod(rows // VARYING_MULTIPLE_OF, len(self.tensors))
-        return tuple((VARYING_MULTIPLE_OF * (each + (g < more)), cols) for g in range(len(self.tensors)))
+        """A split that takes the most CTAs: tensors about alike that fill the allocation.
+
+        The last tile of each is as full as `splits_by` says, but for the first tensor, which may take what is left.
+        """
+        (rows, cols), count = self.lines, len(self.tensors)
+        filled = min(count, rows // self.splits_by)  # how many have rows
+        whole, left = divmod(rows - self.splits_by * filled, WHOLE)
+        each, more = divmod(whole, count)
+        return tuple(
+            (self.splits_by * (g < filled) + WHOLE * (each + (g < more)) + left * (g == 0), cols) for g in range(count)
+        )
 
     @property
     def numbers(self) -> dict[str, int]:
@@ -178,20 +187,22 @@ class Grouped(_Group):
     cols: int
     tensors: Sequence[Extents]
     capacity: int | None = None
+    splits_by: int = WHOLE
 
     def __str__(self) -> str:
         return str(self.group)
 
     @property
     def lines(self) -> Extents:
-        """The allocation as (rows, cols); as rows of 128 elements where both extents differ."""
+        """The allocation as (rows, cols); as the shortest rows that tensors may have where both extents differ."""
         if self.rows != 1:
             return self.rows, self.cols
-        return self.elements // VARYING_MULTIPLE_OF, VARYING_MULTIPLE_OF
+        return self.elements // self.splits_by, self.splits_by
 
     @property
     def host_shape(self) -> str:
-        return str(self) if self.capacity is None else f"{len(self.tensors)}of{self.rows}x{self.cols}"
+        by = f"by{self.splits_by}" if self.splits_by != WHOLE else ""
+        return str(self) if self.capacity is None else f"{len(self.tensors)}of{self.rows}{by}x{self.cols}"
 
     def part(self, g: int) -> Dense:
         return Dense(*self.tensors[g])

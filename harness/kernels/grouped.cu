@@ -327,7 +327,7 @@ __global__ void __launch_bounds__(
 // per_token
 // =====================================================================================================================
 
-// edges: whether the extent that all tensors share need not be a multiple of 128. A state holds u32: a maximum for each
+// edges: whether an extent of some tensor need not be a multiple of 128. A state holds u32: a maximum for each
 // line, of which the shortest has 128 elements, 16 with edges, then tickets. Both kernels read the input once.
 template <Outputs outputs, bool edges>
 __global__ void __launch_bounds__(kThreads, kTokenAmaxBlocksPerSm) grouped_per_token_amax(

@@ -64,7 +64,7 @@ def refuse(case: Case) -> None:
     gemm.refuse_large(case)
     for g in {extents: g for g, extents in enumerate(case.problem.tensors)}.values():
         gemm.refuse(_stand_in(case.part(g)))
-    quantizer.require_group(case, right, nvfp4.BLOCK, case.problem.varying_multiple_of(right), wgrad=True)
+    quantizer.require_group(case, right, nvfp4.BLOCK, case.problem.varying_multiple_of(right), product=True)
 
 
 def outputs(case: Case) -> dict[str, Field]:
@@ -258,7 +258,7 @@ def _require_arrays(case: Case, tensors: Mapping[str, Any]) -> None:
             *dims,
             varying_multiple_of=varying,
             capacity=group.capacity,
-            wgrad=True,
+            product=True,
         )
     except ContractError as error:
         raise ContractError(f"{case.recipe}: {error}") from None

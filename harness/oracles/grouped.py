@@ -24,7 +24,7 @@ import numpy as np
 from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.contract.group_arrays import from_arrays
-from harness.contract.group_shape import ShapeRepresentation, varying_multiple_of
+from harness.contract.group_shape import ShapeRepresentation
 from harness.contract.problem import Dense, Grouped
 from harness.errors import ContractError
 from harness.oracles import activations, layout, local_1x64, nvfp4, per_tensor, per_token, quantizer, row_scaled
@@ -39,7 +39,7 @@ RECIPES: dict[str, ModuleType] = {
     "local_1x64": local_1x64,
 }
 SPLIT = ("row_scaled", "local_1x64")  # recipes by which sources quantize splits of one tensor, with no other option
-MULTIPLES = {"per_tensor": 16, "per_token": 16, "row_scaled": 16, "local_1x64": 64}  # of extents that do not vary
+MULTIPLES = {"per_tensor": 16, "per_token": 16, "row_scaled": 16, "local_1x64": 64}  # of extents, as dense
 ROWS_STAY_APART = (ShapeRepresentation.SAME_BOTH_DIMS, ShapeRepresentation.VARYING_FIRST_DIM)
 
 
@@ -68,16 +68,18 @@ def refuse(case: Case) -> None:
         quantizer.require(case, "dbias", False, "the read that finds the amaxes sums it, and stage=encode begins after")
     recipe, tile = RECIPES[flags.recipe], layout.TILE_ROWS
     recipe.refuse(replace(case, problem=Grouped(tile, tile, ((tile, tile),))).part(0))
-    quantizer.require_group(case, flags.shape_representation, *_multiples(flags.recipe))
+    quantizer.require_group(case, flags.shape_representation, *(MULTIPLES[flags.recipe],) * 2)
 
 
 def outputs(case: Case) -> dict[str, Field]:
     """The fields of the recipe, each flat and with its tensors as parts; `dbias` is (num_tensors, cols)."""
     refuse(case)
-    of_tensors, slack = [_fields(case, case.part(g)) for g in range(len(case.problem.tensors))], _slack(case)
-    fields = {
-        name: Field.joined([fields[name] for fields in of_tensors], slack=slack.get(name, 0)) for name in of_tensors[0]
-    }
+    of_tensors, entries = [_fields(case, case.part(g)) for g in range(len(case.problem.tensors))], _entries(case)
+    fields = {}
+    for name in of_tensors[0]:
+        parts = [fields[name] for fields in of_tensors]
+        own = sum(part.size for part in parts)
+        fields[name] = Field.joined(parts, slack=entries.get(name, own) - own)
     if case.flags.dbias:
         dtype = nvfp4.DTYPES[case.flags.dtype].name
         parts = [Field((cols,), dtype, block=(1, rows), transposed=True) for rows, cols in case.problem.tensors]
@@ -164,24 +166,25 @@ def _fields(case: Case, dense: Case) -> dict[str, Field]:
     return quantizer.outputs(replace(dense, flags=dense.flags.replace(block="block_1x16")), recipe.GRANULARITY)
 
 
-def _slack(case: Case) -> dict[str, int]:
-    """How many entries each field has behind the last tensor: codes, scales and amaxes of lines of no tensor.
+def _entries(case: Case) -> dict[str, int]:
+    """The entries of each field's allocation, if that has a capacity: the table of NUMERICS 8.5.
 
     Amaxes of whole tensors, and of columns if all tensors have the same, exist for every tensor and have no slack.
     """
     if case.problem.capacity is None:
         return {}
-    shape, lines = case.problem.group, case.problem.lines
-    left = Dense((shape.allocated - shape.elements) // lines[1], lines[1])
-    fields = _fields(case, replace(case.part(0), problem=left))
+    (rows, cols), by, tile = case.problem.lines, case.problem.splits_by, layout.TILE_ROWS
+    both_vary = case.flags.shape_representation == ShapeRepresentation.VARYING_BOTH_DIMS
+    # The most lines that the tensors of a split have together, each rounded up to a whole tile
+    padded = rows + (rows * (tile // by - 1) if both_vary else len(case.problem.tensors) * (tile - by) // tile * tile)
+    fields, of_padded = (_fields(case, replace(case.part(0), problem=Dense(lines, cols))) for lines in (rows, padded))
+    fields |= {name: field for name, field in of_padded.items() if name == "rowwise_scale_inv"}
     granularity = RECIPES[case.flags.recipe].GRANULARITY
     in_windows = granularity == "window"
-    slack = {name: field.size for name, field in fields.items() if in_windows or not name.endswith("amax")}
+    entries = {name: field.size for name, field in fields.items() if in_windows or not name.endswith("amax")}
     if granularity == "row":
-        slack["rowwise_amax"] = lines[0] - sum(shape.side(0))
-        if case.flags.shape_representation == ShapeRepresentation.VARYING_BOTH_DIMS:
-            slack["columnwise_amax"] = lines[0] - sum(shape.side(1))
-    return slack
+        entries |= {"rowwise_amax": rows} | ({"columnwise_amax": rows} if both_vary else {})
+    return entries
 
 
 def _allocated(array: np.ndarray, entries: int) -> np.ndarray:
@@ -202,11 +205,6 @@ def given_fields(case: Case) -> dict[str, Field]:
     return outputs(_amax_case(case)) if case.flags.stage == "encode" else {}
 
 
-def _multiples(recipe: str) -> tuple[int, int]:
-    """The divisors of an extent that does not vary, and of one that does."""
-    return MULTIPLES[recipe], varying_multiple_of(recipe)
-
-
 def _require_arrays(case: Case, tensors: Mapping[str, Any]) -> None:
     """Raise ContractError for arrays, from either library, that contradict the case."""
     refuse(case)
@@ -225,8 +223,9 @@ def _require_arrays(case: Case, tensors: Mapping[str, Any]) -> None:
             )
     dims = (tensors[name].tolist() for name in ("first_dims", "last_dims", "tensor_offsets"))
     logical = shape.logical(flags.shape_representation)
-    multiples = _multiples(flags.recipe)
-    described = from_arrays(flags.shape_representation, len(shape), logical, *dims, *multiples, shape.capacity)
+    multiples = (MULTIPLES[flags.recipe],) * 2
+    allocation = shape.capacity, shape.splits_by
+    described = from_arrays(flags.shape_representation, len(shape), logical, *dims, *multiples, *allocation)
     for g, ((rows, cols), expected) in enumerate(zip(described.tensors, shape.tensors, strict=True)):
         if (rows, cols) != expected:
             right = "x".join(map(str, expected))

@@ -106,7 +106,8 @@ class Candidate:
             return None
         extents = "x".join(map(str, tensors[0]))
         if self.case.is_group:
-            extents = str(GroupedShape(tuple(tensors), self._capacity(tensors[0][1])))
+            capacity = self._capacity(tensors[0][1])
+            extents = str(GroupedShape(tuple(tensors), capacity, self.case.problem.splits_by))
         case = _found(self.case, f"{extents}x{n}" if n else extents)
         return Candidate(case, parts) if case else None
 
@@ -124,7 +125,8 @@ class Candidate:
         file = suite_of(self.case.recipe).file
         if self.case.is_group:
             if self._varies(axis):
-                return varying_multiple(file, self.case.flags)
+                finest = varying_multiple(file, self.case.flags)
+                return finest if self.case.problem.capacity is None else max(finest, self.case.problem.splits_by)
             return tensor_multiple(file, suite_of(str(self.case.flags["recipe"])).file)
         return 1 if file.gemm and axis == ROWS and not file.pipeline else file.multiple_of
 

@@ -42,6 +42,8 @@ def launch_flags(file: SuiteFile, case: Case) -> Flags:
         return case.flags
     extents = case.problem.grid_extents
     whole = all(not (rows % file.tile or cols % file.tile) for rows, cols in extents)
+    if case.problem.capacity is not None:  # another split may have them
+        whole = whole and case.problem.splits_by % file.tile == 0
     return case.flags.replace(**{EDGES: not whole or extents == ((0, case.cols),)})
 
 

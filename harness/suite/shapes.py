@@ -15,7 +15,7 @@ from dataclasses import astuple
 from functools import cache
 
 from harness.contract.case import Case, FlagValue
-from harness.contract.group_shape import GroupedShape, ShapeRepresentation, extent_error, varying_multiple_of
+from harness.contract.group_shape import GroupedShape, ShapeRepresentation, extent_error
 from harness.contract.problem import Dense, Extents, Gemm, Grouped, GroupedGemm, Problem
 from harness.errors import ContractError, InputError, UsageError
 from harness.inputs import tensor_file
@@ -60,7 +60,7 @@ def problem(file: SuiteFile, shape: Shape, flags: Mapping[str, FlagValue]) -> Pr
     if file.gemm:
         by_k = flags[REPRESENTATION] == ShapeRepresentation.VARYING_LAST_DIM
         return GroupedGemm(rows, cols, n, group.tensors, group.capacity, by_k)
-    return Grouped(rows, cols, group.tensors, group.capacity)
+    return Grouped(rows, cols, group.tensors, group.capacity, group.splits_by)
 
 
 def canonical(shape: str) -> str:
@@ -97,7 +97,7 @@ def shape_error(file: SuiteFile, shape: Shape, flags: Mapping[str, FlagValue]) -
             return wrong or problem(file, shape, flags).too_large_for(file.recipe)
         group, n = _group(file, shape)
         multiple = tensor_multiple(file, file_of(str(flags[RECIPE])))
-        group.require(str(flags[REPRESENTATION]), multiple, varying_multiple(file, flags), wgrad=file.gemm)
+        group.require(str(flags[REPRESENTATION]), multiple, varying_multiple(file, flags), product=file.gemm)
     except (ContractError, UsageError) as error:
         return str(error)
     wrong = _extent_error("N", n, multiple) if file.gemm else None
@@ -113,7 +113,7 @@ def varying_multiple(file: SuiteFile, flags: Mapping[str, FlagValue]) -> int:
     """The divisor of the extents of a group's tensors that may differ."""
     if file.gemm and not file.pipeline:
         return GroupedGemm.varying_multiple_of(str(flags[REPRESENTATION]))
-    return varying_multiple_of(flags[RECIPE])
+    return tensor_multiple(file, file_of(str(flags[RECIPE])))
 
 
 def block_error(file: SuiteFile, axes: Mapping[str, Sequence[FlagValue]], shape: Shape) -> str | None:

@@ -133,10 +133,14 @@ REFUSED = {
     "rows differ, same": ("128+256x512", SAME, 16, "tensor 1 has rows = 256"),
     "cols differ, same": ("128x512+512+256", SAME, 16, "tensor 2 has cols = 256"),
     "varying rows": ("128+200x512", FIRST, 16, "tensor 1 has rows = 200; a varying extent is 0 or a multiple of "
-                     "128, the nearest is 256"),
-    "varying rows near 0": ("128+16x512", FIRST, 16, "tensor 1 has rows = 16.*the nearest is 128"),
-    "varying cols": ("128x256+144", LAST, 16, "tensor 1 has cols = 144; .*the nearest is 128"),
-    "varying both": ("128+256x512+64", BOTH, 16, "tensor 1 has cols = 64"),
+                     "16, the nearest is 192"),
+    "varying rows near 0": ("128+4x512", FIRST, 16, "tensor 1 has rows = 4;.*the nearest is 16"),
+    "varying cols": ("128x256+147", LAST, 16, "tensor 1 has cols = 147; .*the nearest is 144"),
+    "varying both": ("128+256x512+72", BOTH, 16, "tensor 1 has cols = 72"),
+    "splits by 128": ("64of512x512", FIRST, 16, "the nearest is 128; a capacity that ends in by64 takes mu"),
+    "splits by 64": ("64+32of512by64x512", FIRST, 16, "tensor 1 has rows = 32; .* multiple of 64, the nearest is 64$"),
+    "splits by another": ("64of512by32x512", FIRST, 16, "splits by 32 of an allocation; splits are by 128 or 64"),
+    "lines of 64": ("64x64of137439019008by64", BOTH, 16, "a capacity of 2147484672 elements / 64 is beyond 2147418112"),
     "fixed cols": ("128+128x40", FIRST, 16, "tensor 0 has cols = 40; cols is a positive multiple of 16, the"),
     "fixed cols, per token": ("128+128x64", FIRST, 128, "tensor 0 has cols = 64; .* of 128, the nearest is 128"),
     "fixed rows": ("2*40x512", SAME, 16, "tensor 0 has rows = 40"),
@@ -255,6 +259,9 @@ def test_sixty_four_tensors_are_legal():
         ("0+0of128x16", "2*0of128x16", 128 * 16),
         ("128+256x512+128of131072", "128+256x512+128of131072", 131072),
         ("128+256x128of65536", "128+256of512x128", 65536),
+        ("64+0of128by64x16", "64+0of128by64x16", 128 * 16),
+        ("64+128x128+64of65536by64", "64+128x128+64of65536by64", 65536),
+        ("128+0of256by128x16", "128+0of256x16", 256 * 16),
     ],
 )
 def test_a_capacity_is_read_and_printed(text: str, canonical: str, capacity: int):
@@ -270,14 +277,21 @@ def test_a_group_without_a_capacity_fills_its_allocation():
 
 @pytest.mark.parametrize(
     ("text", "representation", "logical"),
-    [("128+0+256of1024x512", FIRST, (1024, 512)), ("128+256x512+128of131072", BOTH, (1, 131072))],
+    [
+        ("128+0+256of1024x512", FIRST, (1024, 512)),
+        ("128+256x512+128of131072", BOTH, (1, 131072)),
+        ("64+0+192of1024by64x512", FIRST, (1024, 512)),
+    ],
 )
 def test_the_allocation_as_one_matrix(text: str, representation: str, logical: tuple[int, int]):
     group = shape(text)
     group.require(representation)
     assert group.logical(representation) == logical
     dims = group.first_dims, group.last_dims, group.tensor_offsets
-    assert from_arrays(representation, len(group), logical, *dims, capacity=group.capacity) == group
+    assert (
+        from_arrays(representation, len(group), logical, *dims, capacity=group.capacity, splits_by=group.splits_by)
+        == group
+    )
 
 
 @pytest.mark.parametrize(
@@ -304,6 +318,8 @@ def test_a_capacity_that_no_allocation_has(text: str, representation: str, becau
         ("128+256of1024x512of99", "has two capacities"),
         ("128+256of1024x512+128", "counts its capacity in rows, which have different cols; count elements"),
         ("128ofx512", "is not a grouped shape"),
+        ("128by64x512", "is not a grouped shape"),
+        ("128of256byx512", "is not a grouped shape"),
         ("of128x512", "is not a grouped shape"),
     ],
 )

@@ -12,6 +12,8 @@ from harness.suite.suite import find_case
 FIRST = "grouped/default/128+256+384+1024+2304of8192x256/normal/eager"
 BOTH = "grouped/shape_representation=varying_both_dims/128+0+256x256+128+128of163840/normal/eager"
 
+BY_64 = "grouped/default/64+192+0+128of1024by64x64/normal/eager"
+
 
 def splits(case_id: str) -> tuple[Case, ...]:
     return other_splits(find_case(case_id))
@@ -25,7 +27,7 @@ def test_all_in_one_then_gaps_then_a_drawn_one_then_none():
     assert none == [0] * 5
 
 
-@pytest.mark.parametrize("case_id", [FIRST, BOTH, FIRST.replace("128+256+384+1024+2304of", "64*128of")])
+@pytest.mark.parametrize("case_id", [FIRST, BOTH, FIRST.replace("128+256+384+1024+2304of", "64*128of"), BY_64])
 def test_a_split_is_a_case_of_its_own_with_the_same_seed_and_capacity(case_id: str):
     case = find_case(case_id)
     assert len(splits(case_id)) == 4
@@ -33,8 +35,13 @@ def test_a_split_is_a_case_of_its_own_with_the_same_seed_and_capacity(case_id: s
         found = find_case(split.id)
         assert found == split
         assert (found.seed, found.problem.capacity) == (case.seed, case.problem.capacity)
+        assert all(rows % case.problem.splits_by == 0 for rows, _ in found.problem.tensors)
         assert found.problem.grid_extents == case.problem.grid_extents
         assert found.data_id != case.data_id
+
+
+def test_some_split_is_as_fine_as_the_case_says():
+    assert any(rows % 128 for split in splits(BY_64) for rows, _ in split.problem.tensors)
 
 
 def test_both_extents_vary_within_the_allocation():

@@ -37,7 +37,7 @@ def make_group() -> MakeCase:
         defaults = suite_of("grouped").defaults
         flags = defaults.replace(**flags)
         group = GroupedShape.parse(shape)
-        problem = Grouped(*group.logical(flags.shape_representation), group.tensors, group.capacity)
+        problem = Grouped(*group.logical(flags.shape_representation), group.tensors, group.capacity, group.splits_by)
         return Case("grouped", flags, problem, input, defaults=defaults, dense_defaults=DENSE_DEFAULTS)
 
     return make

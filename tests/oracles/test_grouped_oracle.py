@@ -198,17 +198,19 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("shape", "flags", "word"),
         [
-            ("128+96x128", {}, r"tensor 1 has rows = 96; .* multiple of 128"),
-            ("128x128+96", {"shape_representation": "varying_last_dim"}, "tensor 1 has cols = 96"),
+            ("128+72x128", {}, r"tensor 1 has rows = 72; .* multiple of 16"),
+            ("128x128+104", {"shape_representation": "varying_last_dim"}, "tensor 1 has cols = 104"),
             ("128+128x128+136", {"shape_representation": "varying_both_dims"}, "tensor 1 has cols = 136"),
             ("128+256x128", {"shape_representation": "same_both_dims"}, "tensor 1 has rows = 256"),
             ("65*128x128", {}, "tensor 64 is one too many"),
             ("2*128x72", {}, "tensor 0 has cols = 72"),
+            ("128+24x80", {"recipe": "per_token"}, "tensor 1 has rows = 24; a varying extent is 0 or a multiple of 16"),
             (
-                "128+144x80",
-                {"recipe": "per_token"},
-                "tensor 1 has rows = 144; a varying extent is 0 or a multiple of 128",
+                "64of256x80",
+                {},
+                "multiple of 128, the nearest is 128; a capacity that ends in by64 takes multiples of 64",
             ),
+            ("64+32of256by64x80", {}, "tensor 1 has rows = 32; a varying extent is 0 or a multiple of 64"),
             ("2*128x0", {}, "tensor 0 has cols = 0"),
             ("128x128", {"recipe": "swizzle"}, "recipe must be per_tensor or .*local_1x64, not swizzle"),
             ("128x128", {"recipe": "four_over_six"}, "recipe=four_over_six is open upstream"),
@@ -271,6 +273,8 @@ ALLOCATED = [
     ("128+0+256of1024x384", "128+0+256x384", {"shape_representation": "varying_first_dim"}),
     ("128+0+256x256+128+128of163840", "128+0+256x256+128+128", {"shape_representation": "varying_both_dims"}),
     ("3*0of128x128", "3*0x128", {"shape_representation": "varying_first_dim"}),
+    ("64+0+192of512by64x192", "64+0+192x192", {"shape_representation": "varying_first_dim"}),
+    ("64+0+128x192+64+64of65536by64", "64+0+128x192+64+64", {"shape_representation": "varying_both_dims"}),
 ]
 
 
@@ -284,7 +288,15 @@ def test_slack_changes_no_byte_of_a_tensor(make_group, allocated, filled, kind, 
 
 
 @pytest.mark.parametrize("recipe", MODULES)
-@pytest.mark.parametrize(("full", "kind"), [("512+512of1024x256", "first"), ("256+512x256+128of131072", "both")])
+@pytest.mark.parametrize(
+    ("full", "kind"),
+    [
+        ("512+512of1024x256", "first"),
+        ("256+512x256+128of131072", "both"),
+        ("64+448of512by64x192", "first"),
+        ("64+256x192+64of65536by64", "both"),
+    ],
+)
 def test_an_output_is_as_large_as_if_its_tensors_filled_the_allocation(make_group, full, kind, recipe):
     case = make_group(full, recipe=recipe, shape_representation=f"varying_{kind}_dim{'s' * (kind == 'both')}")
     sizes = {name: field.allocated for name, field in grouped.outputs(case).items()}
@@ -294,6 +306,17 @@ def test_an_output_is_as_large_as_if_its_tensors_filled_the_allocation(make_grou
         assert {name: field.nbytes for name, field in fields.items()} == {
             name: array.nbytes for name, array in grouped.numpy_oracle(split, inputs_of(split)).items()
         }
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_rowwise_scales_have_room_for_the_split_that_needs_most(make_group, count):
+    needed, rows = set(), 256
+    for splits in itertools.product(range(0, rows + 1, 64), repeat=count):
+        if sum(splits) <= rows:
+            case = make_group(f"{'+'.join(map(str, splits))}of{rows}by64x64", outputs="rowwise")
+            field = grouped.outputs(case)["rowwise_scale_inv"]
+            needed.add(field.nbytes)
+    assert max(needed) == field.allocated
 
 
 @pytest.mark.parametrize("recipe", MODULES)

@@ -105,10 +105,16 @@ def test_tensors_of_a_group_are_left_out_and_cut_alone():
     whole = Candidate.of(find_case("grouped/outputs=rowwise/128+0+256x32/normal/eager"))
     assert [part["x"].shape for part in whole.parts] == [(128, 32), (0, 32), (256, 32)]
     np.testing.assert_array_equal(whole.inputs()["input"], np.concatenate([part["x"].ravel() for part in whole.parts]))
-    assert whole.items(ROWS) == [(0, 0), (2, 0), (2, 1)]
+    assert whole.items(ROWS) == [*((0, i) for i in range(8)), *((2, i) for i in range(16))]
     left = whole.with_tensors([1, 2]).with_items(ROWS, [(1, 1)]).with_items(COLS, [(-1, 1)])
-    assert left.case.shape == "0+128x16"
-    np.testing.assert_array_equal(left.parts[1]["x"], whole.parts[2]["x"][128:, 16:])
+    assert left.case.shape == "0+16x16"
+    np.testing.assert_array_equal(left.parts[1]["x"], whole.parts[2]["x"][16:32, 16:])
+
+
+def test_an_allocation_is_cut_by_what_divides_its_splits():
+    whole = Candidate.of(find_case("grouped/outputs=rowwise/64+0+192of512by64x32/normal/eager"))
+    assert whole.items(ROWS) == [(0, 0), (2, 0), (2, 1), (2, 2)]
+    assert whole.with_items(ROWS, [(2, 1)]).case.shape == "0+0+64of512by64x32"
 
 
 def test_what_is_no_case_is_none():
@@ -151,7 +157,7 @@ EXPECTED = [
     Expected("nibbles swapped", "MISMATCH in rowwise_data", "per_tensor/default/16x16", 1),
     Expected("scale cast toward zero", "MISMATCH in rowwise_scale_inv", "per_tensor/default/16x16", 1),
     Expected("read as if in tiles already", "MISMATCH in swizzled_scale_inv", "swizzle/default/16x16", 1),
-    Expected("the loop ends before the last tensor", "UNWRITTEN in rowwise_scale_inv", "grouped/default/128x16", 0),
+    Expected("the loop ends before the last tensor", "UNWRITTEN in rowwise_scale_inv", "grouped/default/16x16", 0),
     Expected(
         "columns before the tile is there",
         "NONDETERMINISTIC in race at transpose_tile.cuh",

@@ -14,7 +14,7 @@ from grouped_toy import Toy
 from harness.bench.baseline import baseline_first, baseline_of
 from harness.contract.case import Case, Flags, other_splits
 from harness.contract.field import Field
-from harness.contract.problem import Dense
+from harness.contract.problem import Dense, Grouped
 from harness.device.emulator import EmulatorDevice
 from harness.errors import ContractError, SuiteError, UsageError
 from harness.expected.expected import expect, high_precision
@@ -88,7 +88,7 @@ TAIL = "    - axes: {{{axes}, others: default}}\n      shapes: [{shape}]\n      
         ("shape_representation: [varying_first_dim, same_both_dims]", "128+256x512", "does not fit same_both_dims"),
         ("recipe: [per_tensor, local_1x64]", "2*128x48", "does not fit varying_first_dim of local_1x64: tensor 0 has "
          "cols = 48; cols is a positive multiple of 64, the nearest is 64"),
-        ("stage: full", "100+128x512", "tensor 0 has rows = 100; a varying extent is 0 or a multiple of 128"),
+        ("stage: full", "100+128x512", "tensor 0 has rows = 100; a varying extent is 0 or a multiple of 16"),
         ("stage: full", "65*128x64", "tensor 64 is one too many"),
         ("stage: full", "128by64", "'128by64' is not a grouped shape"),
         ("stage: full", "[128, 64]", "shapes has [128, 64] where a shape like 128+0+256x512 belongs"),
@@ -145,7 +145,7 @@ def test_a_representation_nobody_knows(toy: Toy):
     ("shape", "sentence"),
     [
         ("128+128by512", "'128+128by512' is not a grouped shape"),
-        ("128+100x512", "tensor 1 has rows = 100; a varying extent is 0 or a multiple of 128, the nearest is 128"),
+        ("128+100x512", "tensor 1 has rows = 100; a varying extent is 0 or a multiple of 16, the nearest is 96"),
         ("128x512+512+256", "tensor 2 has cols = 256 where tensor 0 has 512"),
     ],
 )
@@ -236,6 +236,7 @@ ALLOCATED = [
     "grouped/dtype=fp32,outputs=rowwise,schedule=persistent/0+128+0of384x80/normal/eager",
     "grouped/rht=true,activation=dgelu,dbias=true/0+128+0of384x80/normal/eager",
     "grouped/recipe=per_token/0+128+0of384x128/normal/eager",
+    "grouped/recipe=per_token/0+64+0of384by64x128/normal/eager",
     "grouped/recipe=per_token,activation=drelu,dbias=true/0+128+0of384x128/normal/eager",
     "grouped/recipe=per_token,activation=drelu,dbias=true/0+128+0of384x80/normal/eager",
     "grouped/recipe=per_token,shape_representation=varying_both_dims,resident=false/0+128x256+128of65536/normal/eager",
@@ -262,12 +263,20 @@ def test_no_launch_depends_on_a_split_and_reading_one_on_the_host_fails(case_id:
     assert all(each == made[0] for each in made)
 
 
-def test_a_grid_of_an_allocation_has_a_block_for_every_tile_that_a_split_can_have(toy: Toy):
-    case = find_case("grouped/default/0+128+0of512x80/normal/eager")
-    assert TILED.grid(case.problem, 132) == (4, 1, 1)
+@pytest.mark.parametrize(("shape", "edges"), [("128+0of256x128", False), ("256of256by64x128", True), ("64x128", True)])
+def test_kernels_mind_edges_where_some_split_has_them(shape: str, edges: bool):
+    case = find_case(f"grouped/recipe=per_token/{shape}/normal/eager")
     for split in (case, *other_splits(case)):
-        filled = replace(split.problem, capacity=None)
-        assert TILED.grid(split.problem, 132) == (4, 1, 1) >= TILED.grid(filled, 132)
+        assert {step.flags.edges for step in plan(split)} == {edges}
+
+
+def test_a_grid_of_an_allocation_has_a_block_for_every_tile_that_a_split_can_have(toy: Toy):
+    for shape, blocks in (("0+128+0of512x80", 4), ("0+64+0of512by64x80", 5)):
+        case = find_case(f"grouped/default/{shape}/normal/eager")
+        assert TILED.grid(case.problem, 132) == (blocks, 1, 1)
+        for split in (case, *other_splits(case)):
+            filled = replace(split.problem, capacity=None)
+            assert TILED.grid(split.problem, 132) == (blocks, 1, 1) >= TILED.grid(filled, 132)
 
 
 def test_a_persistent_grid_of_a_group_is_tried_on_a_small_device_too(toy: Toy):
@@ -315,8 +324,8 @@ def test_the_baseline_of_a_group_is_that_group_by_the_production_recipe(toy: Toy
         assert (baseline.recipe, baseline.shape) == ("grouped", shape)
         assert (baseline.flags.shape_representation, baseline.flags.outputs) == (kind, case.flags.outputs)
         assert baseline_first(baseline) < baseline_first(case)
-    split = baseline_of(find_case("grouped/recipe=row_scaled/48+0+80x128/normal/eager"))  # per_tensor takes 128 rows
-    assert (split.recipe, split.problem) == ("per_tensor", Dense(128, 128))
+    finer = replace(toy.case(), problem=Grouped(128, 128, ((56, 128), (72, 128))))  # per_tensor takes no 8 rows
+    assert (baseline_of(finer).recipe, baseline_of(finer).problem) == ("per_tensor", Dense(128, 128))
     assert cost(toy.case()) == 384 * 512 + FIXED_COST
 
 

@@ -226,7 +226,8 @@ def _ends(value) -> tuple[np.ndarray, ...]:
     ("case_id", "said"),
     [
         ("forward_grouped/recipe=row_scaled/16+32x32x32/normal/eager", "the rotation is defined for one amax"),
-        ("forward_grouped/default/16+32x32x32/normal/eager", "128"),
+        ("forward_grouped/default/16+8x32x32/normal/eager", "tensor 1 has rows = 8; .* multiple of 16"),
+        ("forward_grouped/default/64+0of128by64x32x32/normal/eager", "splits of a product's operands are by 128"),
         ("forward_grouped/default/128+0x24x32/normal/eager", "16"),
         ("forward_grouped/default/128+0of100x32x32/normal/eager", "capacity"),
         ("backward_grouped/recipe=row_scaled,rht=false/16+32x32x32/normal/eager", "stochastic rounding"),

@@ -113,14 +113,15 @@ def _of_group(case: Case, inputs: Mapping[str, np.ndarray], fields: Mapping[str,
 def _entries(case: Case) -> dict[str, int]:
     """The entries of each array by the table of NUMERICS 8.5."""
     group, elements, tensors = case.problem.group, case.problem.capacity, len(case.problem.tensors)
-    by_row = case.flags.recipe in _BY_ROW
+    by_row, by = case.flags.recipe in _BY_ROW, group.splits_by
     if case.flags.shape_representation == ShapeRepresentation.VARYING_BOTH_DIMS:
-        scales = (elements // 16,) * 2
-        amaxes = (elements // 128 if by_row else tensors,) * 2
+        scales = (elements // 16 * (128 // by),) * 2
+        amaxes = (elements // by if by_row else tensors,) * 2
     else:
         cols = group.tensors[0][1]
         rows = elements // cols
-        scales = rows * round_up(cols // 16, 4), rows // 16 * round_up(cols, 128)
+        lines = rows if by == 128 else (rows + 64 * tensors) // 128 * 128
+        scales = lines * round_up(cols // 16, 4), rows // 16 * round_up(cols, 128)
         amaxes = (rows, tensors * cols) if by_row else (tensors, tensors)
     entries = {}
     for side, scale, amax in zip(("rowwise", "columnwise"), scales, amaxes, strict=True):
