@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Callable, Iterator
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import TYPE_CHECKING
@@ -21,6 +23,30 @@ if TYPE_CHECKING:
     from toy_runs import Runs
 
 pytest_plugins = ("pytester",)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """State the world of all tests, on whatever machine: no GPU, and processes in any folder find the harness.
+
+    Tests with the mark `gpu` run where they alone are asked for, `-m gpu`. xdist's workers inherit this environment.
+    """
+    if config.option.markexpr.split()[:1] != ["gpu"]:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    if not list(metadata.distributions(name="nvfp4-harness")):
+        os.environ["PYTHONPATH"] = os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), str(ROOT)])
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu") and not _has_gpu():
+        pytest.skip("needs a GPU from Hopper on, and -m gpu")
+
+
+@cache
+def _has_gpu() -> bool:
+    from evidence.museum.driver import device
+
+    return device() is not None
+
 
 gc.disable()  # until all tests are collected: of objects that stay, the collector finds none to free
 

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from processes import python_path
 from test_imports import graph, modules, named
 
 from harness.files import ROOT
@@ -29,7 +30,8 @@ def alone(program: str, folder: Path = ROOT) -> subprocess.CompletedProcess[str]
     """Run a program in which `harness` cannot be imported."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     command = [sys.executable, "-c", WITHOUT + program]
-    environment |= {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # the harness is such a plugin
+    # The harness is a plugin that pytest would load.
+    environment |= {"PYTHONPATH": python_path(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from processes import python_path
 
 import harness.device
 import harness.report
@@ -121,7 +122,7 @@ def toy_runs(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, suite_t
         (harness.report.tables, "write_verify"),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, getattr(module, name))
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTHONPATH", python_path(ROOT))
     pytester.makeconftest(CONFTEST)
     folder = pytester.mkdir("suites")
     (folder / "toy.yaml").write_text(suite_text)

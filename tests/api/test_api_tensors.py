@@ -21,7 +21,6 @@ from harness.suite.suite import suite_of
 
 X = np.random.default_rng(1).normal(size=(128, 256)).astype(ml_dtypes.bfloat16)
 RECIPES = ("per_tensor", "per_token", "row_scaled", "local_1x64", "four_over_six")
-GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 
 
 def as_torch(array: np.ndarray, device: str = "cpu") -> torch.Tensor:
@@ -278,7 +277,7 @@ def test_on_a_cpu_an_array_may_begin_anywhere():
 # On a GPU
 
 
-@GPU
+@pytest.mark.gpu
 def test_a_view_within_an_allocation_is_refused_and_the_gpu_goes_on():
     view = moved(as_torch(X, "cuda"), 1)
     with pytest.raises(UsageError, match="x begins 2 bytes behind"):
@@ -286,7 +285,7 @@ def test_a_view_within_an_allocation_is_refused_and_the_gpu_goes_on():
     assert harness.quantize(view.clone())["rowwise_data"].shape == (128, 128)
 
 
-@GPU
+@pytest.mark.gpu
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_kernel_writes_what_the_oracle_says(recipe):
     right = harness.quantize(X, recipe, seed=5)
@@ -297,7 +296,7 @@ def test_a_kernel_writes_what_the_oracle_says(recipe):
     assert back.tobytes() == harness.dequantize(right, "bf16").tobytes()
 
 
-@GPU
+@pytest.mark.gpu
 def test_cupy_gets_cupy_and_a_group_its_kernels():
     import cupy
 
@@ -309,7 +308,7 @@ def test_cupy_gets_cupy_and_a_group_its_kernels():
     assert all(made[name].cpu().numpy().tobytes() == right[name].tobytes() for name in right.fields)
 
 
-@GPU
+@pytest.mark.gpu
 def test_launches_are_queued_on_the_callers_stream():
     x, stream = as_torch(X, "cuda"), torch.cuda.Stream()
     with torch.cuda.stream(stream):

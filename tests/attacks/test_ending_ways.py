@@ -18,6 +18,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from processes import python_path
 from suite_files import SUITE
 from ways import Command, StillGreenError, must_be_red, must_be_refused, still_green_if
 
@@ -48,7 +49,7 @@ def begins(*_: object, **__: object) -> None:
 def test_a_parent_that_ignores_its_children(tmp_path: Path):
     """The supervisor waits for a signal that the kernel never sends."""
     (tmp_path / "late.py").write_text("import time\ntime.sleep(5)\n")  # when the supervisor waits already
-    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
+    environment = {**os.environ, "PYTHONPATH": python_path(tmp_path)}
     words = [sys.executable, "-m", "harness", "verify", "casts", "--case", "nonsense", "-p", "late"]
 
     def ignore() -> None:
@@ -64,7 +65,7 @@ def test_a_parent_that_ignores_its_children(tmp_path: Path):
 @pytest.mark.parametrize("command", ["harness list", "evidence coverage"])
 def test_a_folder_that_is_gone(tmp_path: Path, command: str):
     words = f"cd {tmp_path} && rmdir {tmp_path} && exec {sys.executable} -m {command}"
-    environment = {**os.environ, "PYTHONPATH": str(seal.ROOT)}
+    environment = {**os.environ, "PYTHONPATH": python_path(seal.ROOT)}
     done = subprocess.run(["sh", "-c", words], env=environment, capture_output=True, text=True, timeout=60)
     still_green_if("Traceback" in done.stderr, f"it ends in a traceback:\n{done.stderr}")
     must_be_red(done, "error: the current folder: No such file or directory", code=64)

@@ -11,6 +11,7 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
+from processes import python_path
 from ways import StillGreenError, must_be_red
 
 from harness.device.emulator import EmulatorDevice
@@ -148,7 +149,7 @@ def _in_its_process(patience: float, to_load: float) -> CompletedProcess[str]:
 def _in_one_process() -> CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", JUDGE],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": python_path(ROOT)},
         capture_output=True,
         text=True,
         timeout=30,

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import python_path
 
 from harness import cli
 from harness.commands import _shared
@@ -325,7 +326,7 @@ def test_an_old_python_can_read_what_tells_it_so(name: str):
 def test_the_module_is_not_harmed_by_a_file_with_the_name_of_another(tmp_path: Path, words: tuple[str, ...]):
     for name in ("random", "click", "numpy"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('the wrong one')\n")
-    done = started(*words, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    done = started(*words, cwd=tmp_path, env={**os.environ, "PYTHONPATH": python_path(ROOT)})
     assert done.returncode == Exit.CLEAN, done.stdout + done.stderr
 
 
@@ -345,7 +346,6 @@ def test_an_interrupt_that_python_wraps_is_one(monkeypatch: pytest.MonkeyPatch, 
 def test_a_python_that_lacks_a_package_is_told(tmp_path: Path):
     """This happens with `make verify VENV=` if python3 is not the environment's."""
     (tmp_path / "click.py").write_text("raise ModuleNotFoundError(name='click')\n")
-    path = os.pathsep.join([str(tmp_path), str(ROOT)])
-    done = started("list", env={**os.environ, "PYTHONPATH": path})
+    done = started("list", env={**os.environ, "PYTHONPATH": python_path(tmp_path, ROOT)})
     assert (done.returncode, done.stderr.count("\n")) == (Exit.USAGE, 1)
     assert " lacks click; install the harness into it, or use one that has it" in done.stderr

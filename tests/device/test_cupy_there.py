@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from processes import python_path
 
 from harness.api import arrays
 from harness.device.capability import gpu_count, has_cupy, require_cupy
@@ -48,7 +49,7 @@ def test_a_module_is_cupy_however_it_is_made(monkeypatch: pytest.MonkeyPatch):
 def test_commands_run_beside_a_clone(clone: Path, words: str):
     house = "evidence" if words == "exhaustive" else "harness"
     command = [sys.executable, "-m", house, *words.split()]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": python_path(ROOT)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert "AttributeError" not in done.stdout + done.stderr
     if words == "exhaustive":

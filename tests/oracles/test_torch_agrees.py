@@ -29,7 +29,7 @@ SHAPES = {  # the last of each is slow: all flags on two inputs, a few on the ot
     "per_token": TILES,
     "dequantize": WINDOWS,
 }
-DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)] if torch.cuda.is_available() else ["cpu"]
 NUMPY = {"bf16": np.dtype(ml_dtypes.bfloat16), "fp16": np.dtype(np.float16), "fp32": np.dtype(np.float32)}
 MODULES = {
     "per_tensor": per_tensor,
@@ -155,7 +155,7 @@ def test_dequantize_of_every_scale_byte_and_every_code(dtype, amax, outputs, dev
     agree(case, {**tensors, "amax": np.array([amax], np.float32)}, device)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+@pytest.mark.gpu
 def test_more_elements_than_an_int32_counts_on_cuda():
     rows, cols = (1 << 17) + 128, 1 << 14
     amax = {"rowwise_amax": torch.tensor([5.3], device="cuda"), "columnwise_amax": torch.tensor([5.3], device="cuda")}

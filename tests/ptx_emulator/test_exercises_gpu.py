@@ -1,7 +1,7 @@
 """The exercises on a Hopper GPU, where there is one: every byte is the model's, and so the emulator's.
 
-On a machine with one: `python -m pytest tests/ptx_emulator/test_exercises_gpu.py`. With OUT=folder, all arrays of an
-exercise that differs are left there.
+On a machine with one: `python -m pytest tests/ptx_emulator/test_exercises_gpu.py -m gpu`. With OUT=folder, all arrays
+of an exercise that differs are left there.
 """
 
 from __future__ import annotations
@@ -21,13 +21,12 @@ from evidence.museum.driver import device
 
 @pytest.fixture(scope="module")
 def worker() -> Iterator[on_gpu.Worker]:
-    if device() is None:
-        pytest.skip("no GPU from Hopper on")
     found = on_gpu.Worker()
     yield found
     found.end()
 
 
+@pytest.mark.gpu
 @pytest.mark.parametrize("each", [pytest.param(each, id=each.name) for each in (*ALL, *ARITHMETIC)])
 def test_the_gpu_writes_what_the_model_says(each: Exercise, worker: on_gpu.Worker) -> None:
     if int((device() or "sm_0a")[3:-1]) < each.since:
@@ -44,6 +43,7 @@ def test_the_gpu_writes_what_the_model_says(each: Exercise, worker: on_gpu.Worke
         assert not wrong.size, f"{name} of {each.name}, {len(wrong)} bytes: {'; '.join(shown)}"
 
 
+@pytest.mark.gpu
 @pytest.mark.parametrize("each", BEFORE, ids=[each.name for each in BEFORE])
 def test_a_gpu_ends_a_store_before_the_tensor(each: Exercise, worker: on_gpu.Worker) -> None:
     with pytest.raises(RuntimeError, match="CUDA_ERROR_ILLEGAL_INSTRUCTION"):

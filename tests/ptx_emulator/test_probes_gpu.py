@@ -1,6 +1,7 @@
 """Copies that no public text explains: what a Hopper GPU does with each, byte for byte, is what the emulator does.
 
-`OUT=folder python -m pytest tests/ptx_emulator/test_probes_gpu.py` leaves probes.txt and probes.npz there, to be read.
+`OUT=folder python -m pytest tests/ptx_emulator/test_probes_gpu.py -m gpu` leaves probes.txt and probes.npz there, to be
+read.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import pytest
 from probes import PROBES, ROOM, UNTOUCHED, Probe, counted, numbered, places, told
 from test_exercises import emulated
 
-from evidence.museum.driver import device
 from ptx_emulator.errors import Fault, NotEmulated
 from ptx_emulator.tensor_map import MalformedMap
 
@@ -27,9 +27,8 @@ def _asked(worker: on_gpu.Worker, each: Probe) -> tuple[dict[str, np.ndarray], s
     return found, told(each, found)
 
 
+@pytest.mark.gpu
 def test_a_gpu_tells_what_each_copy_did(tmp_path: Path) -> None:
-    if device() is None:
-        pytest.skip("no GPU from Hopper on")
     folder, worker = Path(os.environ.get("OUT", str(tmp_path))), on_gpu.Worker()
     arrays: dict[str, np.ndarray] = {}
     lines = []

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from both_paths import both, outcome
 from cuda_source import ptx
+from processes import python_path
 from ptx_snippets import kernel
 from test_compiled_launches import EXCHANGE
 
@@ -190,7 +191,7 @@ def test_two_processes_at_once(tmp_path: Path) -> None:
     """Both write the same files at the same time, and neither ever reads half of one."""
     start = str(time.time() + 2)
     command = [sys.executable, "-c", RACER, str(tmp_path), start]
-    environment = {**os.environ, "PYTHONPATH": str(Path(decode.__file__).parents[2])}
+    environment = {**os.environ, "PYTHONPATH": python_path(Path(decode.__file__).parents[2])}
     running = [subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     for process in running:
         _, errors = process.communicate(timeout=120)

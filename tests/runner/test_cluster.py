@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from own_recipe import NAME, written
-from processes import wait_until
+from processes import python_path, wait_until
 
 from harness.device.emulator import EmulatorDevice
 from harness.errors import DeviceUnavailable, Exit, InputError, SuiteError, UsageError
@@ -50,10 +50,9 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     script = tmp_path_factory.mktemp("cluster") / "serve.py"
     script.write_text(SERVE)
     quiet = {"stderr": subprocess.DEVNULL, "start_new_session": True}
-    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH", "")])])
     with subprocess.Popen(
         [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=script.parent,
-        env={**os.environ, "PYTHONPATH": path}, **quiet,
+        env={**os.environ, "PYTHONPATH": python_path(ROOT)}, **quiet,
     ) as serving:  # fmt: skip
         yield serving.stdout.readline().strip()
         with suppress(ProcessLookupError):
@@ -284,7 +283,7 @@ def test_workers_that_do_not_fit(address: str, monkeypatch: pytest.MonkeyPatch, 
 
 
 def child_of(monkeypatch: pytest.MonkeyPatch, asked: Work) -> worker._Child:
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTHONPATH", python_path(ROOT))
     return worker._child(asked)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from copied_tree import Tree
 from own_recipe import NAME, change, written
+from processes import python_path
 
 from harness.device.emulator import EmulatorDevice
 from harness.files import ROOT
@@ -58,7 +59,7 @@ IN_A_TREE = {
 
 def pasted(line: str, folder: Path, package: Path | None = None) -> subprocess.CompletedProcess[str]:
     """A line in a shell of a folder. package: of another tree"""
-    environment = os.environ | ({"PYTHONPATH": str(package)} if package else {})
+    environment = os.environ | ({"PYTHONPATH": python_path(package)} if package else {})
     return subprocess.run(["sh", "-c", line], cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
 
 
@@ -111,7 +112,7 @@ def words_of(kind: str, folder: Path) -> list[str]:
 @pytest.mark.parametrize("kind", ["recipe", "card", "function"])
 def test_what_a_run_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, where: str):
     folder = ROOT if where == "in a checkout" else tmp_path
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", python_path(tmp_path))
     asked = [*words_of(kind, tmp_path), "--device", "emulator", "--run-dir", str(tmp_path / "out")]
     done = harness(["verify", *asked], folder)
     (result,) = read_run(tmp_path / "out").records

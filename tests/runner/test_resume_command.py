@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from own_recipe import NAME, in_use, written
+from processes import python_path
 
 from harness.commands import verify
 from harness.commands.list import command as list_command
@@ -86,7 +87,7 @@ def test_an_interrupted_run_says_what_was_typed(tmp_path: Path, door: str):
         "module": (["-m", "harness", *words], this_harness(tmp_path)),
         "pytest": (["-m", "pytest", "-p", "harness.plugin", suite, *words[3:]], [python, "-m", "pytest"]),
     }[door]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": python_path(ROOT)}
     done = subprocess.run([sys.executable, *command], cwd=tmp_path, env=environment, capture_output=True, text=True)
     lines = done.stdout.splitlines()
     (line,) = [lines[number + 1] for number, line in enumerate(lines) if line.endswith("cases are done; go on with")]

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from processes import wait_until
+from processes import python_path, wait_until
 from toy_runs import Runs
 
 from harness.errors import Exit
@@ -146,7 +146,7 @@ def test_a_file_with_the_name_of_a_module_does_no_harm(tmp_path: Path, processes
         (tmp_path / f"{name}.py").write_text("raise SystemExit('the wrong one')\n")
     program = "from harness.cli import main; main()"
     words = ["verify", "swizzle", "-k", "48x80", "-n", processes, "--run-dir", "out"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": python_path(ROOT)}
     command = [sys.executable, "-P", "-c", program, *words]  # the folder of a console script is not the current one
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == Exit.CLEAN, done.stdout + done.stderr

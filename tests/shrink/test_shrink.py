@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from processes import python_path
 from safetensors.numpy import load_file, save_file
 from suite_files import smallest as smallest_cases
 
@@ -253,7 +254,7 @@ def pytest_alone(folder: Path) -> tuple[int, str]:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": python_path(ROOT)},
         capture_output=True,
         text=True,
     )

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from evidence.museum.driver import device
 from harness.cli import main
 from harness.device.device import Device
 from harness.device.emulator import EmulatorDevice
@@ -219,7 +218,7 @@ def test_constants_are_set_as_by_a_host(folder: Path):
         assert not any("read zeros" in note for note in result.notes)
 
 
-@pytest.mark.skipif(device() is None, reason="no GPU from Hopper on")
+@pytest.mark.gpu
 def test_a_gpu_sets_constants_and_synchronises_a_grid_too(folder: Path):
     from harness.device.cuda import CudaDevice
 

@@ -13,6 +13,7 @@ import pytest
 import stand_in_gpu
 from fake_clock import in_turns
 from in_process import in_process
+from processes import python_path
 from timed_runs import HEADER, record
 
 import harness.report
@@ -465,7 +466,7 @@ def test_the_kernel_that_keeps_a_stream_busy_compiles():
 @pytest.fixture(autouse=True)
 def this_harness(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not one that is installed."""
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTHONPATH", python_path(ROOT))
 
 
 def run(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
