@@ -1,12 +1,15 @@
-"""The committed times that pages show, by case."""
+"""The committed times that pages show, by kind of GPU and by case, and where two kinds differ."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from functools import cache
+from itertools import combinations
+from math import log
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.errors import UsageError
 from harness.files import ROOT
@@ -14,14 +17,24 @@ from harness.records.run_folder import read_bench
 from harness.report.tables import plain
 
 RESULTS = ROOT / "results"
-GPU = "nvidia-h200"
+GPU = "nvidia-h200"  # shown first, and alone where a page is of one kind of GPU
+_TIMES = ("peers", "roofline", "per_token_and_grouped", "gemm", "end_to_end")
+_SHOWN = (*(f"{stem}.jsonl" for stem in _TIMES), "emulator.md")  # what pages show of every kind
+_APART = 0.1  # of a figure; where two kinds of GPU differ by more, a sentence says why
+
+
+def chips() -> list[str]:
+    """The kinds of GPU that have all tables which pages show of each, as folders are named: `nvidia-h200`."""
+    found = sorted(path.parent.name for path in (RESULTS / "tables").glob(f"*/{_SHOWN[0]}"))
+    whole = [gpu for gpu in found if all((RESULTS / "tables" / gpu / name).exists() for name in _SHOWN)]
+    return sorted(whole, key=lambda gpu: gpu != GPU)
 
 
 class Times:
     """A table of `results/tables/<gpu>/`: its header and its records by case id."""
 
-    def __init__(self, stem: str):
-        self.path = RESULTS / "tables" / GPU / f"{stem}.jsonl"
+    def __init__(self, stem: str, gpu: str = GPU):
+        self.path = RESULTS / "tables" / gpu / f"{stem}.jsonl"
         self.header, self.records = read_bench(self.path)
         self._by_id = {record["case_id"]: record for record in self.records}
 
@@ -38,8 +51,8 @@ class Times:
 class Peers:
     """`peers.jsonl`: a record for each side of each case; `case` is an id without its mode."""
 
-    def __init__(self) -> None:
-        self.path = RESULTS / "tables" / GPU / "peers.jsonl"
+    def __init__(self, gpu: str = GPU) -> None:
+        self.path = RESULTS / "tables" / gpu / "peers.jsonl"
         self.header, *lines = map(json.loads, self.path.read_text(encoding="utf-8").splitlines())
         self.records = [line for line in lines if "case_id" in line]
         self.header["roofline"] += [line["end"] for line in lines if "end" in line]
@@ -71,6 +84,40 @@ def conditions(header: Mapping[str, Any]) -> str:
     rates = " and ".join(f"{entry['gbps']:,.0f}" for entry in header["roofline"])
     gpu = f"one {header['machine']['gpu']}, driver {header['machine']['driver']}, NVRTC {header['machine']['nvrtc']}"
     return f"{gpu}, commit {header['commit'][:7]}, {header['date'][:10]}, a device copy at {rates} GB/s in the same run"
+
+
+def name_of(header: Mapping[str, Any]) -> str:
+    """The GPU of a run, short: `H200`."""
+    return re.sub(r"^NVIDIA |( \d+GB)? (HBM3e?|PCIe)$", "", header["machine"]["gpu"])
+
+
+class Figure(NamedTuple):
+    """A case on one GPU. share: percent of what it is held against there, which takes other_us; us: its own time"""
+
+    share: float
+    us: float
+    other_us: float
+
+
+def apart(named: Mapping[str, Mapping[str, Figure]], against: str) -> Iterator[str]:
+    """A sentence for each case whose share differs between two GPUs by more than a tenth, with the reason.
+
+    named: GPU → case → figure; against: what the shares are of, such as `the copy`
+
+    A share is one time divided by another, so the two ratios of times between the GPUs tell which of both changed.
+    """
+    for one, other in combinations(named, 2):
+        for case, here in named[one].items():
+            there = named[other].get(case)
+            if there is None or abs(there.share / here.share - 1) <= _APART:
+                continue
+            own, others = there.us / here.us, there.other_us / here.other_us
+            depends = "less" if abs(log(own)) < abs(log(others)) else "more"
+            yield (
+                f"- {case}: {here.share:.0f} % of {against} on the {one}, {there.share:.0f} % on the {other}, where it "
+                f"takes {own:.2f} times as long and {against} {others:.2f} times: it depends {depends} on what the two "
+                f"GPUs differ in than {against} does."
+            )
 
 
 def us(value: float) -> str:

@@ -28,6 +28,7 @@ class Line(BaseModel):
     cases: recipe, flags and shape of each; `*` is the shape of the table
     percent: of the copy, at least; launches: times two empty kernels, at most. One of the two is given
     limit: the exhausted resource where it falls short
+    gpus: the GPUs that it is for, as in `NVIDIA H200`; empty for all
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -37,6 +38,7 @@ class Line(BaseModel):
     percent: float | None = Field(None, gt=0)
     launches: float | None = Field(None, gt=0)
     limit: str = ""
+    gpus: tuple[str, ...] = ()
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Line:
@@ -46,13 +48,19 @@ class Line(BaseModel):
 
 
 class Targets(BaseModel):
-    """All of `targets.yaml`. gpu: the GPU that the targets are for; shape: replaces `*` in a case"""
+    """All of `targets.yaml`. shape: replaces `*` in a case"""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    gpu: str
     shape: str
     lines: tuple[Line, ...] = Field(min_length=1)
+
+    def of(self, gpu: str) -> Targets:
+        """The lines for a GPU. Raises UsageError if there are none."""
+        if lines := tuple(line for line in self.lines if not line.gpus or gpu in line.gpus):
+            return self.model_copy(update={"lines": lines})
+        named = ", ".join(sorted({name for line in self.lines for name in line.gpus}))
+        raise UsageError(f"no line of {PATH.name} is for {gpu}; all are for {named}")
 
     def case_ids(self, line: Line) -> list[str]:
         return [f"{case.replace('/*', f'/{self.shape}')}/{INPUT_AND_MODE}" for case in line.cases]
@@ -115,11 +123,12 @@ def load(path: Path = PATH) -> Targets:
 
 
 def reached(targets: Targets, header: Header, records: Sequence[Record]) -> Iterator[TargetResult]:
-    """Every case of every line in a run. Raises UsageError without the floors that a line of launches needs.
+    """Every case of every line for the run's GPU. Raises UsageError without the floors that a line of launches needs.
 
     Nothing counts as measured in a run whose machine did not hold its copy roofline, or where the GPU waited for the
     host.
     """
+    targets = targets.of(header["machine"].get("gpu", ""))
     by_id = {record["case_id"]: record for record in records}
     floors = header["floors_us"]
     # Unlike the time of a graph, the floor holds what the events around it take, which differs between hosts.

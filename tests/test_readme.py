@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -75,6 +77,28 @@ def test_every_renderer_is_used():
     assert used == set(figures.RENDERERS)
 
 
+@pytest.fixture
+def other_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A copy of `results/` that pages are rendered from."""
+    results = tmp_path / "results"
+    shutil.copytree(ROOT / "results", results, ignore=shutil.ignore_patterns("runs"))
+    for module, name, value in (
+        (measured, "RESULTS", results),
+        (figures, "RESULTS", results),
+        (measured, "ROOT", tmp_path),
+    ):
+        monkeypatch.setattr(module, name, value)
+    forget()
+    yield results
+    forget()
+
+
+def forget() -> None:
+    """Have pages read `results/` again."""
+    for kept in (measured.times, measured.peers):
+        kept.cache_clear()
+
+
 @pytest.mark.parametrize(
     ("name", "file", "figure"),
     [
@@ -84,14 +108,13 @@ def test_every_renderer_is_used():
         ("mutants", "mutants.md", r"caught, \d+(\d) \("),
     ],
 )
-def test_a_figure_that_changes_is_seen(name, file, figure, tmp_path, monkeypatch):
+def test_a_figure_that_changes_is_seen(name, file, figure, other_results):
     """In a page, and in results/. figure: a group for the digit that changes, wherever results have it"""
     (page,) = [page for page in PAGES if page.name != "README.md" and name in pages.parts(page.read_text())]
     shown = next(part for part in PART.findall(page.read_text()) if f"rendered {name} " in part)
     digit = list(re.finditer(r"\d", shown))[-1]
     assert pages.rendered(page, shown[: digit.start()] + "0123" + shown[digit.end() :]) == shown
-    results = tmp_path / "results"
-    shutil.copytree(ROOT / "results", results, ignore=shutil.ignore_patterns("runs"))
+    results = other_results
     text = (results / file).read_text()
     found = list(re.finditer(figure, text))
     assert found
@@ -99,16 +122,43 @@ def test_a_figure_that_changes_is_seen(name, file, figure, tmp_path, monkeypatch
         other = "7" if match[1] != "7" else "3"
         text = text[: match.start(1)] + other + text[match.end(1) :]
     (results / file).write_text(text)
-    monkeypatch.setattr(measured, "RESULTS", results)
-    monkeypatch.setattr(figures, "RESULTS", results)
-    monkeypatch.setattr(measured, "ROOT", tmp_path)
-    for kept in (measured.times, measured.peers):
-        kept.cache_clear()
-    try:
-        assert pages.rendered(page, shown) != shown
-    finally:
-        for kept in (measured.times, measured.peers):
-            kept.cache_clear()
+    forget()
+    assert pages.rendered(page, shown) != shown
+
+
+def test_two_kinds_of_gpu_stand_beside_each_other(other_results: Path):
+    """The second kind is made up: half the copy and cuBLAS, our times as they were but for one kernel's."""
+    there = other_results / "tables" / "nvidia-h100-80gb-hbm3"
+    shutil.copytree(other_results / "tables" / "nvidia-h200", there)
+    for path in there.glob("*.jsonl"):
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        lines[0]["machine"]["gpu"] = "NVIDIA H100 80GB HBM3"
+        for line in lines[1:]:
+            if line.get("side") == "ours" and "stage=encode" not in line["case_id"]:
+                line["percent"] = {mode: percent * 2 for mode, percent in line["percent"].items()}
+            if line.get("case_id", "").startswith("gemm/route=library/8192x8192x8192/") and "times" in line:
+                for name in ("baseline_ratio", "baseline_us"):
+                    line["times"][name] /= 2
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert measured.chips() == ["nvidia-h200", there.name]
+    text = pages.rendered(README, README.read_text())
+    rows = [line for line in text.splitlines() if line.startswith("| rowwise, given the amax | H")]
+    assert [row.split(" | ")[1] for row in rows] == ["H200", "H100"]
+    (said,) = [line for line in text.splitlines() if " on the H200, " in line]
+    assert said == (
+        "- rows and columns, Hadamard and stochastic, with the amaxes: 62 % of the copy on the H200, 124 % on the "
+        "H100, where it takes 1.00 times as long and the copy 2.00 times: it depends less on what the two GPUs differ "
+        "in than the copy does."
+    )
+    assert "[peers.md of the H200](results/tables/nvidia-h200/peers.md) and [peers.md of the H100](" in text
+    page = ROOT / "docs" / "results.md"
+    text = pages.rendered(page, page.read_text())
+    assert "22 of 25 and 22 of 25 cases reach" in text and text.count("of cuBLAS on the H200, ") == 1
+    rows = [line.split(" | ")[:3] for line in text.splitlines() if line.startswith("| amax | `per_tensor/stage=amax")]
+    assert [gpu for _, _, gpu in rows] == ["H200", "H100"]
+    forget()
+    (there / "gemm.jsonl").unlink()  # as a kind of GPU that has not all tables yet
+    assert pages.rendered(README, README.read_text()) == README.read_text()
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from harness.commands import _shared
 from harness.errors import Exit, UsageError
 from harness.files import write_text
 from harness.records.journal import FILE
-from harness.records.run_folder import RunFiles, gpu_folder, read_run, shown
+from harness.records.run_folder import RunFiles, read_run, shown
 from harness.report.console import show
 from harness.subjects import subject
 from harness.verify.digest import EXACT
@@ -49,7 +49,7 @@ def _own(ours: RunFiles, theirs: RunFiles, out: Path | None) -> int:
     for line in (*(f"differs: {case_id} on {target}" for case_id, target, _ in wrong), *found.failed):
         click.echo(line)
     if out:
-        path = out / f"emulator_vs_{gpu_folder(theirs.about['device']).removeprefix('nvidia-')}.md"
+        path = out / "emulator.md"
         write_text(path, page(_shared.made_by(), (ours.about, theirs.about), found))
         click.echo(shown(path))
     if wrong or found.failed:

@@ -28,6 +28,7 @@ def command(into: Path, seconds: float, names: tuple[str, ...], listed: bool) ->
 
     A state is a digest of all files but results/ and the figures that pages render from there. Parts lie in DIR, which
     may be carried to another machine, and come to results/ together, when the last one is whole; pages then show them.
+    If another kind of GPU made those of this state, only the tables that each kind has of its own are made.
     Several calls may make tables in one DIR. Exits with 130 if time ran out or a signal ended it, 4 if what is left
     needs a GPU, 64 for parts of another state or with other files than were made.
     """
@@ -47,6 +48,7 @@ def command(into: Path, seconds: float, names: tuple[str, ...], listed: bool) ->
     gpu = bool(gpu_count())
     if gpu:
         making.gpu = _gpu(making.gpu)
+        making.keep(RESULTS)
     making.save()
     try:
         code = _make(making, names or tuple(tables), gpu, began + seconds)
@@ -100,12 +102,16 @@ def _left(making: Making, names: Sequence[str], gpu: bool) -> Exit:
 
 
 def _install(making: Making) -> Exit:
-    from evidence.committed import install
+    from evidence.committed import install, parts
 
     for path in install.install(making):
         click.echo(shown(path))
     _render()
-    click.echo(f"{len(making.made)} tables of state {making.state[:12]}; all are whole")
+    kept = f", {len(making.kept)} of them from before" if making.kept else ""
+    click.echo(f"{len(making.made) + len(making.kept)} tables of state {making.state[:12]}{kept}; all are whole")
+    for other in parts.read(RESULTS).beside():
+        if other.state != making.state:
+            click.echo(f"those of {other.gpu} are of state {other.state[:12]}; the same command there makes them anew")
     return Exit.CLEAN
 
 
@@ -142,6 +148,12 @@ def _show(into: Path, here: str) -> None:
         click.echo(f"{shown(folder)}: {whole} tables of {same}; left: {left}")
         for name, wrong in altered.items():
             click.echo(f"{shown(folder)}: {name} is of no state: {'; '.join(wrong)}")
+        for other in found.beside():
+            altered, same = other.altered(among_parts=False), "this state" if other.state == here else ""
+            same = same or f"state {other.state[:12]}, commit {other.commit[:12]}"
+            click.echo(f"{shown(folder)}: of {other.gpu}, {len(other.made) - len(altered)} tables of {same}")
+            for name, wrong in altered.items():
+                click.echo(f"{shown(folder)}: {name} of {other.gpu} is of no state: {'; '.join(wrong)}")
 
 
 def _render() -> None:

@@ -31,6 +31,11 @@ class Table(BaseModel):
             raise ValueError("a table has commands, or is part_of another and names its recipes")
         return self
 
+    @property
+    def of_a_gpu(self) -> bool:
+        """Whether each kind of GPU has one of its own; all others are of the tree, whatever machine made them."""
+        return any("{gpu}" in target for target in self.files)
+
     def files_of(self, gpu: str) -> dict[str, str]:
         """Path below `results/` → the file that the commands leave in the table's folder, for this GPU."""
         return {target.format(gpu=gpu): source.format(gpu=gpu) for target, source in self.files.items()}

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from evidence.committed.catalogue import load
-from evidence.committed.parts import FILE, Making, digest
+from evidence.committed.parts import FILE, Making, digest, replaced
 from evidence.committed.state import state
 from harness.errors import UsageError
 from harness.files import RESULTS, in_workdir, storage, write_bytes, write_text
@@ -23,11 +23,18 @@ def install(making: Making, results: Path = RESULTS) -> list[Path]:
     if state() != making.state:
         raise UsageError("the sources changed since the tables were made; begin anew in another --into")
     _require_whole(making, results)
+    if before := replaced(results):
+        making.others = before.beside_new(making.gpu)
+        making.save()  # because what is interrupted now finds no tables.json in results/
     # An interrupt from here on leaves files of two states, but no tables.json that claims they are one.
     with storage(results / FILE):
         (results / FILE).unlink(missing_ok=True)
     written, put = [], Making(results, making.state, making.commit, making.gpu)
+    put.others = making.others
     for name, table in load()[0].items():
+        if name in making.kept:
+            put.made[name] = making.kept[name]
+            continue
         digests = {}
         for target, source in table.files_of(making.gpu).items():
             content = (making.folder / name / source).read_bytes()

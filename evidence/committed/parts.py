@@ -28,6 +28,8 @@ class Making:
     """The content of a folder.
 
     state, commit: of the sources; gpu: folder name of the GPU, empty until one is there
+    others: the tables of other kinds of GPU in `results/`: folder name → state, commit and tables
+    kept: tables that stay as they are in `results/`, as `made`
     made: by table, when it was complete, in how many seconds, and its files' digests by path below the folder; older
     tables have no digests
     """
@@ -37,10 +39,35 @@ class Making:
     commit: str
     gpu: str = ""
     made: dict[str, dict[str, Any]] = field(default_factory=dict)
+    others: dict[str, dict[str, Any]] = field(default_factory=dict)
+    kept: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @property
     def left(self) -> list[str]:
-        return [name for name in load()[0] if name not in self.made]
+        return [name for name in load()[0] if name not in self.made and name not in self.kept]
+
+    def keep(self, results: Path) -> None:
+        """Leave tables that are of no GPU as they are in `results/`, if another kind of GPU made them of this state.
+
+        So a second kind of GPU makes its own tables alone.
+        """
+        there = replaced(results)
+        if there and self.gpu and there.state == self.state and there.gpu not in ("", self.gpu):
+            gone = there.altered(among_parts=False)
+            whole = (name for name, table in load()[0].items() if not table.of_a_gpu and name not in gone)
+            self.kept = {name: there.made[name] for name in whole if name in there.made and name not in self.made}
+
+    def beside(self) -> list[Making]:
+        """The tables of the other kinds of GPU, each with its state."""
+        return [
+            Making(self.folder, each["state"], each["commit"], gpu, each["tables"]) for gpu, each in self.others.items()
+        ]
+
+    def beside_new(self, gpu: str) -> dict[str, dict[str, Any]]:
+        """`others` of a folder into which tables of this GPU come: all but its own."""
+        own = {name: entry for name, entry in self.made.items() if load()[0][name].of_a_gpu}
+        all_of_them = self.others | {self.gpu: {"state": self.state, "commit": self.commit, "tables": own}}
+        return {name: each for name, each in all_of_them.items() if name and name != gpu}
 
     def save(self, made: Mapping[str, dict[str, Any]] | None = None) -> None:
         """Write `tables.json` with these tables and the ones that other processes have added."""
@@ -68,6 +95,7 @@ class Making:
 
     def text(self) -> str:
         about = {"state": self.state, "commit": self.commit, "gpu": self.gpu, "tables": self.made}
+        about |= {name: value for name in ("others", "kept") if (value := getattr(self, name))}
         return json.dumps(about, indent=1) + "\n"
 
     def altered(self, among_parts: bool) -> dict[str, list[str]]:
@@ -99,6 +127,14 @@ def begin(folder: Path) -> Making:
     return found
 
 
+def replaced(results: Path) -> Making | None:
+    """What `results/` has by its `tables.json`, None if there is none or a damaged one, which an install replaces."""
+    try:
+        return read(results)
+    except UsageError:
+        return None
+
+
 def read(folder: Path) -> Making | None:
     """The content of a folder's `tables.json`, None without one. Raises UsageError if it is damaged."""
     path = folder / FILE
@@ -106,18 +142,22 @@ def read(folder: Path) -> Making | None:
         return None
     try:
         about = json.loads(path.read_text(encoding="utf-8"))
-        found = Making(folder, about["state"], about["commit"], about["gpu"], about["tables"])
-        whole = all(isinstance(each, str) for each in (found.state, found.commit, found.gpu)) and all(
+        more = [about.get(name, {}) for name in ("others", "kept")]
+        found = Making(folder, about["state"], about["commit"], about["gpu"], about["tables"], *more)
+        every = [found, *found.beside()]
+        whole = all(isinstance(each, str) for one in every for each in (one.state, one.commit, one.gpu)) and all(
             isinstance(entry, dict)
             and isinstance(entry.get("files", {}), dict)
             and all(isinstance(digest, str) for digest in entry.get("files", {}).values())
-            for entry in found.made.values()
+            for one in every
+            for entry in (*one.made.values(), *one.kept.values())
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         whole = False
     if not whole:
         raise UsageError(f"{path} is not what `python -m evidence tables` writes; delete it and begin anew")
-    unknown = [name for name in found.made if name not in load()[0]]
+    named = [name for one in (found, *found.beside()) for name in (*one.made, *one.kept)]
+    unknown = [name for name in named if name not in load()[0]]
     if unknown:
         raise UsageError(
             f"{path} names the table '{unknown[0]}', which evidence/committed/catalogue.yaml has not; take it "

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from evidence.docs import choice, training
 from evidence.measured import (
-    GPU,
     RESULTS,
+    Figure,
+    Peers,
+    Times,
+    apart,
+    chips,
     conditions,
+    name_of,
     peers,
     sentence,
     table,
@@ -36,124 +41,178 @@ _BESIDE_PEERS = (
 _FORMS = ("1024x2048", "4096x2048", "8192x2048", "8192x8192", "32768x8192")
 _PRODUCTS = ("1x8192x8192", "16x8192x8192", "64x8192x8192", "1024x1024x1024", "4096x4096x4096", "8192x8192x8192")
 _TOKENS = (1, 16, 64, 256, 4096)
+_COPY, _CUBLAS = "the copy", "cuBLAS"
+
+Rows = list[list[str]]
+
+
+def _beside(columns: Sequence[str], found: Mapping[str, Rows], same: int = 1) -> str:
+    """A table; of several GPUs, lines of the same case stand under one another, each with the name of its GPU.
+
+    found: GPU → its lines; same: so many cells at the beginning of a line say of which case it is
+    """
+    if len(found) == 1:
+        (rows,) = found.values()
+        return table([*columns], rows)
+    cases: dict[tuple[str, ...], Rows] = {}
+    for name, rows in found.items():
+        for row in rows:
+            cases.setdefault(tuple(row[:same]), []).append([*row[:same], name, *row[same:]])
+    rows = [row for each in cases.values() for row in each]
+    return table([*columns[:same], "GPU", *columns[same:]], rows, same + 1)
+
+
+def _pages(root: str, stem: str) -> str:
+    """Links to a page of every GPU: `[peers.md](results/tables/nvidia-h200/peers.md)`."""
+    found = {name_of(peers(gpu).header): f"{root}results/tables/{gpu}/{stem}.md" for gpu in chips()}
+    if len(found) == 1:
+        return f"[{stem}.md]({next(iter(found.values()))})"
+    return " and ".join(f"[{stem}.md of the {name}]({path})" for name, path in found.items())
+
+
+def _conditions(runs: Sequence[Times | Peers]) -> str:
+    return "; ".join(conditions(run.header) for run in runs)
+
+
+def _apart(named: Mapping[str, Mapping[str, Figure]], against: str) -> str:
+    said = list(apart(named, against))
+    return "\n\n" + "\n".join(said) if said else ""
 
 
 def speed(root: str) -> str:
     """Our quantizers as a share of a copy, and beside the fastest public one, in graphs."""
-    run = peers()
-    rows = []
-    for name, case in _BESIDE_PEERS:
-        ours, theirs = run.side(f"{case}/{_LARGEST}", "ours"), run.fastest(f"{case}/{_LARGEST}", "graph")
-        ratio = theirs["us"]["graph"] / ours["us"]["graph"]
-        rows.append([name, us(ours["us"]["graph"]), f"{ours['percent']['graph']:.0f}", theirs["side"],
-                     us(theirs["us"]["graph"]), f"{ratio:.1f}"])  # fmt: skip
-    head = f"32768x8192 bf16, CUDA graphs, cold L2; {conditions(run.header)}."
+    runs = [peers(gpu) for gpu in chips()]
+    found: dict[str, Rows] = {}
+    shares: dict[str, dict[str, Figure]] = {}
+    for run in runs:
+        rows, own = found.setdefault(name_of(run.header), []), shares.setdefault(name_of(run.header), {})
+        for name, case in _BESIDE_PEERS:
+            ours, theirs = run.side(f"{case}/{_LARGEST}", "ours"), run.fastest(f"{case}/{_LARGEST}", "graph")
+            took, percent = ours["us"]["graph"], ours["percent"]["graph"]
+            rows.append([name, us(took), f"{percent:.0f}", theirs["side"], us(theirs["us"]["graph"]),
+                         f"{theirs['us']['graph'] / took:.1f}"])  # fmt: skip
+            own[name] = Figure(percent, took, took * percent / 100)
+    head = f"32768x8192 bf16, CUDA graphs, cold L2; {_conditions(runs)}."
     columns = ["quantizing", "us", "% of the copy", "fastest peer", "its us", "times as long"]
-    return f"{head} All cases are in [peers.md]({root}results/tables/{GPU}/peers.md).\n\n{table(columns, rows)}"
+    return f"{head} All cases are in {_pages(root, 'peers')}.\n\n{_beside(columns, found)}{_apart(shares, _COPY)}"
 
 
 def eager(root: str) -> str:
     """The same cases launched eagerly."""
-    run = peers()
-    rows = []
-    for name, case in _BESIDE_PEERS:
-        ours, theirs = run.side(f"{case}/{_LARGEST}", "ours"), run.fastest(f"{case}/{_LARGEST}", "eager")
-        ratio = theirs["us"]["eager"] / ours["us"]["eager"]
-        rows.append([name, us(ours["us"]["eager"]), theirs["side"], us(theirs["us"]["eager"]), f"{ratio:.1f}"])
-    return table(["quantizing, eager", "us", "fastest peer", "its us", "times as long"], rows)
+    found: dict[str, Rows] = {}
+    for run in map(peers, chips()):
+        rows = found.setdefault(name_of(run.header), [])
+        for name, case in _BESIDE_PEERS:
+            ours, theirs = run.side(f"{case}/{_LARGEST}", "ours"), run.fastest(f"{case}/{_LARGEST}", "eager")
+            ratio = theirs["us"]["eager"] / ours["us"]["eager"]
+            rows.append([name, us(ours["us"]["eager"]), theirs["side"], us(theirs["us"]["eager"]), f"{ratio:.1f}"])
+    return _beside(["quantizing, eager", "us", "fastest peer", "its us", "times as long"], found)
 
 
 def targets(root: str) -> str:
     """Each kernel's target and result."""
-    run, wanted = times("roofline"), load()
-    found = list(reached(wanted, run.header, run.records))
-    rows = [
-        [one.line.kernel, f"`{one.case_id.rpartition('/normal')[0]}`", us(one.microseconds or 0), one.required,
-         one.reached, one.verdict.partition(":")[0]]
-        for one in found
-    ]  # fmt: skip
-    right = sum(one.holds for one in found)
-    head = f"{right} of {len(found)} cases reach what targets.yaml asks; {conditions(run.header)}."
-    why = f"What the others are limited by is in [roofline.md]({root}results/tables/{GPU}/roofline.md)."
-    return f"{head} {why}\n\n{table(['kernel', 'case', 'us', 'must', 'is', ''], rows)}"
+    runs, wanted = [times("roofline", gpu) for gpu in chips()], load()
+    found: dict[str, Rows] = {}
+    counts = []
+    for run in runs:
+        results = list(reached(wanted, run.header, run.records))
+        found[name_of(run.header)] = [
+            [one.line.kernel, f"`{one.case_id.rpartition('/normal')[0]}`", us(one.microseconds or 0), one.required,
+             one.reached, one.verdict.partition(":")[0]]
+            for one in results
+        ]  # fmt: skip
+        counts.append(f"{sum(one.holds for one in results)} of {len(results)}")
+    head = f"{' and '.join(counts)} cases reach what targets.yaml asks; {_conditions(runs)}."
+    why = f"What the others are limited by is in {_pages(root, 'roofline')}."
+    return f"{head} {why}\n\n{_beside(['kernel', 'case', 'us', 'must', 'is', ''], found, same=2)}"
 
 
 def against_baseline(root: str) -> str:
     """per_token, alone and in a group of eight, against the baseline recipe."""
-    run = times("per_token_and_grouped")
+    runs = [times("per_token_and_grouped", gpu) for gpu in chips()]
     shown = ("per_token/default", "per_token/rht=true", "grouped/recipe=per_token", "grouped/recipe=per_token,rht=true")
     ratios = [
         record["times"]["baseline_ratio"]
+        for run in runs
         for record in run.records
         if "/".join(record["case_id"].split("/")[:2]) in shown and record["case_id"].endswith("/graph")
     ]
-    rows = []
-    for shape in _FORMS:
-        height, width = map(int, shape.split("x"))
-        one = run[f"per_token/default/{shape}/normal/graph"]
-        shapes = (shape, shape, *[f"8*{height // 8}x{width}"] * 2)
-        cases = [f"{recipe}/{each}/normal/graph" for recipe, each in zip(shown, shapes, strict=True)]
-        ratio = [f"{run[case]['baseline_ratio']:.2f}" for case in cases]
-        rows.append([shape, *ratio, f"{one['roofline_percent']:.0f}", f"{one['baseline_percent']:.0f}"])
+    found: dict[str, Rows] = {}
+    for run in runs:
+        rows = found.setdefault(name_of(run.header), [])
+        for shape in _FORMS:
+            height, width = map(int, shape.split("x"))
+            one = run[f"per_token/default/{shape}/normal/graph"]
+            shapes = (shape, shape, *[f"8*{height // 8}x{width}"] * 2)
+            cases = [f"{recipe}/{each}/normal/graph" for recipe, each in zip(shown, shapes, strict=True)]
+            ratio = [f"{run[case]['baseline_ratio']:.2f}" for case in cases]
+            rows.append([shape, *ratio, f"{one['roofline_percent']:.0f}", f"{one['baseline_percent']:.0f}"])
     head = (
-        f"Times as fast as the baseline, amaxes and encoding, CUDA graphs; {conditions(run.header)}. The least of all "
+        f"Times as fast as the baseline, amaxes and encoding, CUDA graphs; {_conditions(runs)}. The least of all "
         f"{len(ratios)} is {min(ratios):.2f}."
     )
-    where = (
-        f"All shapes and stages are in [per_token_and_grouped.md]({root}results/tables/{GPU}/per_token_and_grouped.md)."
-    )
+    where = f"All shapes and stages are in {_pages(root, 'per_token_and_grouped')}."
     columns = ["shape", "one tensor", "with rht", "group of 8", "with rht", "% of the copy", "baseline's %"]
-    return f"{head} {where}\n\n{table(columns, rows)}"
+    return f"{head} {where}\n\n{_beside(columns, found)}"
 
 
 def products(root: str) -> str:
     """A GEMM by itself and by the library, against cuBLAS on bf16."""
-    run = times("gemm")
-    rows = []
-    for shape in _PRODUCTS:
-        row = [shape]
-        for flags in ("default", "route=library"):
-            one = run[f"gemm/{flags}/{shape}/normal/graph"]
-            row += [us(one["median_us"]), f"{one['baseline_ratio']:.2f}"]
-        rows.append(row)
-    head = f"As a multiple of cuBLAS' speed on bf16 operands of the same shape, CUDA graphs; {conditions(run.header)}."
-    where = f"All shapes, epilogues and modes are in [gemm.md]({root}results/tables/{GPU}/gemm.md)."
+    runs = [times("gemm", gpu) for gpu in chips()]
+    found: dict[str, Rows] = {}
+    shares: dict[str, dict[str, Figure]] = {}
+    for run in runs:
+        rows, own = found.setdefault(name_of(run.header), []), shares.setdefault(name_of(run.header), {})
+        for shape in _PRODUCTS:
+            row = [shape]
+            for flags, route in (("default", "by tensor cores"), ("route=library", "decoded for cuBLAS")):
+                one = run[f"gemm/{flags}/{shape}/normal/graph"]
+                row += [us(one["median_us"]), f"{one['baseline_ratio']:.2f}"]
+                took, ratio = one["median_us"], one["baseline_ratio"]
+                own[f"{shape}, {route}"] = Figure(100 * ratio, took, took * ratio)
+            rows.append(row)
+    head = f"As a multiple of cuBLAS' speed on bf16 operands of the same shape, CUDA graphs; {_conditions(runs)}."
+    where = f"All shapes, epilogues and modes are in {_pages(root, 'gemm')}."
     columns = ["M x K x N", "by tensor cores, us", "x cuBLAS", "decoded for cuBLAS, us", "x cuBLAS"]
-    return f"{head} {where}\n\n{table(columns, rows)}"
+    return f"{head} {where}\n\n{_beside(columns, found)}{_apart(shares, _CUBLAS)}"
 
 
 def beside_w4a16(root: str) -> str:
     """Products beside Humming's W4A16, which reads one operand in 4 bits."""
-    run = peers()
-    rows = []
-    for tokens in _TOKENS:
-        ours, decoded = (f"gemm/{flags}/{tokens}x8192x8192/normal" for flags in ("default", "route=library"))
-        sides = ((ours, "ours"), (decoded, "ours"), (ours, "humming"), (ours, "humming_invariant"))
-        rows.append([str(tokens), *(us(run.side(case, side)["us"]["graph"]) for case, side in sides)])
-    head = f"N = K = 8192, microseconds in CUDA graphs; {conditions(run.header)}."
+    runs = [peers(gpu) for gpu in chips()]
+    found: dict[str, Rows] = {}
+    for run in runs:
+        rows = found.setdefault(name_of(run.header), [])
+        for tokens in _TOKENS:
+            ours, decoded = (f"gemm/{flags}/{tokens}x8192x8192/normal" for flags in ("default", "route=library"))
+            sides = ((ours, "ours"), (decoded, "ours"), (ours, "humming"), (ours, "humming_invariant"))
+            rows.append([str(tokens), *(us(run.side(case, side)["us"]["graph"]) for case, side in sides)])
+    head = f"N = K = 8192, microseconds in CUDA graphs; {_conditions(runs)}."
     columns = ["M", "by tensor cores", "decoded for cuBLAS", "Humming", "Humming, K not split"]
-    return f"{head}\n\n{table(columns, rows)}"
+    return f"{head}\n\n{_beside(columns, found)}"
 
 
 def layer(root: str) -> str:
     """A layer from end to end by the library route."""
-    run = times("end_to_end")
+    runs = [times("end_to_end", gpu) for gpu in chips()]
     epilogues = (
         ("per_tensor, as in production", "route=library"),
         ("per_token, scaled afterwards", "epilogue=per_token,route=library"),
         ("per_token, fused", "epilogue=per_token_fused,route=library"),
     )
-    rows = []
-    for name, flags in epilogues:
-        row = [name]
-        for recipe in ("forward", "backward"):
-            one = run[f"{recipe}/{flags}/4096x4096x4096/normal/graph"]
-            row += [us(one["median_us"]), str(one["launches"]), f"{one['baseline_ratio']:.2f}"]
-        rows.append(row)
-    head = f"4096x4096x4096 by the library route, CUDA graphs; {conditions(run.header)}."
-    where = f"Four shapes, both routes and modes are in [end_to_end.md]({root}results/tables/{GPU}/end_to_end.md)."
+    found: dict[str, Rows] = {}
+    for run in runs:
+        rows = found.setdefault(name_of(run.header), [])
+        for name, flags in epilogues:
+            row = [name]
+            for recipe in ("forward", "backward"):
+                one = run[f"{recipe}/{flags}/4096x4096x4096/normal/graph"]
+                row += [us(one["median_us"]), str(one["launches"]), f"{one['baseline_ratio']:.2f}"]
+            rows.append(row)
+    head = f"4096x4096x4096 by the library route, CUDA graphs; {_conditions(runs)}."
+    where = f"Four shapes, both routes and modes are in {_pages(root, 'end_to_end')}."
     columns = ["epilogue", "forward us", "launches", "x", "backward us", "launches", "x"]
-    return f"{head} {where}\n\n{table(columns, rows)}"
+    return f"{head} {where}\n\n{_beside(columns, found)}"
 
 
 def quality(root: str) -> str:
@@ -181,9 +240,13 @@ def _caught() -> str:
 
 
 def agreement(root: str) -> str:
-    """The emulator against the GPU."""
-    said = sentence(RESULTS / "emulator_vs_h200.md", "Of ")
-    return f"{said} ([emulator_vs_h200.md]({root}results/emulator_vs_h200.md))"
+    """The emulator against each GPU."""
+    said = []
+    for gpu in chips():
+        page = RESULTS / "tables" / gpu / "emulator.md"
+        on = f"On the {name_of(peers(gpu).header)}: " if len(chips()) > 1 else ""
+        said.append(f"{on}{sentence(page, 'Of ')} ([emulator.md]({root}results/tables/{gpu}/emulator.md))")
+    return "\n\n".join(said)
 
 
 def power(root: str) -> str:

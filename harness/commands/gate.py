@@ -120,8 +120,8 @@ def command(
         again_wrong = [wrong for run in seconds for wrong in failures_of(run.records)]
         records = list({record["case_id"]: record for record in (*records, *again_wrong)}.values())
     code = against_baseline.exit_code(records, judgements)
-    if not path.exists():
-        click.echo(f"there is no baseline at {path}; `harness gate --save` makes this run one")
+    if why := baseline_file.none_of_this_gpu(path, header, newest.header):
+        click.echo(why)
     _tell(newest.path, replace(from_run(newest, header, stored, judgements, subject), records=records), code)
     return code
 

@@ -34,6 +34,22 @@ def path_of(header: Header) -> Path:
     return FOLDER / gpu_folder(header.get("machine", {})) / BENCH
 
 
+def none_of_this_gpu(path: Path, header: Header, candidate: Header) -> str:
+    """Why the baseline at `path`, which has `header`, can judge no time of a run, and how one is made; else empty."""
+    own, gpu = path_of(candidate), candidate.get("machine", {}).get("gpu", "an unknown GPU")
+    if not path.exists():
+        others = sorted(each.parent.name for each in FOLDER.glob(f"*/{BENCH}"))
+        of_others = f" ({gpu}), and those of {', '.join(others)} judge no other GPU" if path == own and others else ""
+        return f"there is no baseline at {path}{of_others}; `harness gate --save` makes this run one"
+    of = header.get("machine", {}).get("gpu", "an unknown GPU")
+    if not candidate or of == gpu:
+        return ""
+    return (
+        f"{path} is of {of}, and this run of {gpu}: no time of one is held against the other. Without --baseline the "
+        f"gate takes {own}; where there is none yet, `harness gate --save` makes this run the first"
+    )
+
+
 def wanted() -> frozenset[str]:
     """The ids of all cases that a whole baseline has, of the user's recipes that are in use as well."""
     return _wanted((*sorted(path.stem for path in SUITES.glob("*.yaml")), *sorted(RECIPE_DIRS)))

@@ -83,7 +83,7 @@ def agree(tmp_path):
             (tmp_path / device / "journal.jsonl").write_text(lines)
         with pytest.raises(SystemExit) as done:
             main(["agree", str(tmp_path / "emulator"), str(tmp_path / "cuda"), "--out", str(tmp_path)])
-        return Exit(done.value.code), (tmp_path / "emulator_vs_h200.md").read_text()
+        return Exit(done.value.code), (tmp_path / "emulator.md").read_text()
 
     return run
 

@@ -32,14 +32,16 @@ TABLES, BY_HAND = catalogue.load()
 
 
 def test_every_committed_file_is_made_by_a_table_or_says_why_not():
-    made = {target.format(gpu=GPU) for table in TABLES.values() for target in table.files}
+    gpus = [GPU, *json.loads((RESULTS / parts.FILE).read_text()).get("others", ())]
+    made = {target.format(gpu=gpu) for gpu in gpus for table in TABLES.values() for target in table.files}
     others = {path.format(gpu=GPU) for path in BY_HAND}
     listed = subprocess.run(["git", "ls-files", "results"], cwd=ROOT, capture_output=True, text=True, check=True)
     committed = {line.removeprefix("results/") for line in listed.stdout.splitlines()}
     assert {name for name in committed - made if not any(name.startswith(other) for other in others)} == set()
     assert made <= committed  # nothing new appears unseen
     assert all(any(name.startswith(other) for name in [*committed, parts.FILE]) for other in others)
-    assert len(made) == sum(len(table.files) for table in TABLES.values())
+    own = sum(len(table.files) for table in TABLES.values() if table.of_a_gpu)
+    assert len(made) == sum(len(table.files) for table in TABLES.values()) + own * (len(gpus) - 1)
 
 
 @pytest.mark.parametrize("words", [words for table in TABLES.values() for words in table.commands])
@@ -113,12 +115,12 @@ def test_the_state_of_this_tree_is_of_what_git_has():
 def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Commands that write their files at once, a state that may be set, and `results/` in another place."""
     ran: list[list[str]] = []
-    tree = {"state": "a" * 64, "gpu": True, "ends": {}}
+    tree = {"state": "a" * 64, "gpu": True, "ends": {}, "name": GPU}
     for module in (install, make, parts):
         monkeypatch.setattr(module, "state", lambda: tree["state"])
     monkeypatch.setattr("evidence.committed.state.state", lambda: tree["state"])
     monkeypatch.setattr("harness.device.capability.gpu_count", lambda: int(tree["gpu"]))
-    monkeypatch.setattr(command, "_gpu", lambda before: GPU)
+    monkeypatch.setattr(command, "_gpu", lambda before: tree["name"])
     monkeypatch.setattr(command, "_render", lambda: None)
     monkeypatch.setattr(command, "RESULTS", tmp_path / "results")
     real_install = install.install
@@ -133,7 +135,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
             if ends is KeyboardInterrupt:
                 raise KeyboardInterrupt
             return ends
-        for source in TABLES[name].files_of(GPU).values():
+        for source in TABLES[name].files_of(tree["name"]).values():
             path = out / source
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(f"made by {name} in {out}, from {out}/run")
@@ -173,6 +175,53 @@ def test_all_tables_are_made_and_come_to_results_together(made, capsys: pytest.C
     lines = (results / "tables" / GPU / "gemm.jsonl").read_text().splitlines()
     assert [json.loads(line)["recipe"] for line in lines[1:]] == ["gemm"]
     assert ran[0][0] == "bench"  # what needs a GPU comes first
+
+
+H100 = "nvidia-h100"
+
+
+def test_a_second_kind_of_gpu_makes_its_own_tables_alone(made, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    tables, tree, ran = made
+    _, results = tables()
+    first = json.loads((results / "tables.json").read_text())
+    ran.clear()
+    tree["name"] = H100
+    assert tables("--into", str(tmp_path / "there"))[0] == Exit.CLEAN
+    own = {name for name, table in TABLES.items() if table.of_a_gpu}
+    assert {words[0] for words in ran} == {words.split()[0] for name in own for words in TABLES[name].commands}
+    about = json.loads((results / "tables.json").read_text())
+    assert (about["gpu"], {*about["tables"]}) == (H100, {*TABLES})
+    assert {*about["others"]} == {GPU} and {*about["others"][GPU]["tables"]} == own
+    assert all(about["tables"][name] == first["tables"][name] for name in {*TABLES} - own)
+    for gpu in (GPU, H100):
+        assert all((results / path).is_file() for name in own for path in TABLES[name].files_of(gpu))
+    (results / "tables" / GPU / "steps.csv").write_text("of another bench")
+    capsys.readouterr()
+    tables("--list")
+    said = capsys.readouterr().out
+    assert f"of {GPU}, {len(own) - 1} tables of this state" in said and f"steps of {GPU} is of no state" in said
+    # The first one again, of another state: all is made anew, and the second kind's tables stay, with theirs.
+    tree |= {"name": GPU, "state": "b" * 64}
+    assert tables("--into", str(tmp_path / "later"))[0] == Exit.CLEAN
+    assert f"those of {H100} are of state aaaaaaaaaaaa; the same command there makes" in capsys.readouterr().out
+    about = json.loads((results / "tables.json").read_text())
+    assert about["gpu"] == GPU and about["others"].keys() == {H100} and "kept" not in about
+
+
+def test_a_second_kind_makes_what_is_not_as_the_first_left_it(made, tmp_path: Path, monkeypatch):
+    tables, tree, ran = made
+    _, results = tables()
+    (results / "rings.md").write_text("edited")
+    tree["name"] = H100
+    ran.clear()
+    whole = install.write_text
+    monkeypatch.setattr(install, "write_text", lambda *_: (_ for _ in ()).throw(StorageError("the disk is full")))
+    assert tables("--into", str(tmp_path / "there"))[0] == Exit.USAGE and not (results / "tables.json").exists()
+    assert "rings" in {words[0] for words in ran} and "coverage" not in {words[0] for words in ran}
+    monkeypatch.setattr(install, "write_text", whole)
+    assert tables("--into", str(tmp_path / "there"))[0] == Exit.CLEAN
+    about = json.loads((results / "tables.json").read_text())
+    assert {*about["tables"]} == {*TABLES} and {*about["others"]} == {GPU}
 
 
 def test_without_a_gpu_the_rest_is_made_and_nothing_comes_to_results(made, capsys: pytest.CaptureFixture[str]):
@@ -545,8 +594,8 @@ def test_a_page_names_commands_that_can_be_run(tmp_path: Path, monkeypatch):
     assert page("coverage") == "coverage --out results/tables"
     parts_of = "results/runs/tables_of_a_test"
     assert page("steps") == f"steps {parts_of}/steps/run {parts_of}/bench/bench.jsonl --out results/tables"
-    below = f"{parts_of}/emulator_vs_h200"
-    assert page("emulator_vs_h200") == f"agree {below}/emulator {below}/gpu --out results/tables"
+    below = f"{parts_of}/emulator"
+    assert page("emulator") == f"agree {below}/emulator {below}/gpu --out results/tables"
     assert page("bench", 0) == f"bench --device cuda --gpus all --run-dir {parts_of}/bench/run"
 
 

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from timed_runs import HEADER, record
 
 from evidence.commands import roofline
+from evidence.measured import chips
 from evidence.targets import Line, Targets, load, reached
 from harness.errors import Exit, SuiteError, UsageError
 from harness.files import ROOT
@@ -25,7 +26,7 @@ FLOORS = {"floors_us": {"two kernels": 5.5, "events": 1.5}}
 def targets(**changes: object) -> Targets:
     amax = Line(kernel="amax", cases=("per_tensor/stage=amax/*",), percent=95, limit="bytes")
     small = Line(kernel="small", cases=("per_tensor/default/1024x2048",), launches=1.5)
-    return Targets(gpu="NVIDIA H200", shape="32768x8192", lines=(amax, small)).model_copy(update=changes)
+    return Targets(shape="32768x8192", lines=(amax, small)).model_copy(update=changes)
 
 
 def test_every_case_of_the_table_can_be_run():
@@ -47,6 +48,16 @@ def test_what_falls_short_says_by_how_much_and_of_what():
     amax, small = reached(targets(), HEADER | FLOORS, records)
     assert (amax.required, amax.reached, amax.verdict) == ("95 %", "90.5 %", "short by 4.5 points: bytes")
     assert (small.required, small.reached, small.verdict) == ("1.5 x two kernels", "2.00 x two kernels", "over by 0.50")
+
+
+def test_a_line_may_be_for_some_gpus_alone():
+    amax, small = targets().lines
+    table = targets(lines=(amax.model_copy(update={"gpus": ("NVIDIA H100",)}), small))
+    assert [one.case_id for one in reached(table, HEADER | FLOORS, [])] == [SMALL]
+    other = HEADER | FLOORS | {"machine": {"gpu": "NVIDIA H100"}}
+    assert [one.case_id for one in reached(table, other, [])] == [AMAX, SMALL]
+    with pytest.raises(UsageError, match="no line of targets.yaml is for NVIDIA H200; all are for NVIDIA H100"):
+        targets(lines=table.lines[:1]).of("NVIDIA H200")
 
 
 def test_a_case_without_a_time_never_holds():
@@ -84,10 +95,10 @@ def test_a_run_without_a_floor_is_refused(name: str):
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("gpu: g\nshape: s\nlines:\n  - kernel: k\n    cases: [c]\n", "lines.yaml:4.*one of percent and launches"),
-        ("gpu: g\nshape: s\nlines:\n  - {kernel: k, cases: [c], percent: 1, launches: 1}\n", "one of percent"),
-        ("gpu: g\nshape: s\nlines:\n  - kernel: k\n    cases: [c]\n    percent: -3\n", "lines.yaml:6: lines.0.percent"),
-        ("gpu: g\nshape: s\n", "lines: field required"),
+        ("shape: s\nlines:\n  - kernel: k\n    cases: [c]\n", "lines.yaml:3.*one of percent and launches"),
+        ("shape: s\nlines:\n  - {kernel: k, cases: [c], percent: 1, launches: 1}\n", "one of percent"),
+        ("shape: s\nlines:\n  - kernel: k\n    cases: [c]\n    percent: -3\n", "lines.yaml:5: lines.0.percent"),
+        ("shape: s\n", "lines: field required"),
         ("lines: [", "not valid YAML"),
     ],
 )
@@ -124,8 +135,9 @@ class TestCommand:
         words = ["--times", str(times)]
         assert CliRunner().invoke(roofline.command, words, standalone_mode=False).return_value == Exit.SLOWER
 
-    def test_committed_times_give_the_committed_table(self, tmp_path):
-        tables = ROOT / "results" / "tables" / "nvidia-h200"
+    @pytest.mark.parametrize("gpu", chips())
+    def test_committed_times_give_the_committed_table(self, tmp_path, gpu):
+        tables = ROOT / "results" / "tables" / gpu
         words = ["--times", str(tables / "roofline.jsonl"), "--into", str(tmp_path / "table.md")]
         CliRunner().invoke(roofline.command, words, standalone_mode=False)
         assert (tmp_path / "table.md").read_text() == (tables / "roofline.md").read_text()

@@ -13,6 +13,7 @@ from runs_on_disk import passed
 
 from harness.cli import main
 from harness.errors import Exit
+from harness.gate import baseline
 from harness.records.run_folder import newest_run, read_bench
 from harness.suite.suite import suite_of
 
@@ -53,6 +54,22 @@ def test_without_a_baseline_file_the_command_says_how_to_make_one(folder: Folder
     code, text = folder.gate()
     assert code == Exit.NO_BASELINE
     assert f"there is no baseline at {folder.baseline}" in text
+
+
+def test_the_first_run_on_another_gpu_is_told_whose_baselines_there_are(folder: Folder, monkeypatch):
+    folder.saves(record())
+    monkeypatch.setattr(baseline, "FOLDER", folder.baseline.parents[1])
+    there = baseline.path_of({"machine": {"gpu": "NVIDIA H100"}})
+    header = changed(gpu="NVIDIA H100")
+    folder.holds(record(seed=1), header=header)
+    code, text = folder.gate("--once")
+    assert code == Exit.NOISY
+    assert f"{folder.baseline} is of NVIDIA H200, and this run of NVIDIA H100: no time of one is held against" in text
+    assert f"the gate takes {there}; where there is none yet, `harness gate --save` makes this run the first\n" in text
+    assert baseline.none_of_this_gpu(there, {}, header) == (
+        f"there is no baseline at {there} (NVIDIA H100), and those of {folder.baseline.parent.name} judge no other "
+        "GPU; `harness gate --save` makes this run one"
+    )
 
 
 def test_an_empty_run_fails_the_command(folder: Folder):
