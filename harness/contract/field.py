@@ -87,7 +87,7 @@ class QuantizedTensor:
     rows, cols: extents of the tensor that was quantized
     fields: `rowwise_data`, `rowwise_scale_inv`, `rowwise_amax` and their columnwise twins, as far as present
     granularity: what one amax covers: `tensor`, `row` or `window`
-    e4m3_max: 448 or 256
+    e4m3_max: 256, 288, 320 or 448
     scale_layout: `compact` or `swizzled`
     """
 

@@ -35,10 +35,7 @@ def refuse(case: Case) -> None:
             f"{case.recipe}: reads one amax per {', '.join(others)} or {last}, not one per {flags.granularity}"
         )
     layout.require_whole_blocks(case, QUANTIZERS[flags.granularity].MULTIPLE)
-    if flags.e4m3_max not in (nvfp4.E4M3_MAX, nvfp4.E4M3_MAX_REDUCED):
-        raise ContractError(
-            f"{case.recipe}: e4m3_max must be {nvfp4.E4M3_MAX} or {nvfp4.E4M3_MAX_REDUCED}, not {flags.e4m3_max}"
-        )
+    quantizer.require_one_of(case, "e4m3_max", nvfp4.E4M3_BOUNDS)
     if flags.granularity != "tensor":
         quantizer.require(
             case, "block", "block_1x16", f"no recipe has 16x16 blocks and one amax per {flags.granularity}"
@@ -46,7 +43,7 @@ def refuse(case: Case) -> None:
     if flags.granularity == "row" and flags.outputs == "columnwise":
         quantizer.require(case, "e4m3_max", nvfp4.E4M3_MAX, "four_over_six has no amax of a column")
     if flags.granularity == "window":
-        quantizer.require(case, "e4m3_max", nvfp4.E4M3_MAX, "no recipe has windows and scales up to 256")
+        quantizer.require(case, "e4m3_max", nvfp4.E4M3_MAX, "no recipe has windows and another e4m3_max")
 
 
 def outputs(case: Case) -> dict[str, Field]:

@@ -26,7 +26,6 @@ import numpy as np
 
 from harness.contract.case import Case
 from harness.contract.field import Field
-from harness.errors import ContractError
 from harness.oracles import layout, nvfp4, quantizer
 from harness.oracles.layout import Slab
 
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
 STEP_TO_FOUR = np.float32(nvfp4.E2M1_MAX / 4)
 CHOICES = {
-    "e4m3_max": (nvfp4.E4M3_MAX_REDUCED, nvfp4.E4M3_MAX),
+    "e4m3_max": nvfp4.E4M3_BOUNDS,
     "error": ("mae", "mse"),
     "error_math": ("exact", "fp16"),
 }
@@ -54,9 +53,8 @@ class Candidate(NamedTuple):
 def refuse(case: Case) -> None:
     flags = case.flags
     layout.require_whole_blocks(case, MULTIPLE, no_rows=True)
-    for flag, (one, other) in CHOICES.items():
-        if flags[flag] not in (one, other):
-            raise ContractError(f"{case.recipe}: {flag} must be {one} or {other}, not {flags[flag]}")
+    for flag, values in CHOICES.items():
+        quantizer.require_one_of(case, flag, values)
     quantizer.require(case, "scale_layout", "compact", "its kernels write compact scales; swizzle them afterwards")
     quantizer.require(case, "rht", False, "a rotated block is not the one that the error is measured against")
     quantizer.require(case, "rounding", "rne", "the error of a random rounding says nothing about the scale")

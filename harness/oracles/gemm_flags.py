@@ -106,15 +106,13 @@ def _refuse_extents(case: Case) -> None:
 
 def _refuse_range(case: Case, name: str) -> None:
     flag = f"{name}_e4m3_max"
-    bound, reduced = case.flags[flag], nvfp4.E4M3_MAX_REDUCED
-    if bound not in (nvfp4.E4M3_MAX, reduced):
-        raise ContractError(f"{case.recipe}: {flag} must be {nvfp4.E4M3_MAX} or {reduced}, not {bound}")
-    if bound != reduced:
+    quantizer.require_one_of(case, flag, nvfp4.E4M3_BOUNDS)
+    if case.flags[flag] == nvfp4.E4M3_MAX:
         return
     if case.flags.epilogue in PER_TOKEN:
-        quantizer.require(case, flag, nvfp4.E4M3_MAX, "scales up to 256 are four_over_six's, which is not per_token")
+        quantizer.require(case, flag, nvfp4.E4M3_MAX, "another bound is four_over_six's, which is not per_token")
     if case.flags.epilogue == "windows":
-        quantizer.require(case, flag, nvfp4.E4M3_MAX, "scales up to 256 are four_over_six's, which has no windows")
+        quantizer.require(case, flag, nvfp4.E4M3_MAX, "another bound is four_over_six's, which has no windows")
     if granularity(case, name) == "row" and direction(case, name) is COLUMNWISE:
         columns = f"layout {case.flags.layout} reads the columns of {name.upper()}"
         quantizer.require(case, flag, nvfp4.E4M3_MAX, f"four_over_six gives amaxes to rows, and {columns}")

@@ -72,7 +72,7 @@ def quantize(case: Case, name: str, x: np.ndarray) -> QuantizedTensor:
     bound = case.flags[f"{name}_e4m3_max"]
     flags = {"outputs": direction.name, "dtype": case.flags[f"{name}_dtype"]}
     recipe, *others = gemm_flags.recipes(case, name)
-    if bound == nvfp4.E4M3_MAX_REDUCED:
+    if bound != nvfp4.E4M3_MAX:
         (recipe,) = others
         flags |= {"e4m3_max": bound, "row_scaled": gemm_flags.granularity(case, name) == "row"}
     oracle = QUANTIZERS[recipe]

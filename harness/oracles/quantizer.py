@@ -5,7 +5,7 @@ A recipe brings the granularity of its amax and `encode`, its numbered steps fro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
@@ -32,6 +32,13 @@ def require(case: Case, flag: str, value: FlagValue, because: str) -> None:
     if case.flags[flag] != value:
         given, right = (str(v).lower() if isinstance(v, bool) else v for v in (case.flags[flag], value))
         raise ContractError(f"{case.recipe}: {flag} must be {right}, not {given}: {because}")
+
+
+def require_one_of(case: Case, flag: str, values: Sequence[FlagValue]) -> None:
+    """Raise ContractError unless a flag has one of the values."""
+    if case.flags[flag] not in values:
+        *others, last = map(str, values)
+        raise ContractError(f"{case.recipe}: {flag} must be {', '.join(others)} or {last}, not {case.flags[flag]}")
 
 
 def require_group(case: Case, representation: str, *multiples: int, **more: bool) -> None:

@@ -62,7 +62,7 @@ def magnitude_max(x: torch.Tensor, dim: int) -> torch.Tensor:
 
 
 def global_encode_scale(amax: torch.Tensor, floor: float | None = None, e4m3_max: float = E4M3_MAX) -> torch.Tensor:
-    """2.1: S_enc of each granule; `floor` is the least amax the recipe divides by, `e4m3_max` is 448 or 256."""
+    """2.1: S_enc of each granule; `floor` is the least amax the recipe divides by, `e4m3_max` that of 0.2."""
     if floor is not None:
         amax = torch.fmax(amax, _constant(floor, amax))
     scale = torch.fmin(torch.div(_constant(e4m3_max * E2M1_MAX, amax), amax), _constant(FLT_MAX, amax))

@@ -8,10 +8,8 @@ from functools import cache
 import ml_dtypes
 import numpy as np
 import pytest
-from cuda.bindings import nvrtc
+from emulated import compiled
 
-from harness.files import KERNELS
-from harness.jit.compile import FLAGS, include_closure
 from harness.oracles.activations import DERIVATIVES
 from ptx_emulator.launches import Module, launch
 from ptx_emulator.memory import Buffer
@@ -19,7 +17,6 @@ from ptx_emulator.memory import Buffer
 F32 = np.float32
 
 SOURCE = """
-#include "numerics/activations.cuh"
 #define OF_FLOAT(name, call) \\
   extern "C" __global__ void of_##name(const float* x, float* y) { \\
     const int i = blockIdx.x * blockDim.x + threadIdx.x; \\
@@ -44,14 +41,7 @@ FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 @cache
 def module() -> Module:
-    headers = include_closure(KERNELS / "numerics/activations.cuh", KERNELS)
-    texts, names = [text.encode() for text in headers.values()], [name.encode() for name in headers]
-    _, program = nvrtc.nvrtcCreateProgram(SOURCE.encode(), b"kernel.cu", len(headers), texts, names)
-    options = [option.encode() for option in (*FLAGS, "-arch=sm_90a")]
-    assert int(nvrtc.nvrtcCompileProgram(program, len(options), options)[0]) == 0
-    text = bytearray(nvrtc.nvrtcGetPTXSize(program)[1])
-    nvrtc.nvrtcGetPTX(program, text)
-    return Module(text.decode().rstrip("\0"))
+    return compiled("numerics/activations.cuh", SOURCE)
 
 
 def by_kernel(name: str, x: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ from harness.oracles import dequantize, four_over_six, layout, local_1x64, nvfp4
 
 F32 = np.float32
 DTYPES = ["bf16", "fp16", "fp32"]
-LEGAL = [("tensor", 448), ("tensor", 256), ("row", 448), ("row", 256), ("window", 448)]
+LEGAL = [("tensor", 448), ("tensor", 256), ("tensor", 320), ("row", 448), ("row", 288), ("window", 448)]
 
 
 def run(ask, case, x):
@@ -97,8 +97,12 @@ def test_reads_what_the_recipe_of_its_metadata_writes(make_case, tensor, granula
     x = tensor(64, 128)
     flags = {"granularity": granularity, "e4m3_max": e4m3_max, "scale_layout": scale_layout}
     given = dequantize.inputs(make_case("dequantize", 64, 128, **flags), x)
-    if e4m3_max == 256:
-        recipe, oracle, flags = "four_over_six", four_over_six, {"row_scaled": granularity == "row"}
+    if e4m3_max != 448:
+        recipe, oracle, flags = (
+            "four_over_six",
+            four_over_six,
+            {"row_scaled": granularity == "row", "e4m3_max": e4m3_max},
+        )
     else:
         oracle = {"tensor": per_tensor, "row": row_scaled, "window": local_1x64}[granularity]
         recipe, flags = oracle.__name__.rpartition(".")[2], {}
@@ -118,7 +122,7 @@ def test_the_input_is_quantized_in_the_dtype_of_the_output(make_case, dtype):
 
 
 @BOTH
-@pytest.mark.parametrize(("granularity", "e4m3_max"), [legal for legal in LEGAL if legal != ("row", 256)])
+@pytest.mark.parametrize(("granularity", "e4m3_max"), [legal for legal in LEGAL if legal != ("row", 288)])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_columnwise_copy_is_the_transpose_rowwise(make_case, tensor, ask, dtype, granularity, e4m3_max):
     flags = {"dtype": dtype, "granularity": granularity, "e4m3_max": e4m3_max}

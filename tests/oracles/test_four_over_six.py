@@ -19,7 +19,7 @@ F32 = np.float32
 MEASURES = [
     {"error": error, "e4m3_max": e4m3_max, "error_math": math}
     for error, e4m3_max, math in itertools.product(("mae", "mse"), (256, 448), ("exact", "fp16"))
-]
+] + [{"e4m3_max": 288}, {"error": "mse", "e4m3_max": 320}]
 SIX, FOUR = 0x38, 0x3C  # the scales 1 and 1.5, which a block amax of 6 gets under S_enc = 1
 
 
@@ -292,9 +292,11 @@ def test_a_narrow_input_is_its_float32_value(make_case, tensor, ask, dtype):
 
 
 @BOTH
-@pytest.mark.parametrize(("e4m3_max", "scales"), [(256, (384, 256)), (448, (448, 448))])
+@pytest.mark.parametrize(
+    ("e4m3_max", "scales"), [(256, (384, 256)), (288, (448, 288)), (320, (448, 320)), (448, (448, 448))]
+)
 def test_the_block_of_the_amax_and_the_cap(make_case, ask, e4m3_max, scales):
-    """448 caps both scales; at 256 the map to 4 has room. A given amax of a quarter asks for 1,024 or more."""
+    """448 caps both scales; at 256 and 288 the map to 4 has room. A given amax of a quarter asks for 1,024 or more."""
     x = np.full((16, 16), 3.25, F32)
     flags = {"dtype": "fp32", "e4m3_max": e4m3_max, "outputs": "rowwise"}
     both = candidates(ask, make_case("four_over_six", 16, 16, **flags), ROWWISE, x, np.full(1, 3.25, F32))

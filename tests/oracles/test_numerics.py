@@ -134,7 +134,9 @@ def test_constants_are_the_bits_of_the_contract():
     of_torch = torch_numerics.FLT_MAX, torch_numerics.SIXTH, torch_numerics.BF16_MAX
     assert [bits(F32(v)) for v in of_torch] == [0x7F7FFFFF, 0x3E2AAAAB, 0x7F7F0000]
     one = nvfp4.e4m3(np.ones(1, F32))
-    for e4m3_max, expected in ((448, 0x39C30C31), (256, 0x3A2AAAAB)):  # f = (1 * 1) * C shows C itself
+    bits_of_c = {448: 0x39C30C31, 256: 0x3A2AAAAB, 320: 0x3A088889, 288: 0x3A17B426}
+    assert sorted(bits_of_c) == [*nvfp4.E4M3_BOUNDS]
+    for e4m3_max, expected in bits_of_c.items():  # f = (1 * 1) * C shows C itself
         assert bits(nvfp4.decode_factor(one, np.ones(1, F32), e4m3_max)) == expected
         assert bits(F32(1.0 / (torch_numerics.E2M1_MAX * e4m3_max))) == expected
 

@@ -95,7 +95,7 @@ def _by_block(operand: Operand, scale: np.ndarray, unit: np.ndarray) -> str:
     reach, step = 6 * scale * unit, 6 * _STEP * unit
     low, high = (
         largest * (1 - 1 / 16) - step,
-        largest * (17 / 16) * (1.5 if operand.two_scales or operand.e4m3_max == 256 else 1) + 1.5 * step,
+        largest * (17 / 16) * (1.5 if operand.two_scales or operand.e4m3_max != 448 else 1) + 1.5 * step,
     )
     with np.errstate(invalid="ignore"):
         if (usable & ((reach * _SLACK < low) | (reach > high * _SLACK))).any():

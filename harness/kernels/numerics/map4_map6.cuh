@@ -14,8 +14,8 @@ constexpr float kOrdinaryAmaxMin = 0x1p-80f;
 constexpr float kOrdinaryAmaxMax = 0x1p80f;
 
 // value / divisor, correctly rounded without a division: RN(1 / divisor) gives a quotient within two ulp, its remainder
-// is exact, and the corrected quotient rounds as the division does (Markstein 1990; checked for all 2^23 mantissas of
-// our divisors).
+// is exact, and the corrected quotient rounds as the division does (Markstein 1990; tests/kernels/test_short_divisions.py
+// does it for all 2^23 mantissas by each of our divisors).
 // value: 0, or with a normal quotient
 template <int divisor>
 __device__ __forceinline__ float divide(float value) {
@@ -28,8 +28,10 @@ __device__ __forceinline__ float divide(float value) {
 // bits.
 //
 // If amax has a 16-bit type, scale_inv * amax has at most 15 bits and one division serves all codes: with quotient Q
-// and remainder R of that product by bound, the value is q * Q + q * R. The last term is exact to 2^-22 of itself,
-// while the sum is at least 1/42 ulp from any tie, or representable (q = 3 * 2^k, bound = 3 * 2^9).
+// and remainder R of that product by bound, the value is q * Q + q * R. The last term is exact to 2^-22 of itself, and is
+// less than 2 ulp of the sum. The sum is a fraction whose denominator has an odd part d: 1, and it has no more than 17 bits;
+// or a divisor of that of the bound (3, 27, 15 or 21 for 256, 288, 320 or 448), and no tie is nearer than 1/(2 d) ulp, 1/54
+// at least. The same test divides all of these products.
 template <typename Dtype, int bound>
 struct Decoded {
   float scale_inv, amax;

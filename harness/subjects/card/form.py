@@ -41,7 +41,7 @@ def is_codes(name: str) -> bool:
 class Form:
     """The form of one array.
 
-    field: the contract's; said: the card's entry; masked: rows behind the tensor's; e4m3_max: 448 or 256
+    field: the contract's; said: the card's entry; masked: rows behind the tensor's; e4m3_max: that of the case
     """
 
     name: str

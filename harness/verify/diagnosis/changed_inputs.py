@@ -18,7 +18,7 @@ from harness.errors import ContractError
 from harness.expected.expected import oracle_of
 from harness.suite.suite import suite_of
 from harness.verify.diagnosis.evidence import FEW, OTHER_GRANULE, OTHER_TENSOR, Evidence, Hypothesis
-from harness.verify.diagnosis.steps import Steps
+from harness.verify.diagnosis.steps import E4M3_BOUNDS, Steps
 
 _AMAXES = ("a_amax", "b_amax")
 LARGEST = 1 << 20  # in `Case.work`; beyond it, an oracle takes seconds per question
@@ -124,8 +124,8 @@ QUESTIONS = (
     Question("bias ignored", "the values are those without a bias", _flag("bias", False, without="bias")),
     Question("C ignored", "the values are those of an output that was overwritten",
              _flag("accumulate", False, without="c")),
-    Question("448 and 256 mixed up", "the bytes fit the other e4m3_max",
-             _any(*(_flag(f"{of}e4m3_max", 256, 448) for of in ("", "a_", "b_")))),
+    Question("e4m3_max mixed up", "the bytes fit another e4m3_max",
+             _any(*(_flag(f"{of}e4m3_max", *E4M3_BOUNDS) for of in ("", "a_", "b_")))),
     Question("compact and swizzled mixed up", "the scale bytes were read in the other layout",
              _any(*(_flag(f"{of}_scale_layout", "compact", "swizzled") for of in "ab"))),
     Question("mae and mse mixed up", "the other error chooses these scales", _flag("error", "mae", "mse")),

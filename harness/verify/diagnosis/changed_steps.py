@@ -15,7 +15,7 @@ from harness.verify.diagnosis.changed_blocks import part_of
 from harness.verify.diagnosis.decode_steps import DecodeSteps
 from harness.verify.diagnosis.difference import compacted, wrong_entries
 from harness.verify.diagnosis.evidence import OTHER_GRANULE, Evidence, Hypothesis
-from harness.verify.diagnosis.steps import Steps
+from harness.verify.diagnosis.steps import E4M3_BOUNDS, Steps
 
 _DEFAULT_MASKS = 0xD7E8, 0xACE1  # sign masks of per_tensor and per_token
 
@@ -143,11 +143,11 @@ CHANGES = (
     Choice("no floor under the amax", "S_enc was computed from an amax below 1e-12", _with("amax_floor", 0.0)),
     Choice("another floor under the amax", "S_enc was computed from an amax of a power of ten that is not 1e-12",
            _with("amax_floor", *(10.0**-p for p in range(4, 17) if p != 12), when=lambda steps: steps.amax_floor)),
-    Choice("448 and 256 mixed up", "the bytes fit the other e4m3_max", _with("e4m3_max", 448, 256)),
+    Choice("e4m3_max mixed up", "the bytes fit another e4m3_max", _with("e4m3_max", *E4M3_BOUNDS)),
     Choice("1x16 and 16x16 blocks mixed up", "the other block shape gives these bytes", _with("square", True, False)),
     Choice("scale and amax reassociated", "scale_inv * (amax * C) gives these values", _with("order", "amax_first"),
            DecodeSteps),
-    Choice("448 and 256 mixed up", "the values fit the other e4m3_max", _with("e4m3_max", 448, 256), DecodeSteps),
+    Choice("e4m3_max mixed up", "the values fit another e4m3_max", _with("e4m3_max", *E4M3_BOUNDS), DecodeSteps),
     Choice("compact and swizzled mixed up", "the scale bytes were read in the other layout",
            _with("layout", "compact", "swizzled"), DecodeSteps),
     Choice("nibble swap", "the two codes of a byte changed places", _with("low_nibble_first", False), DecodeSteps),

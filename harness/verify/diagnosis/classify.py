@@ -35,7 +35,7 @@ _MANY = 64  # wrong entries; fewer do not tell one rounding from another that is
 # A cause that is not told beside another which says more of the same.
 _SAME = {
     "multiplier rounded to bf16": {"fast_math where exact was asked"},
-    causes.CANDIDATE: {"mae and mse mixed up", "error_math mixed up", "448 and 256 mixed up"},
+    causes.CANDIDATE: {"mae and mse mixed up", "error_math mixed up", "e4m3_max mixed up"},
 }
 _ONE_KIND = 2
 _WIDTH = 100  # of what is said of a cause, in columns

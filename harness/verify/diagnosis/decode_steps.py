@@ -43,7 +43,7 @@ class DecodeSteps:
 
     dtype: the output's
     order: `scale_first`, RN(scale * amax) * C, or `amax_first`, scale * RN(amax * C)
-    e4m3_max: 448 or 256
+    e4m3_max: 256, 288, 320 or 448
     layout: `compact` or `swizzled` scale bytes
     low_nibble_first: whether the even element is in the low nibble
     granularity: of the amax, `tensor`, `row` or `window`

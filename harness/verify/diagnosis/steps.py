@@ -20,6 +20,7 @@ from harness.expected.formats import BLOCK, E4M3_VALUES
 from harness.oracles import nvfp4
 
 WINDOW = 64
+E4M3_BOUNDS = 256, 288, 320, 448  # the values of e4m3_max
 
 _CHUNK = 1 << 22  # float32 elements in memory at once while an amax is computed
 _FLT_MAX = np.finfo(np.float32).max

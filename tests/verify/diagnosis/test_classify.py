@@ -265,7 +265,7 @@ def test_448_for_256():
     case, tensors = asked(stage="encode")
     bounded = nvfp4.global_encode_scale
     actual = mutated("global_encode_scale", lambda amax: bounded(amax, 256), case, tensors)
-    assert cause(per_tensor, case, tensors, actual) == "448 and 256 mixed up"
+    assert cause(per_tensor, case, tensors, actual) == "e4m3_max mixed up"
 
 
 def tie_tensor() -> np.ndarray:
@@ -537,7 +537,7 @@ def decoding(**flags) -> tuple[Case, Arrays]:
 @pytest.mark.parametrize(
     "base, other, name",
     [
-        ({}, {"e4m3_max": 256}, "448 and 256 mixed up"),
+        ({}, {"e4m3_max": 256}, "e4m3_max mixed up"),
         ({}, {"scale_layout": "swizzled"}, "compact and swizzled mixed up"),
         ({"scale_layout": "swizzled"}, {"scale_layout": "compact"}, "compact and swizzled mixed up"),
     ],
@@ -635,7 +635,7 @@ def gemm_case(input_name: str = "normal", **flags) -> tuple[Case, Arrays]:
     [
         ({"alpha": -2}, {"alpha": 1}, "alpha ignored"),
         ({"beta": 0.5}, {"beta": 1}, "beta ignored"),
-        ({"b_e4m3_max": 256}, {"b_e4m3_max": 448}, "448 and 256 mixed up"),
+        ({"b_e4m3_max": 256}, {"b_e4m3_max": 448}, "e4m3_max mixed up"),
         ({"b_scale_layout": "swizzled"}, {"b_scale_layout": "compact"}, "compact and swizzled mixed up"),
     ],
 )
