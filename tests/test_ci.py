@@ -29,7 +29,7 @@ from harness.report import tables
 FILES = (".gitlab-ci.yml", ".github/workflows/ci.yml")
 ACTION = ".github/actions/environment/action.yml"
 GITLAB_WORDS = {"stages", "workflow", "default", "variables"}
-ON_A_GPU = {"verify-gpu", "bench", "gate", "gate-reference", "gate-baseline", "nightly", "exhaustive"}
+ON_A_GPU = {"verify-gpu", "bench", "gate", "gate-reference", "gate-baseline", "nightly", "upstream-gpu", "exhaustive"}
 SUPPORTED = ["3.11", "3.12", "3.13"]
 
 
@@ -290,7 +290,7 @@ def test_actions_of_others_are_pinned_by_the_digest_of_a_commit(file: str):
 def test_what_decides_a_job_is_harness_verify_and_no_pytest_that_loads_plugins(file: str):
     assert not [line for line in lines(file) if "pytest" in line]
     verified = [line for line in lines(file) if "-m harness verify" in line]
-    assert len(verified) == 3
+    assert len(verified) == 5
 
 
 @pytest.mark.parametrize("file", FILES)

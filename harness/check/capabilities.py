@@ -13,12 +13,13 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from harness import files
+from harness.check import upstream
 from harness.contract.case import Case, FlagValue
 from harness.errors import SuiteError, UsageError
 from harness.files import is_file, write_text
 from harness.ground.yaml_lines import read
 from harness.suite.check import REQUIRED_SETS
-from harness.suite.suite import Suite, suite_of
+from harness.suite.suite import Suite, load_suites, suite_of
 from harness.text import spell
 
 FILE = Path(__file__).with_suffix(".yaml")
@@ -71,7 +72,8 @@ def lines(path: Path = FILE) -> Iterator[Line]:
     for source in document.data:
         for number, row in enumerate(document.each(Capability, source)):
             try:
-                yield Line(source, row.where, row.does, *(("", _refusal(row)) if row.refused else (_case(row).id, "")))
+                refusal = f"{reason(row.refused)}. Upstream: {row.upstream}" if row.refused else ""
+                yield Line(source, row.where, row.does, "" if refusal else _case(row).id, refusal)
             except UsageError as error:
                 raise SuiteError(document.where(source, number), str(error)) from None
 
@@ -91,6 +93,7 @@ def page(found: Sequence[Line]) -> str:
             if line.source == source
         ]
         text += [f"## {source}", "\n".join(["| capability | in | shown by |", "|---|---|---|", *rows])]
+    text += upstream.section(load_suites(), reason)
     return "\n\n".join(text) + "\n"
 
 
@@ -134,12 +137,13 @@ def _changed(case: Case, flags: dict[str, FlagValue]) -> int:
     return sum(value != case.defaults[flag] and flag not in flags for flag, value in case.flags.items())
 
 
-def _refusal(row: Capability) -> str:
-    suite, flags = _selected(row.refused)
-    reason = suite.refusal({**suite.defaults, **flags})
-    if reason is None:
-        raise UsageError(f"{row.refused} is not refused: a case shows it")
-    return f"{reason}. Upstream: {row.upstream}"
+def reason(refused: str) -> str:
+    """Why `recipe/flag=value,...` is refused. Raises UsageError if it is not."""
+    suite, flags = _selected(refused)
+    because = suite.refusal({**suite.defaults, **flags})
+    if because is None:
+        raise UsageError(f"{refused} is not refused: a case shows it")
+    return because
 
 
 def _selected(selector: str) -> tuple[Suite, dict[str, FlagValue]]:

@@ -34,7 +34,7 @@ def refuse(case: Case) -> None:
         raise ContractError(
             f"{case.recipe}: reads one amax per {', '.join(others)} or {last}, not one per {flags.granularity}"
         )
-    layout.require_whole_blocks(case, QUANTIZERS[flags.granularity].MULTIPLE)
+    layout.require_whole_blocks(case, QUANTIZERS[flags.granularity].MULTIPLE, no_rows=True)
     quantizer.require_one_of(case, "e4m3_max", nvfp4.E4M3_BOUNDS)
     if flags.granularity != "tensor":
         quantizer.require(

@@ -30,7 +30,7 @@ def swizzle(scale_inv: torch.Tensor) -> torch.Tensor:
 
 def unswizzle(scale_inv: torch.Tensor) -> torch.Tensor:
     rows, cols = scale_inv.shape
-    return scale_inv.view(-1, cols // 4, 32, 4, 4).permute(0, 3, 2, 1, 4).reshape(rows, cols)
+    return scale_inv.view(rows // _TILE, cols // 4, 32, 4, 4).permute(0, 3, 2, 1, 4).reshape(rows, cols)
 
 
 def slabs(rows: int, cols: int, elements: int) -> Iterator[tuple[slice, slice]]:

@@ -207,6 +207,8 @@ class Block(_Part):
     """How the kernels are launched; every mode runs every case of the block."""
     excuse: str | None = None
     """Why the block is smaller than a reader would expect."""
+    tests: list[str] = []
+    """Tests of a source, `FILE::TEST`, of which these are the cases; such blocks of a set may share cases."""
 
 
 class SuiteFile(_Part):

@@ -65,6 +65,10 @@ class Suite:
         return {str(name): defaults_of(file_of(str(name))) for name in names}
 
     @cached_property
+    def _of_tests(self) -> dict[str, dict[str, dict[str, Case]]]:
+        return {}
+
+    @cached_property
     def _stage_extents(self) -> dict[Hashable, tuple[tuple[int, int], ...]]:
         return {}
 
@@ -87,6 +91,11 @@ class Suite:
         """The cases of a set, small ones first, then by id. Raises UsageError if there is no such set."""
         return self._expand(set_name)[0]
 
+    def cases_of_tests(self, set_name: str) -> dict[str, dict[str, Case]]:
+        """Test that a block of the set names → the cases of all its blocks, by id."""
+        self._expand(set_name)
+        return self._of_tests.get(set_name, {})
+
     def excluded(self, set_name: str) -> Counter[str]:
         """Reason → number of excluded cases of a set; of a `pairwise` block, number of excluded pairs of values."""
         return Counter(self._expand(set_name)[1])
@@ -99,6 +108,7 @@ class Suite:
             return self._first(), Counter()
         made: dict[str, Case] = {}
         excluded: Counter[str] = Counter()
+        of_tests = self._of_tests.setdefault(set_name, {})
         for index, block in enumerate(self.file.sets[set_name]):
             where = self.document.where("sets", set_name, index)
             try:
@@ -111,9 +121,11 @@ class Suite:
                 raise SuiteError(where, f"every combination of this block is excluded, so it holds no case: {why}")
             excluded += reasons
             for case in cases:
-                if case.id in made:
+                if case.id in made and not block.tests:
                     raise SuiteError(where, f"{case.id} is already a case of this set, by {made[case.id].where}")
-                made[case.id] = case
+                made.setdefault(case.id, case)
+            for test in block.tests:
+                of_tests.setdefault(test, {}).update((case.id, case) for case in cases)
         return tuple(sorted(made.values(), key=lambda case: (case.elements, case.id))), excluded
 
     def _first(self) -> tuple[Case, ...]:

@@ -6,9 +6,10 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import yaml
 
 from harness import files
-from harness.check import capabilities
+from harness.check import capabilities, upstream
 from harness.errors import SuiteError
 from harness.suite.suite import load_suites, suite_of
 
@@ -70,3 +71,58 @@ def test_a_page_that_is_behind_is_an_error(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "docs").mkdir()
     (tmp_path / capabilities.PAGE).write_text("old\n")
     assert capabilities.errors() == ["docs/capabilities.md: it is out of date; run `harness check --write`"]
+
+
+# Their tests, our cases
+
+
+def test_every_test_of_theirs_has_cases_of_the_set_or_a_reason():
+    rows = yaml.safe_load(upstream.FILE.read_text())["tests"]
+    named = upstream.cases_of_tests(load_suites())
+    assert {row["test"] for row in rows} >= set(named) and len({row["test"] for row in rows}) == len(rows)
+    assert all(named.get(row["test"]) or row.get("without") for row in rows)
+    in_the_set = {case.id for suite in load_suites() if "upstream" in suite.sets for case in suite.cases("upstream")}
+    assert {case_id for cases in named.values() for case_id in cases} == in_the_set
+
+
+def rows_of(tmp_path: Path, tests: str) -> Path:
+    path = tmp_path / "upstream.yaml"
+    path.write_text(f"tests: {tests}\nlater: []\n")
+    return path
+
+
+OF_ONE = "test_nvfp4_group_quantize.py::test_rht_split_quantize_matches_per_tensor_reference"
+
+
+@pytest.mark.parametrize(
+    ("row", "sentence"),
+    [
+        ("parametrised: 4", "4 of 4 runs have a case of their own .* have 3 cases"),
+        ("parametrised: 2", "2 of 2 runs .* have 3 cases"),
+        ("parametrised: 3, same: [{count: 1, because: b}]", "2 of 3 runs .* have 3 cases"),
+        ("parametrised: 3, without: [{count: 1}]", "one of the keys because and refused"),
+        ("parametrised: 4, without: [{count: 1, refused: row_scaled/rht=true}]", "says what upstream makes of it"),
+        ("parametrised: 4, without: [{count: 1, refused: row_scaled, upstream: u}]", "row_scaled is not refused"),
+    ],
+)
+def test_a_wrong_number_of_cases_is_a_sentence_with_its_line(tmp_path: Path, row: str, sentence: str):
+    path = rows_of(tmp_path, f"[{{test: '{OF_ONE}', {row}}}]")
+    with pytest.raises(SuiteError, match=rf"upstream.yaml:1: .*{sentence}"):
+        upstream.section([suite_of("grouped")], capabilities.reason, path)
+
+
+def test_a_block_of_no_test_is_a_sentence_with_the_line_of_the_block(tmp_path: Path):
+    path = rows_of(tmp_path, f"[{{test: '{OF_ONE}', parametrised: 3}}]")
+    with pytest.raises(SuiteError, match=r"suites/grouped.yaml:\d+: .*/upstream.yaml has no test '\w+\.py::test_\w+'"):
+        upstream.section([suite_of("grouped")], capabilities.reason, path)
+
+
+def test_a_case_that_is_removed_from_the_set_is_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    suite = suite_of("grouped")
+    named = suite.cases_of_tests("upstream")
+    one = next(iter(named[OF_ONE]))
+    left = {OF_ONE: {case_id: case for case_id, case in named[OF_ONE].items() if case_id != one}}
+    monkeypatch.setattr(upstream, "cases_of_tests", lambda suites: left)
+    path = rows_of(tmp_path, f"[{{test: '{OF_ONE}', parametrised: 3}}]")
+    with pytest.raises(SuiteError, match="3 of 3 runs .* have 2 cases of it"):
+        upstream.section([suite], capabilities.reason, path)

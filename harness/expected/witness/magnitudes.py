@@ -52,7 +52,7 @@ def e2m1(data: np.ndarray) -> np.ndarray:
     codes = np.stack([byte & 15, byte >> 4], axis=-1)
     exponent, half = codes >> 1 & 3, codes & 1
     magnitude = np.where(exponent == 0, half * 0.5, (2 + half) * 2.0 ** (exponent - 2))
-    return np.where(codes & 8, -magnitude, magnitude)[data].reshape(len(data), -1)
+    return np.where(codes & 8, -magnitude, magnitude)[data].reshape(len(data), 2 * data.shape[1])
 
 
 def e4m3(byte: np.ndarray) -> np.ndarray:

@@ -121,7 +121,7 @@ def _amax(operand: Operand) -> np.ndarray:
     if operand.amax is None or operand.amax.size == 1:
         return magnitudes.amax(x).reshape(1, 1)
     if operand.amax.ndim == 2:
-        return magnitudes.amax(x.reshape(-1, 64), 1).reshape(len(x), -1)
+        return magnitudes.amax(x.reshape(-1, 64), 1).reshape(len(x), x.shape[1] // 64)
     lines = magnitudes.amax(x) if operand.one_amax else magnitudes.amax(x, 1)
     return np.broadcast_to(lines.reshape(-1, 1), (len(x), 1))
 
