@@ -112,10 +112,11 @@ def section(suites: Sequence[Suite], reason: Callable[[str], str], path: Path = 
     unique = {case.id for suite in suites if SET in suite.sets for case in suite.cases(SET)}
     text = [
         "## Their tests, our cases",
-        "Transformer Engine's tests of NVFP4 at d0067d0, and those of pull requests 2743, 2941, 3045 and 3324. The "
-        f"sets `{SET}` have {len(unique):,} cases with their bytes, by `harness verify --set {SET}`; a case has one "
-        "input, `normal` where a test draws from a normal or uniform distribution. A test that compares two ways to the same "
-        "bytes has one case for both. Every run of a test, a skipped one too, has a case or stands in the last column.",
+        "Transformer Engine's tests of NVFP4 at d0067d0, and those of pull requests 2743, 2941, 3045 and 3324. "
+        f"The sets `{SET}` have {len(unique):,} cases with their bytes, by `harness verify --set {SET}`; "
+        "a case has one input, `normal` where a test draws from a normal or uniform distribution. "
+        "A test that compares two ways to the same bytes has one case for both. "
+        "Every run of a test, a skipped one too, has a case or stands in the last column.",
         "A view that is not contiguous: Transformer Engine copies it before it quantizes (`contiguous()` in "
         "`nvfp4_tensor.py` and `cast.cpp`) and never takes strides; ours refuse it with a sentence that names the "
         "copy to make ([0.4](numerics.md#04-refusals)), so that no copy is made unseen. Its case has the view's shape.",
