@@ -24,8 +24,9 @@ CASES = (
 
 
 def outside() -> dict[str, str]:
-    """The environment without what would lead back to the checkout."""
-    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    """The environment without what would lead back to the checkout; PYTHONPATH may be what gives this one packages."""
+    folders = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each and Path(each) != ROOT]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
 
 
 def pip(*words: str | Path) -> None:

@@ -47,7 +47,7 @@ _PARTS = {
     103: Part(160, 2048, 32, 228), 110: Part(20, 1536, 24, 228), 120: Part(188, 1536, 24, 100),
     121: Part(48, 1536, 24, 100),
 }  # fmt: skip
-_LARGEST = Part(*(max(each) for each in zip(*_PARTS.values(), strict=True)))
+LARGEST = Part(*(max(each) for each in zip(*_PARTS.values(), strict=True)))
 
 
 class Residency(NamedTuple):
@@ -63,7 +63,12 @@ def residency(target: str, threads: int, shared: int, cluster: int) -> Residency
     A target that the table lacks counts as the largest GPU there is.
     """
     known = parsed(target)
-    part = _PARTS.get(known.number, _LARGEST) if known else _LARGEST
+    part = _PARTS.get(known.number, LARGEST) if known else LARGEST
+    return held(part, f"a GPU of {target or 'any target'}", threads, shared, cluster)
+
+
+def held(part: Part, gpu: str, threads: int, shared: int, cluster: int) -> Residency:
+    """What one GPU holds, as `residency`. gpu: as a sentence names it"""
     limits = {
         "by threads": part.threads // (-(-threads // WARP) * WARP),
         "by shared memory": (part.shared << 10) // (shared + _OWN),
@@ -72,7 +77,7 @@ def residency(target: str, threads: int, shared: int, cluster: int) -> Residency
     why, each = min(limits.items(), key=lambda item: item[1])
     each = max(1, each)  # a launch that is allowed fits once
     ctas = max(cluster, part.multiprocessors * each // cluster * cluster)
-    words = f"a GPU of {target or 'any target'} holds at most {ctas:,} at once "
+    words = f"{gpu} holds at most {ctas:,} at once "
     words += f"({part.multiprocessors} SMs, {each} CTA{'s' * (each > 1)} each {why})"
     return Residency(ctas, words)
 

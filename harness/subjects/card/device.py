@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -13,13 +15,18 @@ from harness.contract.field import Field
 from harness.device.cuda_program import CudaProgram
 from harness.device.device import Device, InPlaceOfOurs
 from harness.device.emulator import LARGEST, MOST_TERMS, EmulatedProgram, module_of
-from harness.device.launches import Launches
+from harness.device.launches import BoundLaunch, Launches
 from harness.device.memory import CaseMemory
-from harness.errors import CompileError, DeviceUnavailable, NotCapable, NotEmulated, UsageError
+from harness.errors import CompileError, DeviceUnavailable, NotCapable, NotEmulated, SuiteError, UsageError
 from harness.subjects.card.card import Card, with_masked_m
 from harness.subjects.card.code import runs_on
 from harness.subjects.card.launches import card_launches
 from ptx_emulator.errors import NotEmulated as LacksInstruction
+from ptx_emulator.machine.residents import LARGEST as LARGEST_GPU
+from ptx_emulator.machine.residents import Part, held
+
+MOST_SHARED = 227 << 10  # bytes that a CTA of any GPU has
+MOST_THREADS = 1024
 
 
 def with_card(device: Device, card: Card) -> CardDevice:
@@ -69,6 +76,8 @@ class CardDevice(InPlaceOfOurs):
             raise NotCapable(reason)
         if self.name == "cuda":
             self.inner.admit(case)
+            if too_large := next(self._beyond_this_gpu(case), ""):
+                raise NotCapable(f"capability: {too_large}")
             return
         if case.mode not in self.modes:
             raise NotCapable(f"capability: the emulator has no CUDA graphs; mode {case.mode!r} needs a GPU")
@@ -76,6 +85,31 @@ class CardDevice(InPlaceOfOurs):
             raise NotCapable(f"capability: more than {LARGEST} elements or {MOST_TERMS} terms of a product need a GPU")
         if self._not_emulated:
             raise NotEmulated(self._not_emulated)
+
+    def _beyond_this_gpu(self, case: Case) -> Iterator[str]:
+        """A sentence for each launch that a larger GPU holds and this one does not.
+
+        What no GPU holds is the card's mistake, which its launch tells, as it tells extents that none can have.
+        Registers and static shared memory are known to the driver alone, so a launch may still be too large.
+        """
+        gpu = self.inner.properties
+        own = Part(
+            gpu["multiProcessorCount"], gpu["maxThreadsPerMultiProcessor"], gpu["maxBlocksPerMultiProcessor"],
+            gpu["sharedMemPerMultiprocessor"] >> 10,
+        )  # fmt: skip
+        launches: list[BoundLaunch] = []
+        with suppress(SuiteError):
+            launches = card_launches(self.card, case, self.card.code_for(self.targets[0])).of_kernels
+        for each in launches:
+            most, threads, ctas = gpu["sharedMemPerBlockOptin"], prod(each.block), prod(each.grids[0])
+            if most < each.shared <= MOST_SHARED:
+                yield f"{each.name} takes {each.shared:,} bytes of shared memory, and a CTA has at most {most:,} here"
+            elif each.cluster and gpu["major"] < 9:
+                yield f"{each.name} is launched in clusters, which begin with sm_90, and this GPU is {self.targets[0]}"
+            elif each.together and 1 <= threads <= MOST_THREADS:
+                here, any_gpu = (held(part, "this GPU", threads, each.shared, 1) for part in (own, LARGEST_GPU))
+                if here.ctas < ctas <= any_gpu.ctas:
+                    yield f"{each.name} is {ctas:,} CTAs of {threads:,} threads that run together, and {here.words}"
 
     @cached_property
     def _not_emulated(self) -> str:
