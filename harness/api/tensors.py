@@ -190,7 +190,7 @@ def _decoder(case: Case, side: str, amax_shape: tuple[int, ...], dtype: str, swi
         dtype=dtype,
         scale_layout="swizzled" if swizzled else "compact",
         granularity=granularity_of(amax_shape),
-        e4m3_max=case.flags.get("e4m3_max", 448),
+        e4m3_max=case.e4m3_max,
     )
 
 

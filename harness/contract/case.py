@@ -202,6 +202,14 @@ class Case:
         )
 
     @property
+    def e4m3_max(self) -> int:
+        """The largest block scale that the case aims at, or its tensors if it is a group; 448 without such a flag."""
+        found = self.flags.get("e4m3_max", OWN)
+        if found == OWN:
+            found = self.dense_defaults.get(str(self.flags.get("recipe")), {}).get("e4m3_max", 448)
+        return int(found)
+
+    @property
     def parts(self) -> tuple[Case, ...]:
         """Every tensor or product of a group as a dense case; the case itself if it is dense."""
         return tuple(map(self.part, range(len(self.problem.tensors)))) if self.is_group else (self,)

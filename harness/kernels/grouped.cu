@@ -9,6 +9,7 @@
 // The tensors of `input` and of every output lie back to back, each padded as if alone. Any of them may be empty.
 //
 // Run it: make verify R=grouped          Time it: make bench R=grouped
+#include "encode/four_over_six.cuh"
 #include "encode/local_1x64.cuh"
 #include "encode/per_tensor.cuh"
 #include "encode/per_token_resident.cuh"
@@ -16,8 +17,6 @@
 #include "reduce/dbias.cuh"
 #include "reduce/group_amax.cuh"
 #include "reduce/group_row_col_amax.cuh"
-#include "reduce/rht_amax.cuh"
-#include "reduce/tensor_amax.cuh"
 
 // =====================================================================================================================
 // Config
@@ -25,12 +24,14 @@
 
 constexpr int kThreads = 256;
 
-// Sign mask of rht: the flag's value, or the recipe's own mask
+// Sign mask of rht, and bound of four_over_six: the flag's value, or the recipe's own
 constexpr int own = -1;
 template <int sign_mask>
 constexpr int kPerTensorSigns = sign_mask == own ? 0xD7E8 : sign_mask;
 template <int sign_mask>
 constexpr int kPerTokenSigns = sign_mask == own ? 0xACE1 : sign_mask;
+template <int e4m3_max>
+constexpr int kFourOverSixMax = e4m3_max == own ? 256 : e4m3_max;
 
 // encode rowwise: a warp covers 32 blocks of a row, a thread takes this many rows.
 constexpr int kWarps = kThreads / 32;
@@ -40,6 +41,7 @@ constexpr int kRowwiseTileCols = 32 * kBlock;
 using RowwiseTiles = GroupTiles<kRowwiseTileRows, kRowwiseTileCols>;
 using TransposeTiles = GroupTiles<TransposeTile::kRows, TransposeTile::kCols>;
 using DbiasTiles = GroupTiles<kChunkRows, DbiasTile::kCols>;
+using FourOverSixTiles = GroupTiles<FourOverSixRows::kRows, FourOverSixRows::kCols>;
 using RowScaledAmaxTiles = GroupTiles<RowScaledAmaxTile::kRows, RowScaledAmaxTile::kCols>;
 
 // As many as registers allow without spilling. Tiles need more of them than in a dense kernel, whose pointers are
@@ -80,22 +82,9 @@ constexpr int kRowScaledAmaxBlocksPerSm = 4;
 // Helpers
 // =====================================================================================================================
 
-// Clears the amaxes of tensors that have lines but no elements; either may be null. All threads call this.
-__device__ __forceinline__ void clear_amaxes_of_empty(
-    const i64* __restrict__ first_dims, const i64* __restrict__ last_dims, float* __restrict__ rowwise_amax,
-    float* __restrict__ columnwise_amax, int num_tensors) {
-  i64 row = 0, col = 0;
-  for (int index = 0; index < num_tensors; ++index) {
-    const int rows = int(__ldg(first_dims + index)), cols = int(__ldg(last_dims + index));
-    for (int i = threadIdx.x; cols == 0 && rowwise_amax != nullptr && i < rows; i += kThreads) {
-      rowwise_amax[row + i] = 0.0f;
-    }
-    for (int i = threadIdx.x; rows == 0 && columnwise_amax != nullptr && i < cols; i += kThreads) {
-      columnwise_amax[col + i] = 0.0f;
-    }
-    row += rows;
-    col += cols;
-  }
+// The work items of a tensor whose rows are taken whole; rows without elements have amaxes of 0.
+__device__ __forceinline__ u32 row_items(int rows, int) {
+  return u32(round_up(rows, kScalePadding)) / RowScaledRows::kRows;
 }
 
 // =====================================================================================================================
@@ -112,30 +101,8 @@ __global__ void __launch_bounds__(TensorAmax::kThreads, 5) grouped_amax(
     Optional<float> columnwise_amax,         // (num_tensors,)
     GroupAmax* __restrict__ amax_state,      // (1,) zero before and after
     int num_tensors) {
-  constexpr int kPerVector = 16 / int(sizeof(Dtype)), kPerItem = TensorAmax::kStep * kPerVector;  // elements
-  __shared__ Group group;
-  __shared__ CtaGroupAmax<1> maxima;
-  maxima.clear();
-  read_group(group, {first_dims, last_dims, tensor_offsets, num_tensors}, [](int rows, int cols) {
-    return u32((i64(rows) * cols + kPerItem - 1) / kPerItem);
-  });
-  u32 running = 0;
-  int current = 0;
-  for_each_work_item(group, [&](int index, const GroupTensor& tensor, u32 item) {
-    if (index != current) {
-      maxima.merge(current, {amax_of_word<Dtype>(running)});
-      current = index;
-      running = 0;
-    }
-    const uint4* vectors = reinterpret_cast<const uint4*>(input + tensor.element);
-    const i64 total = i64(tensor.rows) * tensor.cols / kPerVector;
-    running = TensorAmax::step<Dtype>(vectors, i64(item) * TensorAmax::kStep, total, running);
-  });
-  maxima.merge(current, {amax_of_word<Dtype>(running)});
-  maxima.finish(amax_state, num_tensors, [&](int index, const float (&amax)[1]) {
-    if (rowwise_amax != nullptr) rowwise_amax[index] = amax[0];
-    if (columnwise_amax != nullptr) columnwise_amax[index] = amax[0];
-  });
+  group_amax(
+      input, {first_dims, last_dims, tensor_offsets, num_tensors}, rowwise_amax, columnwise_amax, amax_state);
 }
 
 template <typename Dtype, int sign_mask>
@@ -148,31 +115,8 @@ __global__ void __launch_bounds__(kThreads) grouped_amax_rht(
     float* __restrict__ columnwise_amax,     // (num_tensors,)
     GroupAmax* __restrict__ amax_state,      // (1,) zero before and after
     int num_tensors) {
-  static_assert(sizeof(Dtype) == 2, "rht is defined on bf16");
-  constexpr int kPerItem = kThreads * kBlock * RhtAmax::kCols;  // elements
-  __shared__ Group group;
-  __shared__ CtaGroupAmax<2> maxima;
-  maxima.clear();
-  read_group(group, {first_dims, last_dims, tensor_offsets, num_tensors}, [](int rows, int cols) {
-    return u32((i64(rows) * cols + kPerItem - 1) / kPerItem);
-  });
-  RhtAmax running;
-  int current = 0;
-  for_each_work_item(group, [&](int index, const GroupTensor& tensor, u32 item) {
-    if (index != current) {
-      maxima.merge(current, {amax_of_word<bf16>(running.input), amax_of_word<bf16>(running.rotated)});
-      current = index;
-      running = {};
-    }
-    const u32 unit = item * kThreads + threadIdx.x;
-    if (unit >= RhtAmax::units(tensor.rows, tensor.cols)) return;
-    running.add<kPerTensorSigns<sign_mask>>(input + tensor.element, tensor.cols, unit);
-  });
-  maxima.merge(current, {amax_of_word<bf16>(running.input), amax_of_word<bf16>(running.rotated)});
-  maxima.finish(amax_state, num_tensors, [&](int index, const float (&amax)[2]) {
-    if (rowwise_amax != nullptr) rowwise_amax[index] = amax[0];
-    columnwise_amax[index] = amax[1];
-  });
+  group_amax_rht<kThreads, kPerTensorSigns<sign_mask>>(
+      input, {first_dims, last_dims, tensor_offsets, num_tensors}, rowwise_amax, columnwise_amax, amax_state);
 }
 
 // =====================================================================================================================
@@ -231,19 +175,7 @@ __global__ void __launch_bounds__(kThreads) grouped_dbias(
     const i64* __restrict__ tensor_offsets,    // (num_tensors + 1,)
     Dtype* __restrict__ dbias,                 // (num_tensors, cols)
     int num_tensors) {
-  __shared__ Group group;
-  read_group(group, {first_dims, last_dims, tensor_offsets, num_tensors}, [](int rows, int cols) {
-    return u32(cols + kThreads - 1) / kThreads;
-  });
-  for_each_work_item(group, [&](int index, const GroupTensor& tensor, u32 item) {
-    const int col = int(item) * kThreads + threadIdx.x;
-    if (col >= tensor.cols) return;
-    const float* partial = dbias_partials + row_offset(tensor.chunk, tensor.cols) + col;
-    float sum = 0.0f;
-#pragma unroll 8
-    for (int row = 0; row < tensor.rows; row += kChunkRows, partial += tensor.cols) sum = __fadd_rn(sum, *partial);
-    dbias[row_offset(index, tensor.cols) + col] = rounded<Dtype>(sum);
-  });
+  group_dbias<kThreads>(dbias_partials, {first_dims, last_dims, tensor_offsets, num_tensors}, dbias);
 }
 
 // =====================================================================================================================
@@ -490,10 +422,8 @@ __global__ void __launch_bounds__(RowScaledRows::kThreads, kRowScaledRowsBlocksP
         Optional<u8> rowwise_scale_inv,          // (padded scales of each tensor,) e4m3
         int num_tensors) {
   __shared__ u32 warp_max[2][RowScaledRows::kWarps];
-  // Rows without elements have amaxes of 0.
-  const auto count = [](int rows, int) { return u32(round_up(rows, kScalePadding)) / RowScaledRows::kRows; };
   for_each_work_item<schedule, Offsets::both>(
-      {first_dims, last_dims, tensor_offsets, num_tensors}, count, [&](int, const GroupTensor& tensor, u32 item) {
+      {first_dims, last_dims, tensor_offsets, num_tensors}, row_items, [&](int, const GroupTensor& tensor, u32 item) {
         row_scaled_rows<Dtype, scale_layout, stage>(
             warp_max, input + tensor.element, rowwise_amax + tensor.row,
             {rowwise_data + tensor.element / 2, rowwise_scale_inv + tensor.rowwise_scale_inv}, tensor.rows, tensor.cols,
@@ -601,6 +531,81 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kSplitBlocksPerSm<Dty
 }
 
 // =====================================================================================================================
+// four_over_six
+// =====================================================================================================================
+
+// The amaxes of rows, for row_scaled; grouped_amax finds those of tensors.
+template <typename Dtype>
+__global__ void __launch_bounds__(RowScaledRows::kThreads, kRowScaledRowsBlocksPerSm<Dtype>)
+    grouped_four_over_six_amax_rows(
+        const Dtype* __restrict__ input,         // (elements,)
+        const i64* __restrict__ first_dims,      // (num_tensors,)
+        const i64* __restrict__ last_dims,       // (num_tensors,)
+        const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
+        float* __restrict__ rowwise_amax,        // (rows of all,)
+        int num_tensors) {
+  __shared__ u32 warp_max[2][RowScaledRows::kWarps];
+  for_each_work_item<Schedule::tiles, Offsets::lines>(
+      {first_dims, last_dims, tensor_offsets, num_tensors}, row_items, [&](int, const GroupTensor& tensor, u32 item) {
+        row_scaled_rows<Dtype, ScaleLayout::compact, Stage::amax>(
+            warp_max, input + tensor.element, rowwise_amax + tensor.row, {}, tensor.rows, tensor.cols,
+            int(item) * RowScaledRows::kRows);
+      });
+}
+
+// Reads the input once: 2 bytes of bf16 in, 0.5625 out.
+template <typename Dtype, Error error, int e4m3_max, ErrorMath error_math, bool row_scaled, Schedule schedule>
+__global__ void __launch_bounds__(FourOverSixRows::kThreads, kFourOverSixRowsBlocksPerSm<Dtype>)
+    grouped_four_over_six_encode_rowwise(
+        const Dtype* __restrict__ input,         // (elements,)
+        const i64* __restrict__ first_dims,      // (num_tensors,)
+        const i64* __restrict__ last_dims,       // (num_tensors,)
+        const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
+        const float* __restrict__ rowwise_amax,  // (num_tensors,), or (rows of all,) with row_scaled
+        u8* __restrict__ rowwise_data,           // (elements / 2,) e2m1 pairs
+        u8* __restrict__ rowwise_scale_inv,      // (padded scales of each tensor,) e4m3
+        int num_tensors) {
+  for_each_work_item<schedule, row_scaled ? Offsets::both : Offsets::scales>(
+      {first_dims, last_dims, tensor_offsets, num_tensors}, FourOverSixTiles::count,
+      [&](int index, const GroupTensor& tensor, u32 item) {
+        four_over_six_rows<
+            Dtype, Block::block_1x16, error, kFourOverSixMax<e4m3_max>, error_math, row_scaled>(
+            input + tensor.element, rowwise_amax + (row_scaled ? tensor.row : index),
+            {rowwise_data + tensor.element / 2, rowwise_scale_inv + tensor.rowwise_scale_inv}, tensor.rows, tensor.cols,
+            FourOverSixTiles::origin(tensor.cols, item));
+      });
+}
+
+// Reads the input once: 2 bytes of bf16 in, 0.5625 out for each direction.
+template <typename Dtype, Outputs outputs, Error error, int e4m3_max, ErrorMath error_math, Schedule schedule>
+__global__ void __launch_bounds__(TransposeTile::kThreads, kFourOverSixTileBlocksPerSm)
+    grouped_four_over_six_encode_tile(
+        const Dtype* __restrict__ input,            // (elements,)
+        const i64* __restrict__ first_dims,         // (num_tensors,)
+        const i64* __restrict__ last_dims,          // (num_tensors,)
+        const i64* __restrict__ tensor_offsets,     // (num_tensors + 1,)
+        Optional<const float> rowwise_amax,         // (num_tensors,)
+        const float* __restrict__ columnwise_amax,  // (num_tensors,)
+        Optional<u8> rowwise_data,                  // (elements / 2,) e2m1 pairs
+        Optional<u8> rowwise_scale_inv,             // (padded scales of each tensor,) e4m3
+        u8* __restrict__ columnwise_data,           // (elements / 2,) e2m1 pairs
+        u8* __restrict__ columnwise_scale_inv,      // (padded scales of each tensor,) e4m3
+        int num_tensors) {
+  static_assert(outputs != Outputs::rowwise, "rowwise alone needs no transposition: use ..._encode_rowwise");
+  __shared__ TransposeSmem<Dtype> tile;
+  __shared__ TileAmax16x16<Dtype> tile_amax;
+  for_each_work_item<schedule, Offsets::scales>(
+      {first_dims, last_dims, tensor_offsets, num_tensors}, TransposeTiles::count,
+      [&](int index, const GroupTensor& tensor, u32 item) {
+        four_over_six_tile<Dtype, Block::block_1x16, outputs, error, kFourOverSixMax<e4m3_max>, error_math>(
+            tile, tile_amax, input + tensor.element, rowwise_amax + index, columnwise_amax + index,
+            {rowwise_data + tensor.element / 2, rowwise_scale_inv + tensor.rowwise_scale_inv},
+            {columnwise_data + tensor.element / 2, columnwise_scale_inv + tensor.columnwise_scale_inv}, tensor.rows,
+            tensor.cols, TransposeTiles::origin(tensor.cols, item));
+      });
+}
+
+// =====================================================================================================================
 // Exports
 // =====================================================================================================================
 
@@ -634,3 +639,8 @@ __constant__ Launch grouped_row_scaled_clear_amax_launch = {kThreads, kThreads, 
 __constant__ Launch grouped_row_scaled_amax_launch = kLaunchTiles<RowScaledAmaxTile>;
 __constant__ Launch grouped_row_scaled_encode_tile_launch = kLaunchEncode;
 __constant__ Launch grouped_local_1x64_quantize_launch = kLaunchEncode;
+__constant__ Launch grouped_four_over_six_amax_rows_launch = {
+    RowScaledRows::kRows, kWholeRow, RowScaledRows::kThreads, 0, Schedule::tiles};
+__constant__ Launch grouped_four_over_six_encode_rowwise_launch = {
+    FourOverSixRows::kRows, FourOverSixRows::kCols, FourOverSixRows::kThreads, 0, Schedule::by_flag};
+__constant__ Launch grouped_four_over_six_encode_tile_launch = kLaunchEncode;

@@ -21,13 +21,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.contract.case import Case
+from harness.contract.case import OWN, Case
 from harness.contract.field import Field
 from harness.contract.group_arrays import from_arrays
 from harness.contract.group_shape import ShapeRepresentation
 from harness.contract.problem import Dense, Grouped
 from harness.errors import ContractError
-from harness.oracles import activations, layout, local_1x64, nvfp4, per_tensor, per_token, quantizer, row_scaled
+from harness.oracles import (
+    activations,
+    four_over_six,
+    layout,
+    local_1x64,
+    nvfp4,
+    per_tensor,
+    per_token,
+    quantizer,
+    row_scaled,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -37,20 +47,25 @@ RECIPES: dict[str, ModuleType] = {
     "per_token": per_token,
     "row_scaled": row_scaled,
     "local_1x64": local_1x64,
+    "four_over_six": four_over_six,
 }
-SPLIT = ("row_scaled", "local_1x64")  # recipes by which sources quantize splits of one tensor, with no other option
-MULTIPLES = {"per_tensor": 16, "per_token": 16, "row_scaled": 16, "local_1x64": 64}  # of extents, as dense
+# recipes by which sources quantize splits of one tensor, with nothing fused in front
+SPLIT = ("row_scaled", "local_1x64", "four_over_six")
+# of extents, as dense
+MULTIPLES = {"per_tensor": 16, "per_token": 16, "row_scaled": 16, "local_1x64": 64, "four_over_six": 16}
+OWN_FLAGS = {"error": "mae", "e4m3_max": OWN, "error_math": "exact", "row_scaled": False}  # four_over_six's
 ROWS_STAY_APART = (ShapeRepresentation.SAME_BOTH_DIMS, ShapeRepresentation.VARYING_FIRST_DIM)
 
 
 def refuse(case: Case) -> None:
     flags = case.flags
-    if flags.recipe == "four_over_six":
-        raise ContractError(f"{case.recipe}: recipe=four_over_six is open upstream, where a group quantize refuses it")
     if flags.recipe not in RECIPES:
         raise ContractError(f"{case.recipe}: recipe must be {' or '.join(RECIPES)}, not {flags.recipe}")
     if flags.recipe != "per_tensor":
         quantizer.require(case, "fast_math", False, "only per_tensor has it")
+    if flags.recipe != "four_over_six":
+        for name, value in OWN_FLAGS.items():
+            quantizer.require(case, name, value, "only four_over_six has it")
     if flags.recipe in SPLIT:
         quantizer.require(case, "dbias", False, f"{flags.recipe} is defined on splits of a tensor as it is")
         quantizer.require(case, "activation", "none", f"{flags.recipe} is defined on splits of a tensor as it is")
@@ -129,8 +144,7 @@ def torch_oracle(case: Case, tensors: dict[str, torch.Tensor]) -> dict[str, torc
     from harness.oracles import torch_grouped
 
     _require_arrays(case, tensors)
-    recipe = RECIPES[case.flags.recipe]
-    return torch_grouped.grouped(case, tensors, recipe.torch_oracle, recipe.GRANULARITY)
+    return torch_grouped.grouped(case, tensors, RECIPES[case.flags.recipe].torch_oracle, _granularity(case))
 
 
 def _numpy_part(case: Case, g: int, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -163,7 +177,14 @@ def _fields(case: Case, dense: Case) -> dict[str, Field]:
     recipe = RECIPES[case.flags.recipe]
     if dense.elements:
         return recipe.outputs(dense)
-    return quantizer.outputs(replace(dense, flags=dense.flags.replace(block="block_1x16")), recipe.GRANULARITY)
+    return quantizer.outputs(replace(dense, flags=dense.flags.replace(block="block_1x16")), _granularity(case))
+
+
+def _granularity(case: Case) -> str:
+    """What has an amax of its own: `tensor`, `row` (a line) or `window`."""
+    if case.flags.recipe == "four_over_six":
+        return "row" if case.flags.row_scaled else "tensor"
+    return RECIPES[case.flags.recipe].GRANULARITY
 
 
 def _entries(case: Case) -> dict[str, int]:
@@ -179,7 +200,7 @@ def _entries(case: Case) -> dict[str, int]:
     padded = rows + (rows * (tile // by - 1) if both_vary else len(case.problem.tensors) * (tile - by) // tile * tile)
     fields, of_padded = (_fields(case, replace(case.part(0), problem=Dense(lines, cols))) for lines in (rows, padded))
     fields |= {name: field for name, field in of_padded.items() if name == "rowwise_scale_inv"}
-    granularity = RECIPES[case.flags.recipe].GRANULARITY
+    granularity = _granularity(case)
     in_windows = granularity == "window"
     entries = {name: field.size for name, field in fields.items() if in_windows or not name.endswith("amax")}
     if granularity == "row":

@@ -168,7 +168,7 @@ def _decoder(case: Case, amax_shape: tuple[int, ...]) -> Case:
         "dtype": "fp32",
         "scale_layout": case.flags.get("scale_layout", "compact"),
         "granularity": granularity_of(amax_shape),
-        "e4m3_max": case.flags.get("e4m3_max", 448),
+        "e4m3_max": case.e4m3_max,
         "outputs": "rowwise",  # lines of either direction are decoded as rows
     }
     return Case("dequantize", Flags(flags), case.problem)

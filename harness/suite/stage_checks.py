@@ -207,7 +207,7 @@ def _tensors(stage: Stage, side: str, moved: bool) -> list[QuantizedTensor]:
             part.cols,
             {name: field.parts[g] if stage.case.is_group else field for name, field in fields.items()},
             granularity_of(amax.shape) if amax else "no amax",
-            part.flags.get("e4m3_max", 448),
+            part.e4m3_max,
             "swizzled" if moved or (scale_inv and scale_inv.swizzled) else "compact",
         )
         for g, part in enumerate(stage.case.parts)

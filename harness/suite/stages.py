@@ -198,7 +198,7 @@ def _of_operands(entry: schema.Stage, flags: Flags, reads: Mapping[str, str], ma
         except ContractError:  # `stage_checks` raises it again, and names the stage
             return flags
         scales, amax = (fields.get(reads[f"{operand}{part}"].partition(".")[2]) for part in ("scale_inv", "amax"))
-        found[f"{operand}e4m3_max"] = source.case.flags.get("e4m3_max", 448)
+        found[f"{operand}e4m3_max"] = source.case.e4m3_max
         found[f"{operand}scale_layout"] = "swizzled" if scales is None or scales.swizzled else "compact"
         if amax is not None and (not entry.a or (operand == "b_" and flags.get("epilogue") == "row_scaled")):
             found[f"{operand}granularity"] = granularity_of(amax.shape)

@@ -114,7 +114,7 @@ def _of_codes(case: Case, direction: layout.Direction, blocks: Differing, field:
 def _other(case: Case, blocks: Differing, random: bool) -> np.ndarray:
     """(n, 16): the other code that each element may have, or its own if there is none."""
     steps = nvfp4.E2M1_VALUES[:8].astype(np.float64)
-    largest = LARGEST_E2M1 * float(case.flags.get("e4m3_max", nvfp4.E4M3_MAX))
+    largest = LARGEST_E2M1 * case.e4m3_max
     scale = nvfp4.E4M3_VALUES[blocks.scale].astype(np.float64)
     size = np.abs(blocks.x) * (largest / blocks.amax / scale)[:, None]
     code = (blocks.codes & 7).astype(np.int64)

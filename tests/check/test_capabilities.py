@@ -39,7 +39,7 @@ def test_every_source_has_lines():
 
 
 def test_a_refusal_has_the_reason_of_the_suite():
-    reason = suite_of("grouped").refusal({"recipe": "four_over_six"})
+    reason = suite_of("grouped").refusal({"recipe": "four_over_six", "rht": True})
     assert reason and any(line.refusal.startswith(reason) for line in lines())
 
 

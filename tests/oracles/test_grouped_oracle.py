@@ -14,12 +14,13 @@ from harness.contract.problem import Dense, Grouped
 from harness.errors import ContractError
 from harness.expected.expected import high_precision
 from harness.inputs import draw
-from harness.oracles import grouped, local_1x64, nvfp4, per_tensor, per_token, row_scaled
+from harness.oracles import four_over_six, grouped, local_1x64, nvfp4, per_tensor, per_token, row_scaled
 
 F32 = np.float32
 BF16 = nvfp4.DTYPES["bf16"]
 MODULES = {"per_tensor": per_tensor, "per_token": per_token}
-SPLIT = {"row_scaled": row_scaled, "local_1x64": local_1x64}  # without rht, sr or anything fused
+# without rht, sr or anything fused
+SPLIT = {"row_scaled": row_scaled, "local_1x64": local_1x64, "four_over_six": four_over_six}
 SHAPES = {
     "same_both_dims": ["3*128x256", "1*256x128"],
     "varying_first_dim": ["128+0+256x128", "0+128x256", "256+128+0x128", "0+0x128", "384x128"],
@@ -43,6 +44,17 @@ def inputs_of(case):
 
 SPLIT_FLAGS = [{"dtype": "fp16"}, {"outputs": "rowwise", "scale_layout": "swizzled"}, {"outputs": "columnwise"}]
 STAGES = [{"stage": "amax", "dtype": "fp32"}, {"stage": "encode"}]
+FLAGS_OF_SPLIT = {
+    "row_scaled": SPLIT_FLAGS + STAGES,
+    "local_1x64": SPLIT_FLAGS,
+    "four_over_six": [
+        *STAGES,
+        {"error": "mse", "e4m3_max": 448},
+        {"outputs": "columnwise", "error_math": "fp16"},
+        {"outputs": "rowwise", "row_scaled": True},
+        {"outputs": "rowwise", "row_scaled": True, "stage": "encode", "e4m3_max": 448},
+    ],
+}
 SPLITS = {
     "row_scaled": [
         ("varying_first_dim", "16+0+48x80"),
@@ -54,6 +66,7 @@ SPLITS = {
         ("varying_last_dim", "64x0+64+192"),
         ("same_both_dims", "2*64x64"),
     ],
+    "four_over_six": [("varying_first_dim", "16+0+48x80"), ("varying_last_dim", "32x0+16+144")],
 }
 
 
@@ -66,7 +79,7 @@ SPLITS = {
             (recipe, *shaped, flags)
             for recipe, shapes in SPLITS.items()
             for shaped in (*shapes, ("varying_both_dims", "0+128+128x128+256+0"))
-            for flags in SPLIT_FLAGS + (STAGES if recipe == "row_scaled" else [])
+            for flags in FLAGS_OF_SPLIT[recipe]
         ),
     ],
     ids=str,
@@ -82,11 +95,13 @@ def test_every_tensor_is_the_dense_recipe_alone(make_group, kind, shape, flags, 
         alone = x[start : start + rows * cols].reshape(rows, cols)
         start += rows * cols
         if not alone.size:
-            expected = {name: np.zeros(_entries_of_nothing(name, recipe, rows, cols), F32) for name in given}
+            by_line = recipe in ("row_scaled", "per_token") or "row_scaled" in flags
+            expected = {name: np.zeros(_entries_of_nothing(name, recipe, by_line, rows, cols), F32) for name in given}
         else:
             of_one = {"fast_math": flags.get("fast_math", False), "block": "block_1x16", "weight_2d": False}
             own = {"per_token": 0xACE1}.get(recipe, 0xD7E8)
             of_one |= {"sign_mask": flags.get("sign_mask", own), "multiplier": "direct"}
+            of_one |= {"e4m3_max": flags.get("e4m3_max", 256)}
             dense = replace(case, recipe=recipe, flags=Flags({**case.flags, **of_one}), problem=Dense(rows, cols))
             dense = replace(dense, philox_offset=g, seed_of=case.data_id)
             expected = module.numpy_oracle(dense, module.inputs(dense, alone))
@@ -98,10 +113,10 @@ def test_every_tensor_is_the_dense_recipe_alone(make_group, kind, shape, flags, 
     assert ends == {name: array.size for name, array in given.items()}
 
 
-def _entries_of_nothing(name, recipe, rows, cols):
+def _entries_of_nothing(name, recipe, by_line, rows, cols):
     if not name.endswith("amax") or recipe == "local_1x64":
         return 0
-    return 1 if recipe == "per_tensor" else rows if name.startswith("rowwise") else cols
+    return 1 if not by_line else rows if name.startswith("rowwise") else cols
 
 
 @pytest.mark.parametrize("recipe", MODULES)
@@ -212,8 +227,23 @@ class TestRefusals:
             ),
             ("64+32of256by64x80", {}, "tensor 1 has rows = 32; a varying extent is 0 or a multiple of 64"),
             ("2*128x0", {}, "tensor 0 has cols = 0"),
-            ("128x128", {"recipe": "swizzle"}, "recipe must be per_tensor or .*local_1x64, not swizzle"),
-            ("128x128", {"recipe": "four_over_six"}, "recipe=four_over_six is open upstream"),
+            ("128x128", {"recipe": "swizzle"}, "recipe must be per_tensor or .*four_over_six, not swizzle"),
+            ("128x128", {"recipe": "four_over_six", "rht": True}, "rht must be false, not true: a rotated block"),
+            ("128x128", {"recipe": "four_over_six", "rounding": "sr"}, "rounding must be rne, not sr: the error of"),
+            ("128x128", {"recipe": "four_over_six", "scale_layout": "swizzled"}, "scale_layout must be compact, not"),
+            ("128x128", {"recipe": "four_over_six", "dbias": True}, "dbias must be false, not true: four_over_six"),
+            ("128x128", {"recipe": "four_over_six", "activation": "drelu"}, "activation must be none, not drelu"),
+            ("128x128", {"recipe": "four_over_six", "fast_math": True}, "fast_math must be false, not true: only per_"),
+            ("128x128", {"recipe": "four_over_six", "row_scaled": True}, "outputs must be rowwise, not both: row_"),
+            ("128x128", {"recipe": "four_over_six", "e4m3_max": 200}, "e4m3_max must be .*, not 200"),
+            (
+                "16+24x16",
+                {"recipe": "four_over_six"},
+                "tensor 1 has rows = 24; a varying extent is 0 or a multiple of 16",
+            ),
+            ("128x128", {"error": "mse"}, "error must be mae, not mse: only four_over_six has it"),
+            ("128x128", {"recipe": "row_scaled", "row_scaled": True}, "row_scaled must be false, not true: only four_"),
+            ("128x128", {"e4m3_max": 448}, "e4m3_max must be own, not 448: only four_over_six has it"),
             ("16+24x16", {"recipe": "row_scaled"}, "tensor 1 has rows = 24; a varying extent is 0 or a multiple of 16"),
             ("64+32x64", {"recipe": "local_1x64"}, "tensor 1 has rows = 32; a varying extent is 0 or a multiple of 64"),
             ("128x128", {"recipe": "row_scaled", "rht": True}, "rht must be false, not true"),

@@ -113,7 +113,8 @@ def _of_group(case: Case, inputs: Mapping[str, np.ndarray], fields: Mapping[str,
 def _entries(case: Case) -> dict[str, int]:
     """The entries of each array by the table of NUMERICS 8.5."""
     group, elements, tensors = case.problem.group, case.problem.capacity, len(case.problem.tensors)
-    by_row, by = case.flags.recipe in _BY_ROW, group.splits_by
+    by_row = case.flags.recipe in _BY_ROW or bool(case.flags.get("row_scaled", False))
+    by = group.splits_by
     if case.flags.shape_representation == ShapeRepresentation.VARYING_BOTH_DIMS:
         scales = (elements // 16 * (128 // by),) * 2
         amaxes = (elements // by if by_row else tensors,) * 2

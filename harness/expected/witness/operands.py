@@ -150,7 +150,7 @@ def _operands(case: Case, drawn: Mapping[str, np.ndarray], inputs: Mapping[str, 
             inputs["swizzled_scale_inv" if unswizzles else "scale_inv"],
             inputs.get("amax"),
             unswizzles or case.flags.get("scale_layout") == "swizzled",
-            int(case.flags.get("e4m3_max", 448)),
+            case.e4m3_max,
             case.flags.get("block") == "block_16x16",
         )
 
@@ -232,7 +232,7 @@ def _made_by(case: Case, name: str, side: str, x: np.ndarray, arrays: Sequence[n
         x,
         *arrays,
         swizzled=swizzled,
-        e4m3_max=int(flags.get("e4m3_max", 448)),
+        e4m3_max=case.e4m3_max,
         square=bool(flags.get("weight_2d")) or flags.get("block") == "block_16x16",
         stochastic=flags.rounding == "sr",
         one_amax=bool(flags.get("weight_2d")),

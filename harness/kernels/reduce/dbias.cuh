@@ -93,3 +93,22 @@ __device__ __forceinline__ float2 dbias_row_col_amax(
   }
   return sum;
 }
+
+// Sums the chunks' sums of each column, from 0, into (num_tensors, cols). All threads of the grid call this.
+template <int threads, typename Dtype>
+__device__ __forceinline__ void group_dbias(
+    const float* __restrict__ dbias_partials, const GroupExtents& extents, Dtype* __restrict__ dbias) {
+  __shared__ Group group;
+  read_group(group, extents, [](int rows, int cols) {
+    return u32(cols + threads - 1) / threads;
+  });
+  for_each_work_item(group, [&](int index, const GroupTensor& tensor, u32 item) {
+    const int col = int(item) * threads + threadIdx.x;
+    if (col >= tensor.cols) return;
+    const float* partial = dbias_partials + row_offset(tensor.chunk, tensor.cols) + col;
+    float sum = 0.0f;
+#pragma unroll 8
+    for (int row = 0; row < tensor.rows; row += kChunkRows, partial += tensor.cols) sum = __fadd_rn(sum, *partial);
+    dbias[row_offset(index, tensor.cols) + col] = rounded<Dtype>(sum);
+  });
+}

@@ -1,6 +1,8 @@
 // The amax of every tensor of a group, by a persistent grid.
 #pragma once
 
+#include "reduce/rht_amax.cuh"
+#include "reduce/tensor_amax.cuh"
 #include "scheduler/arrivals.cuh"
 #include "scheduler/group_scheduler.cuh"
 
@@ -48,3 +50,66 @@ struct CtaGroupAmax {
     write(index, largest);
   }
 };
+
+// Writes each tensor's amax; either output may be null. All threads of a grid of TensorAmax::kThreads call this.
+template <typename Dtype>
+__device__ __forceinline__ void group_amax(
+    const Dtype* __restrict__ input, const GroupExtents& extents, float* __restrict__ rowwise_amax,
+    float* __restrict__ columnwise_amax, GroupAmax* __restrict__ amax_state) {
+  constexpr int kPerVector = 16 / int(sizeof(Dtype)), kPerItem = TensorAmax::kStep * kPerVector;  // elements
+  __shared__ Group group;
+  __shared__ CtaGroupAmax<1> maxima;
+  maxima.clear();
+  read_group(group, extents, [](int rows, int cols) {
+    return u32((i64(rows) * cols + kPerItem - 1) / kPerItem);
+  });
+  u32 running = 0;
+  int current = 0;
+  for_each_work_item(group, [&](int index, const GroupTensor& tensor, u32 item) {
+    if (index != current) {
+      maxima.merge(current, {amax_of_word<Dtype>(running)});
+      current = index;
+      running = 0;
+    }
+    const uint4* vectors = reinterpret_cast<const uint4*>(input + tensor.element);
+    const i64 total = i64(tensor.rows) * tensor.cols / kPerVector;
+    running = TensorAmax::step<Dtype>(vectors, i64(item) * TensorAmax::kStep, total, running);
+  });
+  maxima.merge(current, {amax_of_word<Dtype>(running)});
+  maxima.finish(amax_state, extents.num_tensors, [&](int index, const float (&amax)[1]) {
+    if (rowwise_amax != nullptr) rowwise_amax[index] = amax[0];
+    if (columnwise_amax != nullptr) columnwise_amax[index] = amax[0];
+  });
+}
+
+// Writes each tensor's amax, rowwise as it is, unless that is null, and columnwise rotated.
+template <int threads, int sign_mask, typename Dtype>
+__device__ __forceinline__ void group_amax_rht(
+    const Dtype* __restrict__ input, const GroupExtents& extents, float* __restrict__ rowwise_amax,
+    float* __restrict__ columnwise_amax, GroupAmax* __restrict__ amax_state) {
+  static_assert(sizeof(Dtype) == 2, "rht is defined on bf16");
+  constexpr int kPerItem = threads * kBlock * RhtAmax::kCols;  // elements
+  __shared__ Group group;
+  __shared__ CtaGroupAmax<2> maxima;
+  maxima.clear();
+  read_group(group, extents, [](int rows, int cols) {
+    return u32((i64(rows) * cols + kPerItem - 1) / kPerItem);
+  });
+  RhtAmax running;
+  int current = 0;
+  for_each_work_item(group, [&](int index, const GroupTensor& tensor, u32 item) {
+    if (index != current) {
+      maxima.merge(current, {amax_of_word<bf16>(running.input), amax_of_word<bf16>(running.rotated)});
+      current = index;
+      running = {};
+    }
+    const u32 unit = item * threads + threadIdx.x;
+    if (unit >= RhtAmax::units(tensor.rows, tensor.cols)) return;
+    running.add<sign_mask>(input + tensor.element, tensor.cols, unit);
+  });
+  maxima.merge(current, {amax_of_word<bf16>(running.input), amax_of_word<bf16>(running.rotated)});
+  maxima.finish(amax_state, extents.num_tensors, [&](int index, const float (&amax)[2]) {
+    if (rowwise_amax != nullptr) rowwise_amax[index] = amax[0];
+    columnwise_amax[index] = amax[1];
+  });
+}

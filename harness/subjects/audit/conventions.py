@@ -165,7 +165,7 @@ def _scale_reasons(case: Case, blocks: Differing) -> dict[Convention, np.ndarray
 
 
 def _encode_scale(case: Case, blocks: Differing) -> np.ndarray:
-    return LARGEST_E2M1 * float(case.flags.get("e4m3_max", nvfp4.E4M3_MAX)) / blocks.amax
+    return LARGEST_E2M1 * case.e4m3_max / blocks.amax
 
 
 _SCALES = nvfp4.E4M3_VALUES[: nvfp4.E4M3_NAN].astype(np.float64)

@@ -53,8 +53,8 @@ class CardForms:
 
     def form(self, name: str, field: Field) -> Form:
         """The form of an array. field: the contract's"""
-        largest = int(self.case.flags.get("e4m3_max", nvfp4.E4M3_MAX))
-        return Form(name, field, self.declared.get(name, AS_IT_IS), self.masked if self._has_rows(name) else 0, largest)
+        masked = self.masked if self._has_rows(name) else 0
+        return Form(name, field, self.declared.get(name, AS_IT_IS), masked, self.case.e4m3_max)
 
     def inputs(self, arrays: Mapping[str, np.ndarray]) -> dict[str, Form]:
         """The forms of the arrays that the case reads."""

@@ -12,7 +12,6 @@ from harness.contract.field import granularity_of
 from harness.contract.interval import Interval
 from harness.errors import SuiteError
 from harness.expected.expected import Expected, fields_of, make_inputs
-from harness.oracles import nvfp4
 from harness.subjects.card.form import Form, is_codes, is_scales
 from harness.subjects.card.forms import input_fields
 from harness.subjects.card.schema import ArrayForm
@@ -118,9 +117,10 @@ def _require_shape(pair: Pair, cases: tuple[Case, Case], name: str, ours: Form, 
 def _declared(side: Side, case: Case, form: Form) -> Iterator[tuple[str, str]]:
     """A side's declarations of an array, by the keys of a card and the flags of a recipe."""
     said, name = form.said, form.name
-    largest = case.flags.get(_flag("e4m3_max", name, case))
-    if largest is None and side.role == "producer":
-        largest = nvfp4.E4M3_MAX
+    bound = _flag("e4m3_max", name, case)
+    largest = case.flags.get(bound)
+    if bound == "e4m3_max" and (largest is not None or side.role == "producer"):
+        largest = case.e4m3_max
     if is_scales(form.field) or name.endswith("scale_inv"):
         yield "layout", "swizzled" if form.swizzled else "compact"
         yield "padding", said.padding
