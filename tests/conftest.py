@@ -32,7 +32,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if config.option.markexpr.split()[:1] != ["gpu"]:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    if not list(metadata.distributions(name="nvfp4-harness")):
+    places = [Path(str(each.locate_file(""))) for each in metadata.distributions(name="nvfp4-harness")]
+    if all(place.resolve() == ROOT for place in places):  # not installed, and found from this folder alone
         os.environ["PYTHONPATH"] = os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), str(ROOT)])
 
 

@@ -38,6 +38,16 @@ def test_a_folder_with_its_name_is_not_cupy(clone: Path):
         select("cuda")
 
 
+def test_no_test_sees_a_gpu_unless_it_says_so():
+    """Here `auto` is the emulator, in this process and in those below, on a machine with a GPU, too."""
+    assert gpu_count() == 0 and select().name == "emulator"
+    done = subprocess.run(
+        [sys.executable, "-c", "from harness.device.select import select\nprint(select().name)"],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.stdout == "emulator\n", done.stderr
+
+
 def test_a_module_is_cupy_however_it_is_made(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace())
     assert has_cupy()
