@@ -120,6 +120,10 @@ def section(suites: Sequence[Suite], reason: Callable[[str], str], path: Path = 
         "A view that is not contiguous: Transformer Engine copies it before it quantizes (`contiguous()` in "
         "`nvfp4_tensor.py` and `cast.cpp`) and never takes strides; ours refuse it with a sentence that names the "
         "copy to make ([0.4](numerics.md#04-refusals)), so that no copy is made unseen. Its case has the view's shape.",
+        "Other files of its tests mention NVFP4 and are not counted: they run layers, optimizers, checkpoints and "
+        "communication on the same quantizers and products, in PyTorch and JAX. Of kernels that they call, casts of a "
+        "part of a primary weight (`test_cast_master_weights_to_fp8.py`) and cuDNN's grouped layers "
+        "(`test_grouped_mlp.py`) are not here.",
     ]
     head = "| test | runs | cases | such as | the others |\n|---|--:|---|---|---|\n"
     text += [f"### {file}\n\n{head}" + "\n".join(lines) for file, lines in rows.items()]
