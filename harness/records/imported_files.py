@@ -12,6 +12,8 @@ import sysconfig
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import cache
+from importlib import metadata
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
@@ -33,6 +35,7 @@ def imported_files(module: str) -> tuple[set[Path], set[str]]:
     own = [sysconfig.get_path(kind) for kind in ("purelib", "platlib")]
     others = [each for each in sys.path if Path(each).name in _INSTALLED]  # an environment may go on in another one's
     installed = [Path(each).resolve() for each in (*own, *others)]
+    installed += [place for each in sys.path if each not in others for place in _put_there(each)]
     files: set[Path] = set()
     named: list[str] = []  # folders that strings of the code name
     waiting, seen, followed = [module], set(), set()
@@ -58,6 +61,15 @@ def imported_files(module: str) -> tuple[set[Path], set[str]]:
     files |= followed
     roots = {name for path in files for name in _imports(path, "") if "." not in name} - _NOT_FOLLOWED
     return files, {root for root in roots if _installed(root, installed)}
+
+
+@cache
+def _put_there(folder: str) -> tuple[Path, ...]:
+    """What pip put into a folder of any name, as `--target` has it, by the records that it keeps there."""
+    if not any(Path(folder).glob("*.dist-info")):
+        return ()
+    recorded = (file.parts[0] for each in metadata.distributions(path=[folder]) for file in each.files or ())
+    return tuple(Path(folder, name).resolve() for name in sorted({*recorded} - {".."}))
 
 
 def _unfixed() -> list[str]:

@@ -257,6 +257,22 @@ def test_files_that_no_subject_imports_are_not_sealed(folder: Path, monkeypatch:
     assert {path.parent.name for path in imported_files("mine.mine")[0]} == {"mine"}
 
 
+def test_a_module_beside_what_pip_put_into_a_folder_is_sealed(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    """`pip install --target` leaves a folder of any name, on PYTHONPATH; what pip did not put there may be anyone's."""
+    target = folder / "target"
+    (target / "packed").mkdir(parents=True)
+    (target / "packed-1.dist-info").mkdir()
+    (target / "packed-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: packed\nVersion: 1\n")
+    (target / "packed-1.dist-info" / "RECORD").write_text("packed/__init__.py,,\n../../bin/packed,,\n")
+    (target / "packed" / "__init__.py").write_text("import inner\n")
+    (target / "loose.py").write_text("f = 1\n")
+    monkeypatch.syspath_prepend(str(target))
+    Path("mine.py").write_text("import packed\nimport loose\n")
+    files, packages = imported_files("mine")
+    still_green_if((target / "loose.py").resolve() not in files, "loose.py may change")
+    assert not any("packed" in path.parts for path in files) and packages == {"packed"}
+
+
 JUDGE = """
 import sys
 from pathlib import Path
