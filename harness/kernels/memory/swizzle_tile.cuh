@@ -81,11 +81,29 @@ struct ScalePatch {
   }
 };
 
-// Calls move(patch) for each patch of this CTA. direction: columnwise swaps rows and cols. tile_row, tile_col: top left
-// element of the tensor's tile, whose transpose swaps them
+// Calls move(patch) for each patch of this CTA. Four neighbouring tiles along a row of scales have four panels of 128
+// rows, and each of their CTAs takes one of them for all four, because 128 blocks of a row are a whole line of memory
+// where those of one tile are a sector. At the end of a row, fewer tiles share the four panels.
 //
-// Four neighbouring tiles along a row of scales have four panels of 128 rows, and each of their CTAs takes one of them
-// for all four, because 128 blocks of a row are a whole line of memory where those of one tile are a sector.
+// first_row: of the scales, in the tile; tile: its number along a row of scales; whole: whether all four tiles are full
+template <bool whole, typename Move>
+__device__ __forceinline__ void for_each_scale_patch(const ScaleExtents& extents, u32 first_row, u32 tile, Move move) {
+  constexpr u32 kPanels = SwizzleTile::kPanels, kBlocks = SwizzleTile::kPanelBlocks, kLine = kPanels * kBlocks;
+  const u32 number = tile % kPanels, first_block = (tile - number) * kBlocks;
+  const u32 blocks = whole ? kLine : min(kLine, extents.padded_blocks - first_block);
+  const u32 ctas = (blocks + kBlocks - 1) / kBlocks, across = (blocks + ScalePatch::kBlocks - 1) / ScalePatch::kBlocks;
+  // Eight lanes cover neighbouring rows, whose bytes in a GEMM tile are a line, and up to four cover neighbouring blocks.
+  const u32 patches = across * 32, panels = whole ? 1 : (kPanels - number + ctas - 1) / ctas;
+  for (u32 item = threadIdx.x; item < panels * patches; item += SwizzleTile::kThreads) {
+    const u32 panel = number + item / patches * ctas, eight = item % patches / 8;
+    const int row = int(first_row + panel * SwizzleTile::kGemmTileRows + eight / across * 8 + item % 8);
+    const int block = int(first_block + eight % across * ScalePatch::kBlocks);
+    if (row < extents.padded_rows) move(ScalePatch(row, block, extents.padded_blocks));
+  }
+}
+
+// direction: columnwise swaps rows and cols. tile_row, tile_col: top left element of the tensor's tile, whose transpose
+// swaps them
 template <Outputs direction, typename Move>
 __device__ __forceinline__ void for_each_scale_patch(int rows, int cols, int tile_row, int tile_col, Move move) {
   constexpr bool kByRow = direction == Outputs::rowwise;
@@ -93,15 +111,10 @@ __device__ __forceinline__ void for_each_scale_patch(int rows, int cols, int til
   const ScaleExtents extents(kByRow ? rows : cols, u32(kByRow ? cols : rows) / kBlock);
   const u32 first_row = kByRow ? tile_row : tile_col;
   const u32 tile = u32(kByRow ? tile_col : tile_row) / SwizzleTile::kCols;
-  const u32 number = tile % kPanels, first_block = (tile - number) * kBlocks;
-  const u32 blocks = min(kPanels * kBlocks, extents.padded_blocks - first_block);
-  const u32 ctas = (blocks + kBlocks - 1) / kBlocks, across = (blocks + ScalePatch::kBlocks - 1) / ScalePatch::kBlocks;
-  // Eight lanes cover neighbouring rows, whose bytes in a GEMM tile are a line, and up to four cover neighbouring blocks.
-  const u32 patches = across * 32, panels = (kPanels - number + ctas - 1) / ctas;
-  for (u32 item = threadIdx.x; item < panels * patches; item += SwizzleTile::kThreads) {
-    const u32 panel = number + item / patches * ctas, eight = item % patches / 8;
-    const int row = int(first_row + panel * SwizzleTile::kGemmTileRows + eight / across * 8 + item % 8);
-    const int block = int(first_block + eight % across * ScalePatch::kBlocks);
-    if (row < extents.padded_rows) move(ScalePatch(row, block, extents.padded_blocks));
+  const u32 line_end = (tile / kPanels + 1) * kPanels * kBlocks;
+  if (u32(extents.padded_blocks) >= line_end && extents.padded_blocks % ScalePatch::kBlocks == 0) {
+    for_each_scale_patch<true>(extents, first_row, tile, move);
+  } else {
+    for_each_scale_patch<false>(extents, first_row, tile, move);
   }
 }
