@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Callable, Iterator
 from functools import cache
 from importlib import metadata
@@ -26,12 +27,14 @@ pytest_plugins = ("pytester",)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """State the world of all tests, on whatever machine: no GPU, and processes in any folder find the harness.
+    """State the world of all tests, on whatever machine: no GPU, Ctrl-C, and a harness that any process finds.
 
     Tests with the mark `gpu` run where they alone are asked for, `-m gpu`. xdist's workers inherit this environment.
     """
     if config.option.markexpr.split()[:1] != ["gpu"]:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell has it for what runs in the background
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     places = [Path(str(each.locate_file(""))) for each in metadata.distributions(name="nvfp4-harness")]
     if all(place.resolve() == ROOT for place in places):  # not installed, and found from this folder alone
         os.environ["PYTHONPATH"] = os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), str(ROOT)])

@@ -52,7 +52,8 @@ def imported_files(module: str) -> tuple[set[Path], set[str]]:
             tree = _tree(origin)
             beside = [origin.parent] if name == module else []
             beside += [Path(each) for each in _unfixed() if _computes_a_name(tree)]
-            files |= {path.resolve() for folder in beside for path in folder.glob("*") if path.suffix in _MODULES}
+            there = {path.resolve() for folder in beside for path in folder.glob("*") if path.suffix in _MODULES}
+            files |= {path for path in there if not any(path.is_relative_to(folder) for folder in installed)}
             package = name if spec.submodule_search_locations is not None else name.rpartition(".")[0]
             waiting += _imports(origin, package)
             new = [folder for folder in _folders(tree, origin.parent) if folder not in named]

@@ -56,7 +56,7 @@ def variant(case: Case | None) -> str:
         ("grouped/recipe=per_token/128+0+128x128", "grouped/rht=true,rounding=sr/128+0+128x128"),
         ("grouped/recipe=row_scaled,outputs=rowwise,stage=amax/128+0+128x128",
          "grouped/outputs=rowwise,stage=amax/128+0+128x128"),
-        ("grouped/recipe=row_scaled/48+0+80x128", "per_tensor/rht=true,rounding=sr/128x128"),  # not 48 rows
+        ("grouped/recipe=row_scaled/48+0+80x128", "grouped/rht=true,rounding=sr/48+0+80x128"),
         ("gemm/epilogue=per_token/112x128x96", "cublas/bf16/112x128x96"),
         ("forward/epilogue=per_token,route=library/128x128x128", "forward/route=library/128x128x128"),
         ("swizzle/direction=columnwise/128x64", "copy/swizzle/direction=columnwise/128x64"),
