@@ -42,10 +42,9 @@ def refuse(case: Case) -> None:
         raise ContractError(f"{case.recipe}: rht rotates bf16 inputs only, not {flags.dtype}")
     if flags.rht and flags.block != "block_1x16":
         raise ContractError(f"{case.recipe}: rht goes with block_1x16 only, not {flags.block}")
-    if flags.fast_math and (flags.dtype != "bf16" or flags.block != "block_1x16" or flags.rht):
+    if flags.fast_math and (flags.dtype != "bf16" or flags.block != "block_1x16"):
         raise ContractError(
-            f"{case.recipe}: fast_math is defined for bf16, block_1x16 and no rht, "
-            f"not {flags.dtype}, {flags.block}, rht={str(flags.rht).lower()}"
+            f"{case.recipe}: fast_math is defined for bf16 and block_1x16, not {flags.dtype} and {flags.block}"
         )
 
 

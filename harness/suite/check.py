@@ -50,6 +50,8 @@ def _errors(file: SuiteFile, stem: str, root: Path) -> Errors:
     yield ("axes",), shapes.axes_error(file)
     for index, exclusion in enumerate(file.exclude):
         yield from flag_values.errors(file, ("exclude", index, "when"), exclusion.when)
+    for index, combination in enumerate(file.apart):
+        yield from flag_values.errors(file, ("apart", index), combination)
     for index, entry in enumerate(file.degenerate):
         yield from flag_values.errors(file, ("degenerate", index, "when"), entry.when)
         for number, name in enumerate(entry.inputs):

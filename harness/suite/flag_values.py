@@ -56,22 +56,24 @@ def refusal(file: SuiteFile, flags: Mapping[str, FlagValue]) -> str | None:
 
 
 def refusal_of_row(
-    file: SuiteFile, axes: Mapping[str, Sequence[FlagValue]]
+    file: SuiteFile, axes: Mapping[str, Sequence[FlagValue]], pairwise: bool = False
 ) -> Callable[[Sequence[int | None]], str | None]:
-    """Make `refusal` for rows: the number of a value, or None, for each axis; further entries of a row are ignored."""
+    """Make `refusal` for rows: the number of a value, or None, for each axis; further entries of a row are ignored.
+
+    pairwise: refuse also what the suite keeps apart from pairwise blocks
+    """
+    refused = [(exclusion.when, exclusion.because) for exclusion in file.exclude]
+    refused += [(when, "blocks that are not pairwise have it") for when in file.apart if pairwise]
     exclusions = []
-    for exclusion in file.exclude:
+    for when, because in refused:
         # An exclusion with a flag that is no axis can never hold.
-        if all(flag in axes for flag in exclusion.when):
+        if all(flag in axes for flag in when):
             numbers = [
-                (
-                    place,
-                    frozenset(i for i, value in enumerate(values) if position(value, exclusion.when[flag]) is not None),
-                )
+                (place, frozenset(i for i, value in enumerate(values) if position(value, when[flag]) is not None))
                 for place, (flag, values) in enumerate(axes.items())
-                if flag in exclusion.when
+                if flag in when
             ]
-            exclusions.append((numbers, exclusion.because))
+            exclusions.append((numbers, because))
 
     def of_row(row: Sequence[int | None]) -> str | None:
         for numbers, because in exclusions:

@@ -233,6 +233,8 @@ class SuiteFile(_Part):
     """Flag → its values. The first is the default; the order of the flags is their order in a case id."""
     exclude: list[Exclusion] = []
     """Illegal combinations, as data."""
+    apart: list[dict[Name, Values]] = []
+    """Legal combinations that `pairwise` blocks leave to others, as before they were legal: ids stay."""
     degenerate: list[Degenerate] = []
     """Cases that are expected to have few different values; any other such case is an error."""
     corners: list[Corner] = []

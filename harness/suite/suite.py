@@ -164,7 +164,7 @@ class Suite:
             return {flag: values[i] for (flag, values), i in zip(axes.items(), row, strict=False) if i is not None}
 
         # By the numbers of values and not by the values, because this runs a hundred thousand times.
-        refusal = flag_values.refusal_of_row(self.file, axes)
+        refusal = flag_values.refusal_of_row(self.file, axes, pairwise=block.cover == "pairwise")
         if block.cover == "pairwise":
             # zip stops after the flags: the last two entries of a row are the shape and the input.
             rows = cover.pairwise([*sizes, *shape_sizes], lambda row: refusal(row) is not None)

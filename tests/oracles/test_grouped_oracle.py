@@ -256,7 +256,6 @@ class TestRefusals:
                 {"recipe": "per_token", "fast_math": True},
                 "fast_math must be false, not true: only per_tensor",
             ),
-            ("128x128", {"fast_math": True, "rht": True}, "fast_math is defined for bf16, block_1x16 and no rht"),
             ("128x128", {"recipe": "per_token", "dtype": "fp16"}, "dtype must be bf16, not fp16"),
             ("128x128", {"rht": True, "dtype": "fp32"}, "rht rotates bf16 inputs only, not fp32"),
             ("128x128", {"activation": "gelu"}, "activation must be none, dgelu, .* not gelu"),

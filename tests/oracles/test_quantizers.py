@@ -299,7 +299,6 @@ def test_a_tiny_amax_stops_at_flt_max(make_case, ask, recipe, dtype):
         ("per_tensor", (48, 80), {"rht": True, "dtype": "fp16"}, "rht"),
         ("per_tensor", (48, 80), {"rht": True, "block": "block_16x16"}, "rht"),
         ("per_tensor", (48, 80), {"fast_math": True, "dtype": "fp32"}, "fast_math"),
-        ("per_tensor", (48, 80), {"fast_math": True, "rht": True}, "fast_math"),
         ("per_tensor", (48, 80), {"fast_math": True, "block": "block_16x16"}, "fast_math"),
         ("per_tensor", (40, 80), {}, "40x80"),
         ("per_tensor", (48, 72), {}, "48x72"),

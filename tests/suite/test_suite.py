@@ -62,6 +62,19 @@ def test_a_refused_pair_counts_once_under_pairwise(toy: Suite):
     assert sum(toy.excluded("smoke").values()) == 2
 
 
+def test_what_is_legal_now_and_was_excluded_changes_no_pairwise_case(toy: Suite, suite_path: Path, suite_text: str):
+    _, fp16 = suite_text.split("exclude:\n")[1].split("launches:")[0].split("  - when:")[:2]
+    suite_path.write_text(
+        suite_text.replace(f"  - when:{fp16}", "").replace("launches:", "apart: [{rht: true, dtype: fp16}]\nlaunches:")
+    )
+    suite = load_suite(suite_path)
+    assert suite.cases("smoke") == toy.cases("smoke")
+    assert len(suite.cases("full")) == len(toy.cases("full")) + 4 * 2
+    suite_path.write_text(suite_path.read_text().replace("apart: [{rht: true", "apart: [{rth: true"))
+    with pytest.raises(SuiteError, match="no flag 'rth'; did you mean 'rht'?"):
+        load_suite(suite_path)
+
+
 def test_cases_come_small_first_and_then_by_id(toy: Suite):
     cases = toy.cases("smoke")
     assert list(cases) == sorted(cases, key=lambda case: (case.rows * case.cols, case.id))
@@ -103,10 +116,12 @@ def test_smoke_holds_every_legal_pair(recipe: str):
 
 def _missing_pairs(suite: Suite, block: Block, cases: list[Case]) -> set[frozenset]:
     axes = block_axes(suite.file, block)
+    combined = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
     legal = [
-        dict(zip(axes, values, strict=True))
-        for values in itertools.product(*axes.values())
-        if suite.refusal(dict(zip(axes, values, strict=True))) is None
+        flags
+        for flags in combined
+        if suite.refusal(flags) is None
+        and not any(all(flags[flag] in those for flag, those in apart.items()) for apart in suite.file.apart)
     ]
     spelled = [canonical(s) if isinstance(s, str) else "x".join(map(str, s)) for s in block.shapes]
     problems = [{"shape": shape, "input": name} for shape, name in itertools.product(spelled, block.inputs)]
