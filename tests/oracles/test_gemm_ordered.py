@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
+from emulated import output_of
 from products import BOTH, FLAGS, by, drawn, operand, shape_of
 
 from harness.expected.expected import high_precision
@@ -354,3 +355,39 @@ def test_close_to_the_product_of_what_was_quantized(make_gemm, flags):
     b = made["b"].astype(np.float64) if case.flags.layout == "tn" else made["b"].astype(np.float64).T
     exact = a @ b.T
     assert 0.01 < np.linalg.norm(given - exact) / np.linalg.norm(exact) < 0.30
+
+
+UNIT_VECTORS = [
+    {"epilogue": "row_scaled"},
+    {"epilogue": "row_scaled", "b_granularity": "tensor"},
+    {"epilogue": "per_token_fused"},
+]
+
+
+def products_by_unit_amaxes(make_gemm, recipe, flags, output):
+    """The output with one amax of 1 for each operand, and with amaxes of 1 for the lines of these operands."""
+    one = make_gemm((80, 128, 48), recipe=recipe, dtype="fp32")
+    by_lines = make_gemm((80, 128, 48), recipe=recipe, dtype="fp32", **flags)
+    tensors = drawn(one) | {"a_amax": np.ones(1, F32), "b_amax": np.ones(1, F32)}
+    columns = 1 if "b_granularity" in flags else 48
+    vectors = tensors | {"a_amax": np.ones(80, F32), "b_amax": np.ones(columns, F32)}
+    return output(one, tensors), output(by_lines, vectors)
+
+
+@BOTH
+@pytest.mark.parametrize("flags", UNIT_VECTORS, ids=lambda flags: "-".join(flags.values()))
+def test_unit_vectors_give_the_product_of_one_amax(make_gemm, ask, flags):
+    """Pull request 3045 asserts it of its fused product, bit for bit."""
+    whole, vectors = products_by_unit_amaxes(make_gemm, "gemm_ordered", flags, lambda *asked: by(ask, *asked))
+    np.testing.assert_array_equal(bits(np.asarray(whole)), bits(np.asarray(vectors)))
+    assert np.unique(np.asarray(whole)).size > 1000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", ["gemm", "gemm_ordered"])
+@pytest.mark.parametrize("flags", UNIT_VECTORS, ids=lambda flags: "-".join(flags.values()))
+def test_kernels_give_the_product_of_one_amax_by_unit_vectors(make_gemm, recipe, flags):
+    whole, vectors = products_by_unit_amaxes(
+        make_gemm, recipe, flags, lambda *asked: output_of(asked[0], "sm_90a", asked[1])
+    )
+    np.testing.assert_array_equal(bits(whole), bits(vectors))
