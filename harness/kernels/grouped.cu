@@ -103,8 +103,7 @@ __global__ void __launch_bounds__(TensorAmax::kThreads, 5) grouped_amax(
     Optional<float> columnwise_amax,         // (num_tensors,)
     GroupAmax* __restrict__ amax_state,      // (1,) zero before and after
     int num_tensors) {
-  group_amax(
-      input, {first_dims, last_dims, tensor_offsets, num_tensors}, rowwise_amax, columnwise_amax, amax_state);
+  group_amax(input, {first_dims, last_dims, tensor_offsets, num_tensors}, rowwise_amax, columnwise_amax, amax_state);
 }
 
 template <typename Dtype, int sign_mask>
@@ -570,8 +569,7 @@ __global__ void __launch_bounds__(FourOverSixRows::kThreads, kFourOverSixBlocksP
   for_each_work_item<schedule, row_scaled ? Offsets::both : Offsets::scales>(
       {first_dims, last_dims, tensor_offsets, num_tensors}, FourOverSixTiles::count,
       [&](int index, const GroupTensor& tensor, u32 item) {
-        four_over_six_rows<
-            Dtype, Block::block_1x16, error, kFourOverSixMax<e4m3_max>, error_math, row_scaled>(
+        four_over_six_rows<Dtype, Block::block_1x16, error, kFourOverSixMax<e4m3_max>, error_math, row_scaled>(
             input + tensor.element, rowwise_amax + (row_scaled ? tensor.row : index),
             {rowwise_data + tensor.element / 2, rowwise_scale_inv + tensor.rowwise_scale_inv}, tensor.rows, tensor.cols,
             FourOverSixTiles::origin(tensor.cols, item));
