@@ -109,10 +109,11 @@ def _refusal_errors(suite: Suite, oracle: Any) -> Iterator[str]:
 
 
 def _stale_errors(suite: Suite) -> Iterator[str]:
-    """Entries of `degenerate` that no small case of the smoke or full set needs."""
+    """Entries of `degenerate` that no small case of the smoke, full or upstream set needs."""
+    sets = [name for name in ("smoke", "full", "upstream") if name in suite.file.sets]
     for index, entry in enumerate(suite.file.degenerate):
         whatever_the_field = entry.model_copy(update={"fields": []})
-        cases = (replace(case, mode="eager") for name in ("smoke", "full") for case in suite.cases(name))
+        cases = (replace(case, mode="eager") for name in sets for case in suite.cases(name))
         small = {
             case.id: case
             for case in cases
