@@ -23,8 +23,8 @@ from harness.text import spell
 
 # Cases of a set: smoke runs on a laptop's CPU in about two minutes, full on one GPU in about ten.
 MOST_CASES = {"smoke": 130, "full": 2_700}
-MOST_TRIED = 800  # combinations of flags that the oracle is asked about one by one
-PRIMES = (7, 11)  # of more, each 7th or 77th: they divide no flag's number of values, so that any four meet in all ways
+LEAST_TRIED = 4_000  # combinations of flags that the oracle is asked about, if there are so many
+PRIMES = (7, 11, 13)  # of more, each 7th, 77th or 1001st: they divide no flag's number of values, so that any four meet
 LARGEST = 1 << 20  # elements of a case that a `degenerate` entry is tried with
 
 Value = tuple[str, FlagValue]  # a flag and one of its values
@@ -92,7 +92,8 @@ def _refusal_errors(suite: Suite, oracle: Any) -> Iterator[str]:
     sizes = [len(values) for values in axes.values()]
     shape, stride = "128x128x128" if suite.file.gemm else "128x128", 1
     for prime in PRIMES:
-        stride *= prime if math.prod(sizes) // stride > MOST_TRIED and all(size % prime for size in sizes) else 1
+        tried = math.prod(sizes) // (stride * prime)
+        stride *= prime if tried >= LEAST_TRIED and all(size % prime for size in sizes) else 1
     for row in itertools.islice(cover.product(sizes), 0, None, stride):
         flags = {flag: values[i] for (flag, values), i in zip(axes.items(), row, strict=True)}
         problem = shapes.problem(suite.file, shape, flags)
@@ -110,16 +111,14 @@ def _refusal_errors(suite: Suite, oracle: Any) -> Iterator[str]:
 
 def _stale_errors(suite: Suite) -> Iterator[str]:
     """Entries of `degenerate` that no small case of the smoke, full or upstream set needs."""
+    if not suite.file.degenerate:
+        return
     sets = [name for name in ("smoke", "full", "upstream") if name in suite.file.sets]
+    cases = {case.id: case for name in sets for each in suite.cases(name) for case in [replace(each, mode="eager")]}
+    small = [case for case in cases.values() if case.elements <= LARGEST and case.terms <= 1 << 26]
     for index, entry in enumerate(suite.file.degenerate):
         whatever_the_field = entry.model_copy(update={"fields": []})
-        cases = (replace(case, mode="eager") for name in sets for case in suite.cases(name))
-        small = {
-            case.id: case
-            for case in cases
-            if case.elements <= LARGEST and case.terms <= 1 << 26 and covers(whatever_the_field, case, "")
-        }
-        if not any(needed(entry, case) for case in small.values()):
+        if not any(needed(entry, case) for case in small if covers(whatever_the_field, case, "")):
             at = suite.document.where("degenerate", index)
             yield f"{at}: no case needs this entry, {entry.because}; remove it"
 
