@@ -139,7 +139,7 @@ template <
     typename Dtype, Block block, Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, bool fast_math,
     int sign_mask>
 __global__ void __launch_bounds__(
-    TransposeTile::kThreads, kTileBlocksPerSm<block, outputs, rht, rounding, scale_layout>)
+    TransposeTile::kThreads, (rht && fast_math) ? 3 : kTileBlocksPerSm<block, outputs, rht, rounding, scale_layout>)
     per_tensor_encode_tile(
         const Dtype* __restrict__ input,            // (rows, cols)
         Optional<const float> rowwise_amax,         // (1,)
