@@ -227,7 +227,9 @@ template <
     typename Dtype, Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, bool fast_math,
     Activation activation, int sign_mask, Schedule schedule>
 __global__ void __launch_bounds__(
-    TransposeTile::kThreads, kTensorBlocksPerSm<Dtype, rounding, scale_layout, activation, schedule>)
+    TransposeTile::kThreads, (rht && fast_math && scale_layout == ScaleLayout::compact)
+                                 ? kLoopBlocksPerSm<Dtype, activation>
+                                 : kTensorBlocksPerSm<Dtype, rounding, scale_layout, activation, schedule>)
     grouped_encode_tile(
         const Dtype* __restrict__ input,            // (elements,)
         Optional<const Dtype> act_input,            // (elements,)
