@@ -47,8 +47,9 @@ launches:
 # For each kind of failure: a case that shows it, the kernel file to change, and the text before and after.
 IN_A_TREE = {
     "another split": (
-        "grouped/outputs=rowwise/0+128+0of384x48/normal/eager", "grouped.cu",
-        "TensorAmax::kStep, total, running);", "TensorAmax::kStep, first_dims[1] == 128 ? total : 0, running);",
+        "grouped/outputs=rowwise/0+128+0of384x48/normal/eager", "reduce/group_amax.cuh",
+        "TensorAmax::kStep, total, running);",
+        "TensorAmax::kStep, extents.first_dims[1] == 128 ? total : 0, running);",
     ),
     "a corner": (
         "casts/default/128x256/normal/eager", "memory/scale_layout.cuh",

@@ -176,6 +176,7 @@ def test_what_came_out_of_an_activation_is_what_is_replayed():
         "stage": "full",
         "activation": "dsilu",
         "dbias": True,
+        **grouped.OWN_FLAGS,
     }
     case = Case(
         "grouped",
