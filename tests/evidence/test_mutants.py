@@ -41,7 +41,7 @@ OF_ORACLES = [mutant for mutant in MUTANTS if mutant.tree != KERNELS]
 HUNTED = OF_KERNELS[::12]
 TABLE = pd.read_csv(command.TABLE.with_suffix(".csv")).set_index("mutant")
 SANITIZED = {
-    "ContractError",
+    "ValueError",
     "deadlock",
     "divergent barrier",
     "empty tensor",
