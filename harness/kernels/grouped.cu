@@ -52,10 +52,13 @@ template <typename Dtype, Activation activation>
 constexpr int kTileBlocksPerSm = sizeof(Dtype) == 4 || activation != Activation::none ? 2 : kBf16TileBlocksPerSm;
 template <typename Dtype, Activation activation>
 constexpr int kLoopBlocksPerSm = sizeof(Dtype) == 4 || activation != Activation::none ? 2 : kBf16LoopBlocksPerSm;
-template <typename Dtype, Rounding rounding, ScaleLayout scale_layout, Activation activation, Schedule schedule>
+template <
+    typename Dtype, bool rht, Rounding rounding, ScaleLayout scale_layout, bool fast_math, Activation activation,
+    Schedule schedule>
 constexpr int kTensorBlocksPerSm =
     rounding == Rounding::sr && scale_layout == ScaleLayout::swizzled ? 2
     : rounding == Rounding::sr && schedule == Schedule::persistent    ? kLoopBlocksPerSm<Dtype, activation>
+    : rht && fast_math && scale_layout == ScaleLayout::compact        ? kLoopBlocksPerSm<Dtype, activation>
                                                                       : kTileBlocksPerSm<Dtype, activation>;
 template <typename Dtype>
 constexpr int kRowwiseBlocksPerSm = sizeof(Dtype) == 4 ? 1 : 2;
@@ -227,9 +230,7 @@ template <
     typename Dtype, Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, bool fast_math,
     Activation activation, int sign_mask, Schedule schedule>
 __global__ void __launch_bounds__(
-    TransposeTile::kThreads, (rht && fast_math && scale_layout == ScaleLayout::compact)
-                                 ? kLoopBlocksPerSm<Dtype, activation>
-                                 : kTensorBlocksPerSm<Dtype, rounding, scale_layout, activation, schedule>)
+    TransposeTile::kThreads, kTensorBlocksPerSm<Dtype, rht, rounding, scale_layout, fast_math, activation, schedule>)
     grouped_encode_tile(
         const Dtype* __restrict__ input,            // (elements,)
         Optional<const Dtype> act_input,            // (elements,)

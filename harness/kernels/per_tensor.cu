@@ -33,14 +33,14 @@ constexpr int kRowwiseTileCols = 32 * kBlock;
 // As many as registers allow without spilling.
 template <typename Dtype>
 constexpr int kRowwiseBlocksPerSm = sizeof(Dtype) == 4 ? 2 : 3;
-template <Block block, Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout>
-constexpr int kTileBlocksPerSm = rounding == Rounding::rne ? kTransposeBlocksPerSm : 3;
+template <Block block, Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, bool fast_math>
+constexpr int kTileBlocksPerSm = rounding == Rounding::rne && !(rht && fast_math) ? kTransposeBlocksPerSm : 3;
 template <>
-constexpr int kTileBlocksPerSm<Block::block_1x16, Outputs::both, true, Rounding::sr, ScaleLayout::compact> =
+constexpr int kTileBlocksPerSm<Block::block_1x16, Outputs::both, true, Rounding::sr, ScaleLayout::compact, false> =
     kTransposeBlocksPerSm;
 #if __CUDA_ARCH__ == 1000
 template <>
-constexpr int kTileBlocksPerSm<Block::block_16x16, Outputs::both, false, Rounding::sr, ScaleLayout::compact> = 2;
+constexpr int kTileBlocksPerSm<Block::block_16x16, Outputs::both, false, Rounding::sr, ScaleLayout::compact, false> = 2;
 #endif
 
 // =====================================================================================================================
@@ -139,7 +139,7 @@ template <
     typename Dtype, Block block, Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, bool fast_math,
     int sign_mask>
 __global__ void __launch_bounds__(
-    TransposeTile::kThreads, (rht && fast_math) ? 3 : kTileBlocksPerSm<block, outputs, rht, rounding, scale_layout>)
+    TransposeTile::kThreads, kTileBlocksPerSm<block, outputs, rht, rounding, scale_layout, fast_math>)
     per_tensor_encode_tile(
         const Dtype* __restrict__ input,            // (rows, cols)
         Optional<const float> rowwise_amax,         // (1,)
