@@ -55,3 +55,21 @@ __device__ __forceinline__ void group_row_col_amax(
         group_cols<edges>(columnwise.state, elements).merge(columnwise.amax + tensor.col, tensor, strip, team));
   });
 }
+
+// Clears the amaxes of tensors that have lines but no elements; either may be null. All threads call this.
+__device__ __forceinline__ void clear_amaxes_of_empty(
+    const i64* __restrict__ first_dims, const i64* __restrict__ last_dims, float* __restrict__ rowwise_amax,
+    float* __restrict__ columnwise_amax, int num_tensors) {
+  i64 row = 0, col = 0;
+  for (int index = 0; index < num_tensors; ++index) {
+    const int rows = int(__ldg(first_dims + index)), cols = int(__ldg(last_dims + index));
+    for (int i = threadIdx.x; cols == 0 && rowwise_amax != nullptr && i < rows; i += RowColStrip<false>::kThreads) {
+      rowwise_amax[row + i] = 0.0f;
+    }
+    for (int i = threadIdx.x; rows == 0 && columnwise_amax != nullptr && i < cols; i += RowColStrip<false>::kThreads) {
+      columnwise_amax[col + i] = 0.0f;
+    }
+    row += rows;
+    col += cols;
+  }
+}
