@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from harness import files
 from harness.check import upstream
@@ -27,31 +28,24 @@ PAGE = Path("docs/capabilities.md")
 COMMAND = "harness check --write"
 
 
-class Capability(BaseModel):
+class Capability(upstream.MayRefuse):
     """A capability.
 
-    where: file and test of the source; does: the capability; shown: `recipe/flag=value,...` of a case that shows it, or
-    refused: the same for a case that the suite excludes, and upstream: what the source does with it
-    shape, input, set: the case's, if they matter
+    where: file and test of the source; does: the capability; shown: `recipe/flag=value,...` of a case that shows it,
+    unless it is refused; shape, input, set: the case's, if they matter
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     where: str = Field(min_length=1)
     does: str = Field(min_length=1)
     shown: str = ""
-    refused: str = ""
-    upstream: str = ""
     shape: str = ""
     input: str = ""
     set: str = ""
 
     @model_validator(mode="after")
-    def _one_outcome(self) -> Capability:
+    def _one_outcome(self) -> Self:
         if bool(self.shown) == bool(self.refused):
             raise ValueError("a row has one of the keys shown and refused")
-        if bool(self.refused) != bool(self.upstream):
-            raise ValueError("a refusal, and nothing else, says what upstream makes of it")
         return self
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from harness.check.upstream import SET as UPSTREAM
 from harness.contract.case import Case, Flags, FlagValue
 from harness.errors import ContractError
 from harness.expected import expected
@@ -113,7 +114,7 @@ def _stale_errors(suite: Suite) -> Iterator[str]:
     """Entries of `degenerate` that no small case of the smoke, full or upstream set needs."""
     if not suite.file.degenerate:
         return
-    sets = [name for name in ("smoke", "full", "upstream") if name in suite.file.sets]
+    sets = [name for name in ("smoke", "full", UPSTREAM) if name in suite.file.sets]
     cases = {case.id: case for name in sets for each in suite.cases(name) for case in [replace(each, mode="eager")]}
     small = [case for case in cases.values() if case.elements <= LARGEST and case.terms <= 1 << 26]
     for index, entry in enumerate(suite.file.degenerate):

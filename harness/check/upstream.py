@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -27,23 +28,32 @@ class _Row(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Part(_Row):
-    """Some parametrisations of a test, and why no case is theirs alone.
+class MayRefuse(_Row):
+    """An entry that may be about what is refused.
 
-    refused: `recipe/flag=value,...` that a suite excludes, whose reason is shown; upstream: what the test does there
+    refused: `recipe/flag=value,...` that a suite excludes, whose reason is shown; upstream: what the source does there
     """
 
-    count: int = Field(ge=1)
-    because: str = ""
     refused: str = ""
     upstream: str = ""
 
     @model_validator(mode="after")
-    def _one_reason(self) -> Part:
-        if bool(self.because) == bool(self.refused):
-            raise ValueError("a part has one of the keys because and refused")
+    def _both_refuse(self) -> Self:
         if bool(self.refused) != bool(self.upstream):
             raise ValueError("a refusal, and nothing else, says what upstream makes of it")
+        return self
+
+
+class Part(MayRefuse):
+    """Some parametrisations of a test, and why no case is theirs alone: because of something, or they are refused."""
+
+    count: int = Field(ge=1)
+    because: str = ""
+
+    @model_validator(mode="after")
+    def _one_reason(self) -> Self:
+        if bool(self.because) == bool(self.refused):
+            raise ValueError("a part has one of the keys because and refused")
         return self
 
 
