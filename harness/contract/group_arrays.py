@@ -9,8 +9,8 @@ import numpy as np
 
 from harness.contract.group_shape import (
     ROWS,
+    SCALE_PADDING,
     SIDES,
-    WHOLE,
     GroupedShape,
     ShapeRepresentation,
     require_count,
@@ -26,9 +26,9 @@ def from_arrays(
     last_dims: Iterable[int] | None = None,
     tensor_offsets: Iterable[int] | None = None,
     multiple_of: int = 16,
-    varying_multiple_of: int = 16,
+    varying_multiple_of: int | None = None,
     capacity: int | None = None,
-    splits_by: int = WHOLE,
+    splits_by: int = SCALE_PADDING,
     product: bool = False,
 ) -> GroupedShape:
     """The shape that a caller's arrays describe. Raises ContractError, with the index of the tensor, if they do not.

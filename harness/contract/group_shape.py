@@ -21,10 +21,8 @@ import numpy as np
 from harness.errors import ContractError
 
 MOST_TENSORS = 64
-WHOLE = (
-    128  # lines to which scale matrices are padded; a capacity is a multiple of it, and its splits unless they say less
-)
-SPLITS_BY = (WHOLE, 64)
+SCALE_PADDING = 128  # lines: a scale matrix has a multiple of it, and so have a capacity and, by default, its splits
+SPLITS_BY = (SCALE_PADDING, 64)
 
 # Kernels take extents as int, and the first row of each CTA's tile is an int too. Rows of tiles go on along z, where
 # the last layer may reach beyond the last tile, by fewer tiles than there are layers: 2^15 rows and a few tiles at
@@ -66,7 +64,7 @@ class GroupedShape:
 
     tensors: tuple[tuple[int, int], ...]
     capacity: int | None = None
-    splits_by: int = WHOLE
+    splits_by: int = SCALE_PADDING
 
     @classmethod
     def parse(cls, text: str) -> GroupedShape:
@@ -91,7 +89,7 @@ class GroupedShape:
         rows, cols = (extents * count if len(extents) == 1 else extents for extents in (rows, cols))
         (of_rows, _, by_rows), (of_elements, _, by_elements) = (of.partition("by") for of in (of_rows, of_elements))
         capacity = _capacity(text, of_rows, of_elements, cols)
-        return cls(tuple(zip(rows, cols, strict=True)), capacity, int(by_rows or by_elements or WHOLE))
+        return cls(tuple(zip(rows, cols, strict=True)), capacity, int(by_rows or by_elements or SCALE_PADDING))
 
     def __str__(self) -> str:
         """The one canonical spelling, which a case id holds."""
@@ -101,7 +99,7 @@ class GroupedShape:
             sides[ROWS] = f"{len(self)}*{rows[0]}"
         if self.capacity is not None:
             in_rows = len(set(cols)) == 1 and cols[0] > 0 and self.capacity % cols[0] == 0
-            by = f"by{self.splits_by}" if self.splits_by != WHOLE else ""
+            by = f"by{self.splits_by}" if self.splits_by != SCALE_PADDING else ""
             sides[ROWS if in_rows else COLS] += f"of{self.capacity // (cols[0] if in_rows else 1)}{by}"
         return "x".join(sides)
 
@@ -165,12 +163,13 @@ class GroupedShape:
         self,
         representation: str,
         multiple_of: int = 16,
-        varying_multiple_of: int = 16,
+        varying_multiple_of: int | None = None,
         product: bool = False,
     ) -> None:
         """Raise ContractError, with the index of the tensor, for what a representation does not allow.
 
-        multiple_of, varying_multiple_of: divisors of the extents that may not differ, and of the ones that may
+        multiple_of, varying_multiple_of: divisors of the extents that may not differ, and of the ones that may; None if
+            they are the same
         product: whether they are operands of products; then tensors with varying cols may be a part of an allocation,
             as those of a wgrad are
         """
@@ -178,7 +177,7 @@ class GroupedShape:
         require_count(len(self))
         for side, name in enumerate(SIDES):
             extents, varies = self.side(side), kind.varies(side)
-            multiple = varying_multiple_of if varies else multiple_of
+            multiple = varying_multiple_of or multiple_of if varies else multiple_of
             hint = ""
             if varies and self.capacity is not None:
                 multiple = max(self.splits_by, multiple)
@@ -247,12 +246,12 @@ def _require_capacity(shape: GroupedShape, capacity: int, kind: ShapeRepresentat
             f"{ShapeRepresentation.VARYING_FIRST_DIM} or {ShapeRepresentation.VARYING_BOTH_DIMS}"
         )
     in_rows = kind is ShapeRepresentation.VARYING_FIRST_DIM
-    unit, what = (shape.tensors[0][COLS], "rows") if in_rows else (WHOLE, "elements / 128")
+    unit, what = (shape.tensors[0][COLS], "rows") if in_rows else (SCALE_PADDING, "elements / 128")
     if in_cols:
         unit, what = shape.tensors[0][ROWS], "cols"
     lines = capacity // unit
-    if capacity % unit or lines % WHOLE or not lines:
-        nearest = max(round(lines / WHOLE), 1) * WHOLE
+    if capacity % unit or lines % SCALE_PADDING or not lines:
+        nearest = max(round(lines / SCALE_PADDING), 1) * SCALE_PADDING
         raise ContractError(
             f"a capacity of {capacity / unit:g} {what}; it is a positive multiple of 128, the nearest is {nearest}"
         )

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from harness.contract.group_shape import LARGEST_EXTENT, WHOLE, GroupedShape, ShapeRepresentation
+from harness.contract.group_shape import LARGEST_EXTENT, SCALE_PADDING, GroupedShape, ShapeRepresentation
 from harness.errors import ContractError
 
 Extents = tuple[int, int]
@@ -39,7 +39,7 @@ class Problem:
     rows: int
     cols: int
     capacity: int | None = None
-    splits_by: int = WHOLE
+    splits_by: int = SCALE_PADDING
 
     @property
     def elements(self) -> int:
@@ -164,10 +164,11 @@ class _Group(Problem):
         """
         (rows, cols), count = self.lines, len(self.tensors)
         filled = min(count, rows // self.splits_by)  # how many have rows
-        whole, left = divmod(rows - self.splits_by * filled, WHOLE)
+        whole, left = divmod(rows - self.splits_by * filled, SCALE_PADDING)
         each, more = divmod(whole, count)
         return tuple(
-            (self.splits_by * (g < filled) + WHOLE * (each + (g < more)) + left * (g == 0), cols) for g in range(count)
+            (self.splits_by * (g < filled) + SCALE_PADDING * (each + (g < more)) + left * (g == 0), cols)
+            for g in range(count)
         )
 
     @property
@@ -187,7 +188,7 @@ class Grouped(_Group):
     cols: int
     tensors: Sequence[Extents]
     capacity: int | None = None
-    splits_by: int = WHOLE
+    splits_by: int = SCALE_PADDING
 
     def __str__(self) -> str:
         return str(self.group)
@@ -201,7 +202,7 @@ class Grouped(_Group):
 
     @property
     def host_shape(self) -> str:
-        by = f"by{self.splits_by}" if self.splits_by != WHOLE else ""
+        by = f"by{self.splits_by}" if self.splits_by != SCALE_PADDING else ""
         return str(self) if self.capacity is None else f"{len(self.tensors)}of{self.rows}{by}x{self.cols}"
 
     def part(self, g: int) -> Dense:

@@ -83,7 +83,7 @@ def refuse(case: Case) -> None:
         quantizer.require(case, "dbias", False, "the read that finds the amaxes sums it, and stage=encode begins after")
     recipe, tile = RECIPES[flags.recipe], layout.TILE_ROWS
     recipe.refuse(replace(case, problem=Grouped(tile, tile, ((tile, tile),))).part(0))
-    quantizer.require_group(case, flags.shape_representation, *(MULTIPLES[flags.recipe],) * 2)
+    quantizer.require_group(case, flags.shape_representation, MULTIPLES[flags.recipe])
 
 
 def outputs(case: Case) -> dict[str, Field]:
@@ -244,9 +244,10 @@ def _require_arrays(case: Case, tensors: Mapping[str, Any]) -> None:
             )
     dims = (tensors[name].tolist() for name in ("first_dims", "last_dims", "tensor_offsets"))
     logical = shape.logical(flags.shape_representation)
-    multiples = (MULTIPLES[flags.recipe],) * 2
-    allocation = shape.capacity, shape.splits_by
-    described = from_arrays(flags.shape_representation, len(shape), logical, *dims, *multiples, *allocation)
+    described = from_arrays(
+        flags.shape_representation, len(shape), logical, *dims, MULTIPLES[flags.recipe],
+        capacity=shape.capacity, splits_by=shape.splits_by,
+    )  # fmt: skip
     for g, ((rows, cols), expected) in enumerate(zip(described.tensors, shape.tensors, strict=True)):
         if (rows, cols) != expected:
             right = "x".join(map(str, expected))

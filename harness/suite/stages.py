@@ -11,7 +11,7 @@ from typing import Any
 
 from harness.contract.case import Case, Flags, FlagValue
 from harness.contract.field import Field, granularity_of
-from harness.contract.group_shape import WHOLE
+from harness.contract.group_shape import SCALE_PADDING
 from harness.contract.problem import Dense, Gemm, Grouped, GroupedGemm, OnDevice, Problem
 from harness.errors import ContractError
 from harness.inputs import tensor_file
@@ -155,7 +155,7 @@ def written(stage: Stage) -> dict[str, Field]:
     case = stage.case
     if not case.is_group:
         return oracle_of(case.recipe).outputs(case)
-    extents = (WHOLE, WHOLE)
+    extents = (SCALE_PADDING, SCALE_PADDING)
     alone = replace(case, problem=Grouped(*extents, (extents,)))
     return {name: field.parts[0] for name, field in oracle_of(case.recipe).outputs(alone).items()}
 
