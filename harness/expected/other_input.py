@@ -11,13 +11,14 @@ on it, torch is asked as well. What has nothing smaller, such as a tensor of zer
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from harness.contract.case import Case
 from harness.contract.interval import Demand, Interval
+from harness.errors import ContractError
 from harness.expected.expected import Expected, expect_on, fields_of, high_precision, make_inputs, oracle_of
 from harness.expected.prepared import Recent
 from harness.files import recipe_dir
@@ -27,6 +28,7 @@ from harness.suite.stages import stages
 SMALL = 1 << 16  # in `Case.work`; up to here the NumPy oracle takes milliseconds
 WORDS = "a second input with a smaller amax at the same addresses"
 _POWERS = 3, 5, 4
+_FURTHER = 64  # a product takes no amaxes whose own product overflows, and these lie below 2^64
 _INSTEAD_OF_INF = 1.0
 
 
@@ -104,7 +106,11 @@ def other_inputs(case: Case) -> dict[str, np.ndarray]:
 
 def _of_smaller(case: Case, drawn: Case) -> dict[str, np.ndarray]:
     tensors = {name: smaller(x) for name, x in high_precision(drawn).items()}
-    return dict(oracle_of(case.recipe).inputs(drawn, **tensors))
+    try:
+        return dict(oracle_of(case.recipe).inputs(drawn, **tensors))
+    except ContractError:  # infinite amaxes are taken, and the largest finite ones in their place are not
+        divided = {name: _divided(x, [power + _FURTHER for power in _POWERS]) for name, x in tensors.items()}
+        return dict(oracle_of(case.recipe).inputs(drawn, **divided))
 
 
 def smaller(x: np.ndarray) -> np.ndarray:
@@ -116,10 +122,14 @@ def smaller(x: np.ndarray) -> np.ndarray:
     divided = powers_of_two.divided(x, *_POWERS)
     if divided is not None:
         return divided
+    return _divided(x, _POWERS)
+
+
+def _divided(x: np.ndarray, powers: Sequence[int]) -> np.ndarray:
     with np.errstate(all="ignore"):
         values = x.astype(np.float32)
         values = np.where(np.isinf(values), np.copysign(np.float32(_INSTEAD_OF_INF), values), values)
-        by = np.resize(np.exp2(np.float32(_POWERS)), x.size).reshape(x.shape)
+        by = np.resize(np.exp2(np.float32(powers)), x.size).reshape(x.shape)
         return (values / by).astype(x.dtype)
 
 

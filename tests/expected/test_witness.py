@@ -146,6 +146,13 @@ def test_an_operand_that_is_not_what_was_drawn(case_id, prefix):
         assert "is not the tensor that was drawn" in operands.objection(case, drawn, inputs | {name: wrong}), name
 
 
+@pytest.mark.parametrize("outputs", ["rowwise", "columnwise"])
+@pytest.mark.parametrize("of_block", ["", "block=block_16x16,", "block=block_16x16,e4m3_max=256,", "granularity=row,"])
+def test_an_operand_without_elements_is_what_was_drawn(outputs, of_block):
+    case = find_case(f"dequantize/{of_block}outputs={outputs}/0x64/normal/eager")
+    assert operands.objection(case, expected.high_precision(case), expected.make_inputs(case)) == ""
+
+
 @pytest.mark.parametrize(
     ("flags", "name"),
     [("direction=columnwise", "scale_inv"), ("direction=columnwise,to=compact", "swizzled_scale_inv")],

@@ -91,7 +91,7 @@ def _by_block(operand: Operand, scale: np.ndarray, unit: np.ndarray) -> str:
     usable = np.isfinite(unit) & (unit * 6 * operand.e4m3_max >= _LEAST) & ~np.isinf(blocks).any(axis=2)
     largest = np.fmax.reduce(np.abs(blocks), axis=2, initial=0)
     if operand.square:
-        largest = np.repeat(largest.reshape(-1, 16, largest.shape[1]).max(axis=1), 16, axis=0)
+        largest = np.repeat(largest.reshape(len(largest) // 16, 16, largest.shape[1]).max(axis=1), 16, axis=0)
     reach, step = 6 * scale * unit, 6 * _STEP * unit
     low, high = (
         largest * (1 - 1 / 16) - step,
