@@ -27,7 +27,6 @@ class EndedLaunches:
     approximated: as `Counters.approximated`, of all of them; kernels: as `ended` is told them, each once
     """
 
-    count: int = 0
     approximated: tuple[str, ...] = ()
     kernels: tuple[str, ...] = ()
 
@@ -46,7 +45,7 @@ def given_order(schedule: Schedule) -> Iterator[EndedLaunches]:
     finally:
         _put("")
         lines = [json.loads(line) for line in _text(_ENDED).splitlines()]
-        found.count, found.kernels = len(lines), tuple(dict.fromkeys(kernel for kernel, _ in lines))
+        found.kernels = tuple(dict.fromkeys(kernel for kernel, _ in lines))
         found.approximated = tuple(dict.fromkeys(name for _, names in lines for name in names))
 
 

@@ -45,7 +45,7 @@ class CornerProgram(EmulatedProgram):
         super().__init__(launches, larger, inputs, fields, seed)
         self.small, self.around = dict(zip(launches.of_kernels, small, strict=True)), around
 
-    def run(self, poison: int, repeat: int, nearest: bool = False) -> Outcome:
+    def run(self, poison: int, repeat: int) -> Outcome:
         """The launches, in memory of which only touched pages exist; the outputs are the case's own part of it.
 
         poison: what these bytes are before. Raises AccessError and LaunchError.
@@ -62,7 +62,7 @@ class CornerProgram(EmulatedProgram):
             seen[name].view(np.uint8)[...] = poison
         for name, size in {**self.launches.scratch, **self.launches.workspace}.items():
             memory.reserve(name, size)
-        self._launch_all(memory, repeat, None, nearest)
+        self._launch_all(memory, repeat, None)
         return Outcome({name: np.ascontiguousarray(part).reshape(-1).view(np.uint8) for name, part in seen.items()})
 
     def _play(self, call: LibraryCall, memory: EmulatedMemory) -> NoReturn:

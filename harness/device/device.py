@@ -25,13 +25,12 @@ class Outcome:
     trespass: a sentence about changed bytes that the kernel must not touch, empty if there are none
     approximated: `ex2.approx.f32 at file.cu:12` for each instruction whose last bits PTX leaves open, and which differ
     from run to run
-    launches: of a subject on the emulator, in the order of the run; kernels: of these, each instantiation once
+    kernels: each instantiation that a subject launched on the emulator, in the order of the run
     """
 
     outputs: dict[str, Array]
     trespass: str = ""
     approximated: tuple[str, ...] = ()
-    launches: int = 0
     kernels: tuple[str, ...] = ()
 
 

@@ -148,7 +148,7 @@ class _Child:
     def wait(self) -> int:
         """Wait for the exit code; negative if a signal ended the child."""
         ends = interrupted = False
-        next_look = 0.0
+        next_look = time.monotonic()
         while (code := self.process.poll()) is None:
             received = signal.sigtimedwait(_SIGNALS, LOOK) if self.guard.subject else signal.sigwaitinfo(_SIGNALS)
             if time.monotonic() >= next_look:

@@ -6,7 +6,7 @@ import difflib
 import itertools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -32,16 +32,17 @@ class Step:
     workspace: name to bytes, with any contents before the first launch and after the last
     together: True if its CTAs wait for each other, so that all of them must run at once
     early: True if it may begin before the step ahead, of the same stage, has ended
+    library: True if it is a call of a library
     """
 
     signature: Signature
     stage: Stage
     flags: Flags
-    scratch: Mapping[str, int] = field(default_factory=dict)
-    workspace: Mapping[str, int] = field(default_factory=dict)
-    together: bool = False
-    early: bool = False
-    library: bool = False
+    scratch: Mapping[str, int]
+    workspace: Mapping[str, int]
+    together: bool
+    early: bool
+    library: bool
 
     @property
     def case(self) -> Case:

@@ -169,6 +169,7 @@ class FakeDevice:
 
     def __init__(self, *runs, eager=None):
         self.runs, self.eager, self.trespass = runs, eager, ""
+        self.ran = []  # mode, poison and number of each run
 
     def admit(self, case):
         """Everything."""
@@ -177,6 +178,7 @@ class FakeDevice:
         runs = self.runs if self.eager is None or case.mode == "graph" else [self.eager]
 
         def run(poison, repeat):
+            self.ran.append((case.mode, poison, repeat))
             return Outcome({"output": bits(runs[repeat % len(runs)])}, self.trespass)
 
         return SimpleNamespace(kernels=(), run=run, resplit=lambda inputs, fields: None)
@@ -219,7 +221,9 @@ def test_a_graph_must_write_what_an_eager_launch_writes(demanded):
     case = replace(CASE, mode="graph")
     one, other = between(demanded, 0.3), between(demanded, 0.3)
     other[2, 5] = demanded.high[2, 5]
-    assert verify(case, FakeDevice(one, eager=one)).verdict is Verdict.PASS
+    device = FakeDevice(one, eager=one)
+    assert verify(case, device).verdict is Verdict.PASS
+    assert device.ran[3:] == [("graph", 0xA5, 0), ("eager", 0xA5, 0)]  # in one order, and on one poison
     result = verify(case, FakeDevice(one, eager=other))
     assert result.verdict is Verdict.NONDETERMINISTIC
     assert result.reason == "sm_90a: the graph and an eager launch differ in output"

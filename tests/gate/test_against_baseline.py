@@ -276,7 +276,7 @@ def test_a_case_whose_clock_had_two_speeds_is_judged_by_its_cycles(slow: int):
     # More cycles are never SLOWER, as nothing says how long they would take at one clock; and they are not SAME.
     for slower in (1.06, 0.94):
         judgement = only(run_of(throttled(slow, 1, slower)), clocked())
-        assert judgement.verdict is Performance.INVALID
+        assert (judgement.verdict, judgement.ask_again) == (Performance.INVALID, True)
         assert told + "its median is of neither; cycles " in judgement.reason
     spread = clocked(seed=1, samples_mhz=[1980.0 - 5 * number for number in range(30)])
     few = clocked(seed=1, samples_mhz=[1980.0] * 28 + [1830.0] * 2)
@@ -302,7 +302,8 @@ def test_cycles_of_a_clock_of_two_speeds_are_doubted_as_times_are():
         each["times"]["samples_us"] = [us / 10 for us in each["times"]["samples_us"]]
         each["times"]["median_us"] /= 10
     judgement = only(run_of(short), stored)
-    assert judgement.verdict is Performance.AMBIGUOUS and "nothing can be told of so short a time" in judgement.reason
+    assert (judgement.verdict, judgement.ask_again) == (Performance.AMBIGUOUS, False)
+    assert "nothing can be told of so short a time" in judgement.reason
     short["times"]["code"] = stored["times"]["code"]
     assert only(run_of(short), stored).verdict is Performance.SAME
     intermittent = throttled(12, 1)

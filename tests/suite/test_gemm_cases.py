@@ -16,9 +16,8 @@ from harness.expected.expected import expect, high_precision
 from harness.jit.geometry import LaunchGeometry
 from harness.jit.signature import CallParameter
 from harness.oracles import gemm
-from harness.suite.launch_plan import Step, bind, numbers, plan
+from harness.suite.launch_plan import bind, numbers, plan
 from harness.suite.physics import bytes_moved
-from harness.suite.stages import Stage
 from harness.suite.suite import find_case
 from harness.verify.diagnosis.mismatch import story_of
 from harness.verify.diagnosis.trace import trace
@@ -140,11 +139,10 @@ def _arrays():
 
 
 def test_a_fraction_does_not_become_an_integer():
-    signature = plan(CASE)[0].signature
-    asking = replace(signature, call=(CallParameter("int", "alpha", pointer=False, optional=False),))
-    step = Step(asking, Stage("", CASE), CASE.flags)
+    step = plan(CASE)[0]
+    asking = replace(step.signature, call=(CallParameter("int", "alpha", pointer=False, optional=False),))
     with pytest.raises(RecipeError, match=r"'alpha' of gemm_ordered is of type 'int' and its flag has 1.1; take it as"):
-        list(bind(step, {}))
+        list(bind(replace(step, signature=asking), {}))
 
 
 def test_sizes_are_over_the_extents_of_the_product(tmp_path):

@@ -8,15 +8,13 @@ import pytest
 from suite_files import assert_mistake
 
 from harness import files
-from harness.contract.problem import Dense
+from harness.contract.problem import Dense, Grouped
 from harness.device.emulator import EmulatorDevice
 from harness.errors import CompileError, RecipeError
 from harness.files import KERNELS
 from harness.jit.geometry import LaunchGeometry, read_launch
-from harness.jit.signature import read_signatures
 from harness.suite.flag_values import launch_flags
-from harness.suite.launch_plan import Step, bind, plan, scratch_and_workspace
-from harness.suite.stages import Stage
+from harness.suite.launch_plan import bind, plan, scratch_and_workspace
 from harness.suite.suite import find_case, load_suite, suite_of
 from harness.verify.verify import verify
 
@@ -46,7 +44,22 @@ def test_a_persistent_grid_has_no_more_blocks_than_work_or_multiprocessors():
 def test_a_persistent_grid_of_a_tensor_is_tried_with_one_block_too():
     assert PERSISTENT.grids(Dense(1000, 520), 132) == ((32, 1, 1), (1, 1, 1))
     assert PERSISTENT.grids(Dense(1024, 1040), 132) == ((65, 1, 1),)  # so many that one block would take long
+    assert PERSISTENT.grids(Dense(1024, 1024), 132) == ((64, 1, 1), (1, 1, 1))
     assert PERSISTENT.grids(Dense(16, 1024), 132) == ((1, 1, 1),)
+
+
+def test_what_has_no_elements_has_one_cta_along_each_axis():
+    """Its kernels write the padding of scales and an amax of 0."""
+    group = Grouped(0, 512, ((0, 512),))
+    assert TILED.grid(Dense(0, 520), 132) == (10, 1, 1) and PERSISTENT.grid(Dense(0, 520), 132) == (1, 1, 1)
+    assert TILED.grid(Dense(128, 0), 132) == (1, 1, 1) and PATCHES.grid(Dense(0, 0), 132) == (1, 1, 1)
+    assert TILED.grid(group, 132) == PERSISTENT.grid(group, 132) == (1, 1, 1)
+
+
+def test_persistent_ctas_of_a_group_take_three_tiles_each_as_well():
+    launch = replace(PERSISTENT, tile_rows=128, tile_cols=128)
+    for tiles, grids in ((7, ((7, 1, 1), (2, 1, 1))), (2, ((2, 1, 1), (1, 1, 1))), (1, ((1, 1, 1),))):
+        assert launch.grids(Grouped(128 * tiles, 128, ((128, 128),) * tiles), 132) == grids
 
 
 def test_patches_are_taken_where_there_are_enough_of_them_and_tiles_of_128_elsewhere():
@@ -117,6 +130,20 @@ def test_a_geometry_that_no_launch_can_have_is_told(numbers, says):
         read_launch(f".const .align 4 .b8 k_launch[20] = {{{written}}};\n{entry}", "k_launch", "k", "k_1")
 
 
+@pytest.mark.parametrize(
+    ("numbers", "bounds"),
+    [((1, 1, 1, 0, 0), ".maxntid 256"), ((1, 1, 256, 1, 1), ".maxntid 256"), ((1, 1, 1024, 0, 2), "")],
+)
+def test_the_least_and_the_most_that_a_launch_may_have(numbers, bounds):
+    written = ", ".join(str(byte) for number in numbers for byte in number.to_bytes(4, "little", signed=True))
+    entry = f".visible .entry k_1(\n.param .u64 p)\n{bounds}\n{{ ret; }}"
+    constant = f".const .align 4 .b8 k_launch[20] = {{{written}}};\n"
+    assert read_launch(constant + entry, "k_launch", "k", "k_1") == LaunchGeometry(*numbers)
+    if not bounds:
+        with pytest.raises(CompileError, match="k_launch has 1025 threads; a CTA has 1 to 1024"):
+            read_launch(constant.replace("0, 4, 0, 0", "1, 4, 0, 0", 1) + entry, "k_launch", "k", "k_1")
+
+
 def test_a_launch_by_flag_has_the_schedule_of_its_case_and_the_launch_bounds_of_its_kernel():
     constant = ".const .align 4 .b8 k_launch[20] = {128, 0, 0, 0, 64, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 4};"
     ptx = f"{constant}\n.visible .entry k_1(\n.param .u64 p)\n.maxntid 256\n.minnctapersm 3\n{{ ret; }}"
@@ -146,14 +173,13 @@ def test_arguments_are_bound_by_name_in_the_order_of_the_signature():
 
 
 def test_launches_that_use_a_name_share_the_largest_of_its_sizes():
-    signature = read_signatures("per_tensor")["per_tensor_amax"]
-    sizes = [({"a": 16, "b": 8},), ({"a": 4}, {"c": 2}), ({}, {"c": 3})]
-    steps = [Step(signature, Stage("", CASE), CASE.flags, *own) for own in sizes]
+    sizes = [({"a": 16, "b": 8}, {}), ({"a": 4}, {"c": 2}), ({}, {"c": 3})]
+    steps = [replace(plan(CASE)[0], scratch=scratch, workspace=workspace) for scratch, workspace in sizes]
     assert scratch_and_workspace(steps) == ({"a": 16, "b": 8}, {"c": 3})
 
 
 def test_a_parameter_nothing_goes_by_is_named():
-    step = Step(read_signatures("per_tensor")["per_tensor_amax"], Stage("", CASE), CASE.flags)
+    step = plan(CASE)[0]
     with pytest.raises(
         RecipeError, match=r"nothing binds to parameter 'input' of per_tensor_amax; there are rowwise_amax"
     ):
@@ -185,6 +211,7 @@ def test_launches_that_run_at_once_are_chosen_if_all_of_them_fit(tmp_path: Path,
         return [step.signature.name for step in steps]
 
     assert launched("first", "second") == ["first", "second"]
+    assert [step.signature.name for step in plan(case, tmp_path)] == ["alone"]
     assert launched("first") == launched("second") == launched() == ["alone"]
 
 

@@ -79,12 +79,24 @@ def test_random_bits_at_the_end_of_a_tensor_are_those_of_the_whole():
     part = replace(find_case("per_tensor/rounding=sr,stage=encode/128x256/normal/eager"), seed_of=whole.seed_name)
     asked = expect(whole)
     own = asked.inputs | {"input": np.ascontiguousarray(asked.inputs["input"][128:, 256:])}
-    end, alone = expect_on(replace(part, end_of=(256, 512)), own), expect_on(part, own)
+    end, alone = expected_at_end(whole, part, replace(asked, inputs=own)), expect_on(part, own)
     assert end.oracles == ("numpy", "torch") and not end.disagreement
     rows, cols = asked.values["rowwise_data"], asked.values["columnwise_data"]
     np.testing.assert_array_equal(end.values["rowwise_data"], rows[128:, 128:])
     np.testing.assert_array_equal(end.values["columnwise_data"], cols[256:, 64:])
     assert (alone.values["rowwise_data"] != rows[128:, 128:]).any()
+
+
+def test_random_bits_at_the_end_of_a_group_of_one_tensor_are_those_of_the_whole():
+    whole = find_case("grouped/outputs=rowwise,rounding=sr,stage=encode/256x256/normal/eager")
+    part = replace(
+        find_case("grouped/outputs=rowwise,rounding=sr,stage=encode/128x256/normal/eager"), seed_of=whole.seed_name
+    )
+    asked = expect(whole)
+    own = make_inputs(part) | {name: asked.inputs[name] for name in ("input", "rowwise_amax")}
+    own["input"] = own["input"][128 * 256 :]
+    found = expected_at_end(whole, part, replace(asked, inputs=own)).values["rowwise_data"]
+    assert found.tobytes() == asked.values["rowwise_data"].tobytes()[128 * 128 :]
 
 
 def test_a_tensor_before_the_end_of_a_group_shifts_the_counter():
@@ -192,6 +204,7 @@ def test_memory_that_nobody_touches_does_not_exist():
         ("gemm/b_scale_layout=swizzled/128x128x128", "128x256x384", ["b_scale_inv"]),
         ("grouped/outputs=rowwise,stage=encode/128x256", "640+128x256", []),
         ("grouped/outputs=rowwise,stage=encode/128x256", "384x256", []),
+        ("grouped/shape_representation=varying_last_dim,outputs=rowwise,stage=encode/128x256", "128x768+256", []),
         ("gemm_grouped/default/128x128x16", "384+128x128x16", []),
     ],
 )
@@ -223,6 +236,14 @@ def test_a_control_is_the_same_end_of_what_32_bits_reach(case_id, shapes):
     larger = [replace(case, problem=problem, seed_of=case.seed_name) for problem in suite_of(case.recipe).corners(case)]
     assert [control(case, each).shape for each in larger] == shapes
     assert all(control(case, each).seed == case.seed for each in larger if not case.is_group)
+
+
+def test_a_control_of_a_group_whose_last_dims_vary_grows_along_them():
+    flags = "grouped/shape_representation=varying_last_dim,outputs=rowwise,stage=encode"
+    case, larger = (find_case(f"{flags}/{shape}/normal/eager") for shape in ("128x256", "128x268435456+256"))
+    assert control(case, larger).shape == "128x524544+256"
+    near = find_case(f"{flags}/128x768+256/normal/eager")
+    assert control(case, near).shape == near.shape
 
 
 def test_lines_of_b_of_all_groups_reach_as_far_as_an_extent():

@@ -94,6 +94,7 @@ def test_a_wrong_kernel_comes_before_what_was_not_judged():
         (1, ["MISMATCH", "PASS"], "bytes differ"),
         (1, ["COMPILE_ERROR", "PASS"], "a kernel does not compile"),
         (1, ["LAUNCH_ERROR", "LAUNCH_ERROR"], "a kernel does not run to its end"),
+        (1, ["LAUNCH_ERROR", "COMPILE_ERROR"], "a kernel does not compile, and a kernel does not run to its end"),
         (1, ["LAUNCH_ERROR", "MISMATCH"], "bytes differ"),
         (64, ["SETUP_ERROR"], "no kernel was judged: the suite, recipe, oracle or card is at fault"),
         (64, ["SETUP_ERROR"] * 2 + ["PASS"], "in 2 cases no kernel was judged: the suite, recipe, oracle or card is "

@@ -77,13 +77,13 @@ class HostMutant(Mutant):
         return ast.dump(ast.parse(self.changed())) == ast.dump(ast.parse(right))
 
     def tests(self) -> list[str]:
-        """The test files that must notice it, as paths below the checkout: those that start no processes before those
-        that do, which take minutes, and of both, those first that import its file.
+        """The test files that must notice it, as paths below the checkout: those that import its file before others, and
+        of both, those first that start no processes, which take minutes.
         """
         module = self.file.removesuffix(".py").rpartition("/")[2]
         folders = [ROOT / "tests" / folder for folder in AREAS[self.area].tests]
         paths = [path for folder in folders for path in sorted(folder.rglob("test_*.py"))]
-        paths.sort(key=lambda path: (_facts(path)[0], module not in _facts(path)[1]))
+        paths.sort(key=lambda path: (module not in _facts(path)[1], _facts(path)[0]))
         return [path.relative_to(ROOT).as_posix() for path in paths]
 
 

@@ -172,7 +172,7 @@ def _by_order(program: SubjectProgram, calls: Sequence[Observation]) -> bool:
     Every order is run again, the last one first and on the complement of the poison, and writes the same again.
     """
     first = calls[0].outcome.outputs
-    if not any(seen.outcome.launches for seen in calls) or all(same(first, seen.outcome.outputs) for seen in calls):
+    if not any(seen.outcome.kernels for seen in calls) or all(same(first, seen.outcome.outputs) for seen in calls):
         return False
     return all(
         same(seen.outcome.outputs, program.run(seen.poison ^ 0xFF, seen.repeat).outputs) for seen in reversed(calls)

@@ -162,7 +162,7 @@ def _wrong(
         if not judge.right(seen):
             expected, reason = (judge.expected[seen.other], f"{target}: bytes differ in {', '.join(judge(seen).wrong)}")
             if seen.other:
-                found = _by_order(case, device, program, own, expected) if seen.outcome.launches else None
+                found = _by_order(case, device, program, own, expected) if seen.outcome.kernels else None
                 if found:
                     return found
                 reason += f" on {WORDS}"
