@@ -24,7 +24,7 @@ from harness.errors import (
     NotEmulated,
     StorageError,
 )
-from harness.expected.expected import Expected, expect
+from harness.expected.expected import Expected, expect, make_inputs
 from harness.expected.other_input import WORDS
 from harness.suite.suite import find_case
 from harness.verdict import Result, Verdict
@@ -203,6 +203,17 @@ def test_oracles_that_disagree_judge_no_kernel(monkeypatch: pytest.MonkeyPatch):
         inputs = {name: array + np.uint8(0) for name, array in right.inputs.items()}
         assert verify(CASE, EmulatorDevice(), 9, inputs).reason == "the oracles disagree"
     assert given == [(inputs, ("cpu", 9))]
+
+
+def test_inputs_are_drawn_before_the_device_is_waited_for_unless_they_are_given(monkeypatch: pytest.MonkeyPatch):
+    drawn: list[list[str]] = []
+    monkeypatch.setattr(verifying, "gpu_needs", lambda case, device, inputs: drawn.append([*inputs]) or 0)
+    for name in ("expect", "expect_on"):
+        monkeypatch.setattr(verifying, name, lambda *_: Expected({}, {}, {}, (), "the oracles disagree"))
+    inputs = make_inputs(CASE)
+    verify(CASE, EmulatorDevice())
+    verify(CASE, EmulatorDevice(), inputs=inputs)
+    assert drawn == [[*inputs], []]
 
 
 def test_other_splits_are_judged_up_to_the_work_that_numpy_does():

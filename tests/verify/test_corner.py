@@ -357,6 +357,13 @@ def test_what_does_not_fit_is_noted_and_the_other_ends_are_judged():
 @pytest.mark.parametrize("poison", [0xA5, 0x5A])
 def test_every_byte_of_every_field_is_poisoned_before_the_launches(poison: int):
     fields = {"amax": Field((2,), "float32"), "data": Field((4, 6), "uint8")}
-    around = {"amax": Field((5,), "float32"), "data": Field((1 << 20, 1 << 16), "uint8")}
-    found = CornerProgram(Launches(()), [], WHOLE, {}, fields, around).run(poison, 0).outputs
+    around = {
+        "amax": Field((5,), "float32"), "data": Field((1 << 20, 1 << 16), "uint8"), "x": Field((5,), "float64"),
+    }  # fmt: skip
+    program = CornerProgram(Launches((), {"count": 4}, {"notes": 8}), [], WHOLE, {"x": np.ones(2)}, fields, around)
+    seen = {}
+    program._launch_all = lambda memory, *_: seen.update(memory.arrays)
+    found = program.run(poison, 0).outputs
+    assert [name for name, array in seen.items() if not array.writable] == ["x"]
+    assert seen["x"].data.view(np.float64).tolist() == [0, 0, 0, 1, 1] and seen["count"].data.nbytes == 4
     assert {name: array.tolist() for name, array in found.items()} == {"amax": [poison] * 8, "data": [poison] * 24}
