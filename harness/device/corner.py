@@ -18,6 +18,7 @@ from harness.contract.field import Field
 from harness.device.device import Outcome
 from harness.device.emulator import EmulatedMemory, EmulatedProgram, module_of
 from harness.device.launches import BoundLaunch, Launches, LibraryCall
+from harness.device.memory import flat
 from harness.errors import LaunchError
 from harness.jit.geometry import Grid
 from ptx_emulator.memory import WINDOW_BITS
@@ -63,7 +64,7 @@ class CornerProgram(EmulatedProgram):
         for name, size in {**self.launches.scratch, **self.launches.workspace}.items():
             memory.reserve(name, size)
         self._launch_all(memory, repeat, None)
-        return Outcome({name: np.ascontiguousarray(part).reshape(-1).view(np.uint8) for name, part in seen.items()})
+        return Outcome({name: flat(part) for name, part in seen.items()})
 
     def _play(self, call: LibraryCall, memory: EmulatedMemory) -> NoReturn:
         raise TooLargeError(

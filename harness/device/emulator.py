@@ -95,8 +95,7 @@ class EmulatorDevice:
 
     def accepts(self, actual: np.ndarray, expected: Demand) -> bool:
         if isinstance(expected, Interval):
-            low, high = (np.ascontiguousarray(end).reshape(-1).view(np.uint8) for end in (expected.low, expected.high))
-            return bool(inside(actual, low, high, expected.dtype.itemsize).all())
+            return bool(inside(actual, flat(expected.low), flat(expected.high), expected.dtype.itemsize).all())
         return actual.tobytes() == expected.tobytes()
 
     def to_host(self, array: np.ndarray, field: Field) -> np.ndarray:

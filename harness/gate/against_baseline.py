@@ -94,7 +94,7 @@ def judge(
     ]
 
 
-def stale(run: RunFiles, whole: bool = True) -> str:
+def stale(run: RunFiles, whole: bool) -> str:
     """Why a run cannot judge the tree as it is now, or an empty string. whole: whether it must have all cases"""
     now = sources_digest()
     if run.about["sources"] not in (now, now[:16]) or run.header.get("sources", now[:16]) != now[:16]:

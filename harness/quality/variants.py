@@ -70,7 +70,7 @@ def find(spec: str, dtype: str) -> Case:
 
 def place(variant: Case, rows: int, cols: int, input_name: str) -> Case:
     """The variant on one tensor. Raises UsageError if the recipe takes no tensor of that shape."""
-    problem = extents_error((rows, cols), suite_of(variant.recipe).file.multiple_of)
+    problem = extents_error((rows, cols), suite_of(variant.recipe).file.multiple_of, any_m=False, no_rows=False)
     if problem:
         raise UsageError(f"{variant.recipe}: {problem}")
     return replace(variant, problem=Dense(rows, cols), input=input_name)

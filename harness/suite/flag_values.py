@@ -56,7 +56,7 @@ def refusal(file: SuiteFile, flags: Mapping[str, FlagValue]) -> str | None:
 
 
 def refusal_of_row(
-    file: SuiteFile, axes: Mapping[str, Sequence[FlagValue]], pairwise: bool = False
+    file: SuiteFile, axes: Mapping[str, Sequence[FlagValue]], pairwise: bool
 ) -> Callable[[Sequence[int | None]], str | None]:
     """Make `refusal` for rows: the number of a value, or None, for each axis; further entries of a row are ignored.
 

@@ -69,7 +69,7 @@ def canonical(shape: str) -> str:
     return "x".join((str(GroupedShape.parse("x".join(sides[:2]))), *sides[2:]))
 
 
-def extents_error(extents: Sequence[int], multiple_of: int, any_m: bool = True, no_rows: bool = False) -> str | None:
+def extents_error(extents: Sequence[int], multiple_of: int, any_m: bool, no_rows: bool) -> str | None:
     """A sentence unless all extents are positive multiples. no_rows: whether the first may be 0
 
     Of three extents, M need only be positive, unless `any_m` is false.

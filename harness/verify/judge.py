@@ -12,7 +12,7 @@ import numpy as np
 from harness.contract.case import Case
 from harness.contract.interval import Interval
 from harness.device.device import Device, Outcome, Program
-from harness.device.memory import equal_bytes
+from harness.device.memory import equal_bytes, flat
 from harness.errors import AccessError, LaunchError
 from harness.expected.expected import Expected
 from harness.expected.other_input import WORDS, Other
@@ -221,7 +221,7 @@ def explained(
         share, cause = _unwritten(runs, unwritten[0], poisons), ""
         verdict = Verdict.UNWRITTEN
         reason = f"{target}: {int(share.sum())} of {share.size} bytes of {unwritten[0]} were never written"
-    elif any(_raw(runs[0][name], run[name]).any() for name in wrong for run in runs[1:]):
+    elif any((flat(run[name]) != flat(runs[0][name])).any() for name in wrong for run in runs):
         verdict = Verdict.NONDETERMINISTIC
         reason, cause = f"{target}: runs on the same input differ in {', '.join(wrong)}", ""
         if approximated:
@@ -239,11 +239,4 @@ def explained(
 
 def _unwritten(runs: list[dict[str, np.ndarray]], name: str, poisons: Sequence[int]) -> np.ndarray:
     """Mask of the bytes that hold their run's poison in every run."""
-    mask = np.ones(runs[0][name].nbytes, bool)
-    for poison, run in zip(poisons, runs, strict=True):
-        mask &= run[name].reshape(-1).view(np.uint8) == poison
-    return mask
-
-
-def _raw(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    return one.reshape(-1).view(np.uint8) != other.reshape(-1).view(np.uint8)
+    return np.all([flat(run[name]) == poison for poison, run in zip(poisons, runs, strict=True)], axis=0)

@@ -28,7 +28,6 @@ from harness.device.emulator import EmulatorDevice
 from harness.errors import DeviceUnavailable, Exit
 from harness.ground.seconds import WAITS
 from harness.records import seal
-from harness.runner.run import Run
 from harness.subjects.device import HostDevice
 from harness.suite.suite import find_case
 from harness.verify.isolation import Watchdog
@@ -113,15 +112,6 @@ def test_a_gpu_that_vanishes_ends_the_run_with_what_was_measured(run: Runs, proc
     run.verdicts()
     assert run("suites", "--resume").ret == Exit.CLEAN
     assert len(verdicts(run)) == SMOKE
-
-
-def test_a_worker_that_is_replaced_gets_the_gpu_of_the_one_before():
-    run = Run.__new__(Run)
-    run.gpus = {}
-    assert [run.gpu_of(f"gw{i}", 2) for i in range(4)] == [0, 1, 0, 1]
-    del run.gpus["gw1"]
-    assert run.gpu_of("gw4", 2) == 1
-    assert Run.gpu_of(run, "gw5", 0) == 0
 
 
 # Disks

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from harness.contract.case import Case
@@ -53,6 +52,10 @@ class Gpu(EmulatorDevice):
         assert case is CASE
         self.asked.append((needs, alone))
         yield
+
+
+class OnCuda(Gpu):
+    name = "cuda"
 
 
 class OutOfMemoryError(RuntimeError):
@@ -155,16 +158,19 @@ def test_what_the_first_attempt_held_is_freed_before_the_second():
         pass
 
     def run(empty: Result) -> Result:
-        gc.collect()
-        alive = [each for each in held if each() is not None]
-        assert not alive
+        assert not [each for each in held if each() is not None]
         of_this_frame = Held()
         held.append(weakref.ref(of_this_frame))
         if len(held) == 1:
-            raise OutOfMemoryError
+            error = OutOfMemoryError("8 GiB")  # its traceback refers to this frame, and the frame to it
+            raise error
         return empty
 
-    assert attempt(CASE, Gpu(), run).verdict is Verdict.PASS and len(held) == 2
+    gc.disable()
+    try:
+        assert attempt(CASE, Gpu(), run).verdict is Verdict.PASS and len(held) == 2
+    finally:
+        gc.enable()
 
 
 # Oracles
@@ -191,18 +197,31 @@ def test_only_oracles_that_disagree_on_the_case_s_own_input_are_traced(where, di
 def test_oracles_that_disagree_judge_no_kernel(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(EmulatorDevice, "prepare", None)
     wrong = Expected({}, {}, {}, (), "the oracles disagree")
-    right = expect(CASE)
     for name, says in (("expect", ""), ("other_expected", f"on {WORDS}: ")):
         with monkeypatch.context() as patch:
             patch.setattr(verifying, name, lambda *_: wrong)
             result = verify(CASE, EmulatorDevice())
         assert (result.verdict, result.reason) == (Verdict.SETUP_ERROR, f"{says}the oracles disagree")
-    given: list[object] = []
-    with monkeypatch.context() as patch:
-        patch.setattr(verifying, "expect_on", lambda case, inputs, *where: given.append((inputs, where)) or wrong)
-        inputs = {name: array + np.uint8(0) for name, array in right.inputs.items()}
-        assert verify(CASE, EmulatorDevice(), 9, inputs).reason == "the oracles disagree"
-    assert given == [(inputs, ("cpu", 9))]
+
+
+def test_oracles_are_asked_on_the_device_about_the_inputs_that_are_given(monkeypatch: pytest.MonkeyPatch):
+    asked: list[tuple] = []
+    right, wrong = expect(CASE), Expected({}, {}, {}, (), "the oracles disagree")
+
+    def asks(name: str, answer: Expected) -> None:
+        monkeypatch.setattr(verifying, name, lambda case, *given: asked.append((name, *given)) or answer)
+
+    for name, answer in (("expect", right), ("expect_on", right), ("other_expected", wrong)):
+        asks(name, answer)
+    inputs = make_inputs(CASE)
+    for device, where in ((EmulatorDevice(), "cpu"), (OnCuda(), "cuda")):
+        asked.clear()
+        verify(CASE, device, 9)
+        verify(CASE, device, 9, inputs)
+        assert asked == [
+            ("expect", where, 9), ("other_expected", right, where, False),
+            ("expect_on", inputs, where, 9), ("other_expected", right, where, True),
+        ]  # fmt: skip
 
 
 def test_inputs_are_drawn_before_the_device_is_waited_for_unless_they_are_given(monkeypatch: pytest.MonkeyPatch):

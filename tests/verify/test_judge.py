@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from harness.contract.field import Field
+from harness.contract.interval import Interval
 from harness.device.device import Outcome
 from harness.device.emulator import EmulatorDevice
 from harness.errors import AccessError, LaunchError
@@ -108,6 +109,7 @@ def test_bytes_that_are_always_wrong_are_a_mismatch(told, other: Other | None, n
     assert program.ran == [A, B, C] and program.renewed == bool(other) and len(outcomes) == 3
     assert wrong[:2] == (Verdict.MISMATCH, f"sm_90a: bytes differ in {name}")
     assert (told[0].poisons, told[0].cause, told[0].expected, len(told[0].runs)) == ([0xA5, 0x5A, 0xA5], "", OWN, 3)
+    assert (told[0].case, told[0].target, told[0].verdict) == (CASE, "sm_90a", Verdict.MISMATCH)
     assert wrong.story.trace  # of the case's own input
 
 
@@ -255,3 +257,17 @@ def test_bytes_that_no_run_wrote_are_counted(told, share: int):
     assert told[-1].cause == "known"
     assert explained(CASE, "sm_90a", OWN, ["data"], runs, poisons=[0xA5], cause="known").verdict is Verdict.UNWRITTEN
     assert told[-1].cause == ""
+
+
+def test_of_several_fields_that_no_run_wrote_the_first_is_counted():
+    runs = [{name: np.full(value.shape, poison, np.uint8) for name, value in OWN.values.items()} for poison in (1, 2)]
+    wrong = explained(CASE, "sm_90a", OWN, ["amax", "data"], runs, poisons=[1, 2])
+    assert wrong[:2] == (Verdict.UNWRITTEN, "sm_90a: 2 of 2 bytes of amax were never written")
+
+
+def test_values_are_outside_of_intervals_if_all_wrong_fields_have_them():
+    bounds = Interval(OWN.values["data"], OWN.values["data"])
+    expected, runs = replace(OWN, values=OWN.values | {"data": bounds}), [dict(OWN.values)] * 3
+    for names, says in ((["data"], "values are outside their intervals"), (["amax", "data"], "bytes differ")):
+        found = explained(CASE, "sm_90a", expected, names, runs)
+        assert found[:2] == (Verdict.MISMATCH, f"sm_90a: {says} in {', '.join(names)}")
