@@ -6,13 +6,16 @@ import ast
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from harness.check.compared import DescribedGpu
-from harness.contract.problem import Dense
+from harness.contract.problem import Dense, Gemm
+from harness.device import emulator
 from harness.device.capability import CONTEXT, incapable, needed
 from harness.device.emulator import EmulatorDevice
+from harness.device.played import PLAYED
 from harness.errors import NotCapable
 from harness.files import ROOT
 from harness.suite.suite import find_case
@@ -69,6 +72,22 @@ def test_an_excuse_without_a_reason_is_none():
             raise NotCapable
 
     assert incapable(CASE, Silent()) == ""
+
+
+def test_products_are_run_up_to_so_many_terms_and_those_of_a_library_are_played(monkeypatch: pytest.MonkeyPatch):
+    product = find_case("gemm/default/128x64x16/normal/eager")
+
+    def refused(terms: int, *calls: str) -> str:
+        steps = [SimpleNamespace(library=bool(call), signature=SimpleNamespace(name=call)) for call in ("", *calls)]
+        monkeypatch.setattr(emulator, "plan", lambda *_: steps)
+        return incapable(replace(product, problem=Gemm(256, 256, terms >> 16)), EmulatorDevice())
+
+    played = next(iter(PLAYED))
+    assert refused(1 << 24) == refused(1 << 26, played) == ""
+    assert refused((1 << 24) + (1 << 16)) == "capability: a product of more than 16777216 terms needs a GPU"
+    assert refused((1 << 26) + (1 << 16), played) == "capability: a product of more than 67108864 terms needs a GPU"
+    assert refused(1 << 16, "other") == refused(1 << 16, played, "other")
+    assert refused(1 << 16, "other") == "capability: other is machine code of a library, which needs a GPU"
 
 
 def test_the_largest_case_of_the_emulator():

@@ -65,7 +65,7 @@ class Ran(EmulatedProgram):
 
     def _launch_all(self, memory, repeat, stream, nearest=False):
         self.seen = {name: (array.data.copy(), array.writable, array.written) for name, array in memory.arrays.items()}
-        self.stream = stream
+        self.stream, self.nearest = stream, nearest
         self.does(memory)
         return ("ex2.approx.f32 at a.cu:1",)
 
@@ -84,6 +84,9 @@ def test_outputs_and_workspace_are_poisoned_scratch_is_zero_and_inputs_cannot_be
             "data": [poison] * 3, "kept": [poison] * 2,
         }  # fmt: skip
         assert (outcome.trespass, outcome.approximated) == ("", ("ex2.approx.f32 at a.cu:1",))
+        assert not program.nearest
+    program.run(0xA5, 0, nearest=True)
+    assert program.nearest
 
 
 @pytest.mark.parametrize(("early", "together"), [((), False), ((False,), False), ((False, True), True)])

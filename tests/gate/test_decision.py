@@ -194,11 +194,11 @@ def test_a_ratio_in_another_unit_and_what_it_could_have_shown():
     assert TimeRatio(1.0, 0.0, 2.0).detectable(0.25) == float("inf")
 
 
-def process(scale=1.0, read=True, seed=0, slow=0):
+def process(scale=1.0, read=True, seed=0, slow=0, count=ROUNDS):
     """Rounds of a process by itself, the last `slow` of which take 1.6 times as long; read: whether its clock was."""
-    us = 100 * scale * np.random.default_rng(seed).normal(1, 0.002, ROUNDS)
-    us[ROUNDS - slow :] *= 1.6
-    mhz = [1980.0] * ROUNDS if read else []
+    us = 100 * scale * np.random.default_rng(seed).normal(1, 0.002, count)
+    us[count - slow :] *= 1.6
+    mhz = [1980.0] * count if read else []
     return Samples(list(us), mhz, clock_mhz=1980.0 * read, roofline_gbps=4000.0, code=f"code {seed}")
 
 
@@ -214,6 +214,27 @@ def test_a_change_that_an_unread_clock_may_have_made_is_none(change, unread):
 def test_a_change_beyond_every_clock_is_one(change, read):
     judged = decide(process(change, read, 1), None, process(read=read))
     assert judged.verdict is (Performance.SLOWER if change > 1 else Performance.FASTER)
+
+
+def test_a_change_of_as_much_as_clocks_differ_is_one():
+    def constant(us: float) -> Samples:
+        return Samples([us] * ROUNDS, [], roofline_gbps=4000.0, code=f"code {us}")
+
+    assert decide(constant(115.0), None, constant(100.0)).verdict is Performance.SLOWER
+    assert decide(constant(114.9), None, constant(100.0)).verdict is Performance.AMBIGUOUS
+
+
+@pytest.mark.parametrize(("rounds", "told"), [(9, False), (10, True)])
+def test_ten_rounds_are_the_fewest_that_show_anything(rounds: int, told: bool):
+    head, again, base = sides(make=constant, rounds=rounds)
+    in_turns, alone = decide(head, again, base), decide(process(count=rounds, seed=1), None, process(count=rounds))
+    assert [("the fewest that show anything" in each.reason) for each in (in_turns, alone)] == [not told] * 2
+
+
+@pytest.mark.parametrize("rounds", [26, 27])
+def test_few_rounds_may_hold_none_of_a_tail_so_a_second_process_is_asked(rounds: int):
+    judged = decide(process(count=rounds, seed=1), None, process(), effect=0.03)
+    assert (judged.verdict, judged.ask_again) == (Performance.SAME, rounds < 27)
 
 
 def test_two_speeds_of_rounds_without_a_clock_may_be_the_clocks():

@@ -129,6 +129,23 @@ def test_events_are_allowed_for_as_far_as_hosts_differ(now_us: float, judged: Pe
         assert "took 1.50 us in the baseline and 4.50 in this run, more than 2.5 us apart" in judgement.reason
 
 
+def test_bounds_on_what_events_take_are_allowed(monkeypatch: pytest.MonkeyPatch):
+    def ended(us: float, now_us: float, then_us: float, then: float = 100.0) -> str:
+        ours, stored = record(us=us, seed=1), record(us=then)
+        ours["times"]["samples_us"][7] = us
+        now_, then_ = (changed(floors_us={"events": each}) for each in (now_us, then_us))
+        return only(run_of(ours, header=now_), stored, header=then_).reason
+
+    assert "us apart" not in ended(100.0, 4.0, 1.5) and "us apart" in ended(100.0, 4.01, 1.5)
+    assert "us apart" not in ended(100.0, 1.5, 4.0) and "us apart" in ended(100.0, 1.5, 4.01)
+    assert "longer than a sample" not in ended(2.0, 2.5, 2.5) and "longer than a sample" in ended(2.0, 2.6, 2.5)
+    assert ended(2.0, 2.5, 0.5).startswith("a sample is shorter than what its events take more")
+    assert not ended(2.25, 2.5, 0.5).startswith("a sample is shorter")
+    assert ended(100.0, 0.0005, 0.001).endswith("which is allowed for")
+    assert ended(100.0, 0.001, 0.0005).endswith("which is allowed for")
+    assert "allowed for" not in ended(100.0, 0.0009, 0.0005) + ended(100.0, 0.0005, 0.0009)
+
+
 def test_a_sample_that_would_be_no_time_without_its_events_is_invalid():
     """If events take longer now than in the baseline, the excess is subtracted; here it exceeds the sample.
 
