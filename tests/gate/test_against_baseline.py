@@ -169,6 +169,14 @@ def test_times_that_must_not_be_compared_are_invalid_and_say_why(ours: dict, rea
     assert against_baseline.exit_code(run.records, [judgement]) is Exit.NOISY
 
 
+@pytest.mark.parametrize(("now", "told"), [(5000, ""), (3000, ""), (5001, "+25.0%"), (2999, "-25.0%")])
+def test_a_copy_roofline_may_drift_by_so_much_either_way(monkeypatch: pytest.MonkeyPatch, now: int, told: str):
+    monkeypatch.setattr(against_baseline, "DRIFT", 0.25)
+    headers = (changed(roofline=rates(each, each)) for each in (now, 4000))
+    why = against_baseline.incomparable(*headers)
+    assert bool(why) is bool(told) and f"roofline is {told}" in (why or "roofline is ")
+
+
 def test_an_unsteady_baseline_is_refused_too():
     judgement = only(run_of(record(seed=1)), record(), header=changed(roofline=rates(4200, 3000)))
     assert judgement.reason == "the baseline saw its own copy roofline move from 3,000 to 4,200 GB/s"

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from harness.files import ROOT
+from harness.gate import decision
 from harness.gate.decision import EFFECT, Samples, decide, unthrottled
 from harness.verdict import Performance, TimeRatio
 
@@ -222,6 +223,25 @@ def test_a_change_of_as_much_as_clocks_differ_is_one():
 
     assert decide(constant(115.0), None, constant(100.0)).verdict is Performance.SLOWER
     assert decide(constant(114.9), None, constant(100.0)).verdict is Performance.AMBIGUOUS
+
+
+def test_a_change_up_to_the_longer_of_two_speeds_may_be_the_clock_s():
+    def rounds(*us: float) -> Samples:
+        return Samples(list(us), [], roofline_gbps=4000.0, code=f"code {us}")
+
+    slow = rounds(*np.linspace(119.5, 120.5, ROUNDS))
+    judged = decide(slow, None, rounds(*np.linspace(99.5, 100.5, 40), *np.linspace(119.5, 120.5, 20)))
+    assert judged.verdict is Performance.AMBIGUOUS and "in the baseline 40 rounds take" in judged.reason
+    reached = rounds(*[120.0] * ROUNDS)
+    judged = decide(reached, None, rounds(*np.linspace(99.5, 100.5, 40), *[120.0] * 20))
+    assert judged.verdict is Performance.AMBIGUOUS and "in the baseline 40 rounds take" in judged.reason
+
+
+@pytest.mark.parametrize(("tail", "late"), [(0.06, False), (0.0625, True), (-0.5, False)])
+def test_the_slowest_fifth_may_begin_twice_as_much_later_as_counts(monkeypatch, tail: float, late: bool):
+    monkeypatch.setattr(decision.statistics, "slowest_fifth", lambda *_: tail)
+    said = decision._late_tail([1.0] * 20, [1.0] * 20, 0.03)
+    assert said == ("SAME, but its slowest fifth begins +6.2% later" if late else "")
 
 
 @pytest.mark.parametrize(("rounds", "told"), [(9, False), (10, True)])

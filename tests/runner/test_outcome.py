@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -14,7 +15,7 @@ from harness.files import ROOT
 from harness.runner.outcome import last_line, meaning, outcome, worst
 from harness.runner.summary import render
 from harness.suite.suite import find_case
-from harness.verdict import Performance, Result, Verdict
+from harness.verdict import Judgement, Performance, Result, Story, Verdict
 from harness.verify.isolation import given_up
 
 SUBJECT, CARD = "mine:quantize (source 0)", "mine.yaml (source 0)"
@@ -104,6 +105,16 @@ def test_the_verdicts_show_what_was_not_judged():
     assert any(line.startswith("1 not judged, the first SETUP_ERROR  toy/") for line in told)
     assert any(line.startswith("MISMATCH  toy/") for line in told)
     assert not any(line.startswith("SETUP_ERROR") for line in told)  # is not among what is wrong
+
+
+def test_results_and_judgements_say_nothing_that_nobody_said():
+    result = Result("toy/default/16x16/normal/eager", "toy", Verdict.PASS)
+    record = result.to_record()
+    assert {name for name, value in record.items() if value} == {"case_id", "recipe", "verdict"}
+    assert len(record) == 18 and Result.from_record(record) == result
+    assert replace(result, findings=Story("head")) == result  # no record has them
+    judgement = Judgement("a", Performance.SAME, "why")
+    assert {name for name, value in vars(judgement).items() if value} == {"case_id", "verdict", "reason"}
 
 
 # A subject that refuses most
