@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
@@ -164,7 +165,7 @@ def read_launch(ptx: str, symbol: str, kernel: str, entry: str = "") -> LaunchGe
         )
     # Trailing zero bytes are left out of an initialiser.
     content = bytes(int(byte) for byte in found[1].split(",")).ljust(20, b"\0")
-    launch = LaunchGeometry(*(int.from_bytes(content[i : i + 4], "little", signed=True) for i in range(0, 20, 4)))
+    launch = LaunchGeometry(*struct.unpack("<5i", content))
     across, down = _cluster(ptx, kernel, entry)
     launch = replace(launch, cluster_x=across, cluster_y=down)
     _require_possible(launch, ptx, kernel, entry)

@@ -68,7 +68,7 @@ class Run:
         self.guest = is_guest(option.subject or "")
         self.journal = Journal(run_dir, header, option.resume, self.guest)
         for left in run_dir.glob(_LAST_WORDS):  # by workers of a killed run
-            left.unlink(missing_ok=True)
+            left.unlink()
         self.going_on = resume_command.going_on(config.invocation_params.args, run_dir)
         self.resumed = {record["case_id"]: record for record in self.journal.records}
         self.errors: list[Exit] = []
@@ -282,7 +282,7 @@ def _last_words(run_dir: Path, case_id: str) -> Record | None:
         except (OSError, UsageError):
             continue
         if record["case_id"] == case_id:
-            path.unlink(missing_ok=True)
+            path.unlink()
             return record
     return None
 

@@ -153,5 +153,5 @@ def test_a_sample_that_would_be_no_time_without_its_events_is_invalid():
     """
     now, then = (changed(floors_us={"events": us}) for us in (2.5, 0.1))
     judgement = only(run_of(record(us=2.1, seed=1), header=now), record(us=2.0), header=then)
-    assert judgement.verdict is Performance.INVALID
+    assert (judgement.verdict, judgement.ask_again) == (Performance.INVALID, True)
     assert judgement.reason.startswith("a sample is shorter than what its events take more")

@@ -7,8 +7,13 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
+import evidence
+import harness
+import harness.runner
+import ptx_emulator
 from harness.errors import Exit
 from harness.runner import below_supervisor
 from harness.runner.below_supervisor import (
@@ -121,3 +126,13 @@ def test_what_pytest_refuses_is_told_with_the_options_of_plugins_that_are_named(
     option, says = refused_by_pytest(["-p", "own_option", "--own", "three"])
     assert option == "" and says.startswith("argument --own: invalid int value: 'three'")
     assert refused_by_pytest(["-p", "no_such_plugin"]) == ("", "")  # the process that runs the cases says it
+
+
+def test_our_modules_are_imported_ahead_of_pytest_and_no_others():
+    plain = below_supervisor._PlainImports
+    ours = {"harness.errors": harness, "ptx_emulator.memory": ptx_emulator, "evidence.targets": evidence}
+    assert all(plain.find_spec(name, package.__path__).name == name for name, package in ours.items())
+    for name, package in (("harness", None), ("harness.runner.hooks", harness.runner), ("numpy.linalg", np)):
+        assert plain.find_spec(name, package and package.__path__) is None  # left to pytest
+    hook = next(number for number, each in enumerate(sys.meta_path) if type(each).__name__ == "AssertionRewritingHook")
+    assert sys.meta_path.index(plain) < hook

@@ -81,10 +81,14 @@ def test_tiles_lie_in_two_layers_as_well():
 def test_a_grid_has_whole_clusters():
     tiled = replace(TILED, cluster_x=4, cluster_y=2)
     assert tiled.grids(Dense(300, 520), 132) == ((12, 4, 1), (12, 2, 2))
+    assert tiled.grids(Dense(640, 520), 132) == ((12, 6, 1), (12, 4, 2))
     assert tiled.grid(Dense(128 * 65535, 16), 132) == (4, 32768, 2)  # 65535 rows of tiles are no whole clusters
     persistent = replace(PERSISTENT, cluster_x=4)
     assert persistent.grids(Dense(1000, 520), 132) == ((32, 1, 1), (4, 1, 1))
     assert persistent.grids(Dense(1024, 1040), 132) == ((68, 1, 1),)
+    group = Grouped(128 * 18, 128, ((128, 128),) * 18)
+    shared = replace(persistent, tile_rows=128, tile_cols=128)
+    assert shared.grids(group, 132) == ((20, 1, 1), (8, 1, 1))
     with pytest.raises(CompileError, match="one row of CTAs has no clusters with 2 along y"):
         replace(persistent, cluster_y=2).grid(Dense(1000, 520), 132)
 
