@@ -27,6 +27,7 @@ HERE = Path(__file__).parent
 
 class FakeDevice:
     name, targets, modes, subject_label = "emulator", ("sm_90a",), frozenset({"eager"}), ""
+    memory = 1 << 30
     def identity(self):
         return {"device": "emulator"}
     broken = ""

@@ -133,7 +133,7 @@ def quoted(case_id: str) -> str:
 def this_python(folder: Path) -> str:
     """The word that starts this interpreter in a folder: `python` if it is found as that, or else its path."""
     own, found = Path(sys.executable), shutil.which("python")
-    if found and Path(found).parent == own.parent and Path(found).samefile(own):
+    if found and Path(found).parent == own.parent and own.exists() and Path(found).samefile(own):
         return "python"
     return _below(str(own), str(folder))
 

@@ -21,7 +21,7 @@ from ptx_emulator.registers import U32, WARP
 
 _OF_ONE = "cta_group::1"
 _SYNC = ["sync", "aligned"]
-_ARRIVES = ["mbarrier::arrive::one", "shared::cluster", "b64"]
+_COMMITS = [[_OF_ONE, "mbarrier::arrive::one", *space, "b64"] for space in (["shared::cluster"], [])]
 
 
 def _words(instruction: Instruction) -> list[str]:
@@ -99,8 +99,11 @@ def _fence(emitter: Emitter, instruction: Instruction) -> None:
 
 
 def _commit(emitter: Emitter, instruction: Instruction) -> None:
-    """`commit`: arrive at an mbarrier once the matrix unit has done the thread's work, which here is at once."""
-    if _words(instruction) != [_OF_ONE, *_ARRIVES] or len(instruction.operands) != 1:
+    """`commit`: arrive at an mbarrier once the matrix unit has done the thread's work, which here is at once.
+
+    Without a state space the address is a generic one by the manual, and Triton 3.6 gives one in shared memory.
+    """
+    if _words(instruction) not in _COMMITS or len(instruction.operands) != 1:
         raise Unsupported
     where = shared_place(emitter, instruction.operands[0])
 
@@ -189,5 +192,5 @@ def mnemonics() -> list[str]:
     names += [f"tcgen05.relinquish_alloc_permit.{_OF_ONE}.sync.aligned"]
     names += [f"tcgen05.wait::{what}.sync.aligned" for what in ("ld", "st")]
     names += [f"tcgen05.fence::{when}_thread_sync" for when in ("before", "after")]
-    names += [f"tcgen05.commit.{_OF_ONE}.{'.'.join(_ARRIVES)}"]
+    names += [f"tcgen05.commit.{'.'.join(words)}" for words in _COMMITS]
     return names + tcgen05_moves.mnemonics() + tcgen05_mma.mnemonics()

@@ -196,8 +196,8 @@ class _Checked:
 
     def _left_to_late(self, tags: Bits, numbers: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """Mask of the readers that are left to `late`, of several threads of the block that read before one writes."""
-        which = np.flatnonzero(self._read_too(tags, rows) & ~self.access.strong)
-        if not which.size:
+        which = np.flatnonzero(self._read_too(tags, rows))
+        if self.access.strong or not which.size:
             return np.zeros(len(tags), bool)
         late = self.all.late
         if late.fault is None:

@@ -92,6 +92,7 @@ class FakeGpu:
     """A device named `cuda`. lazy: its kernels write nothing; failure: what its launches raise."""
 
     name, targets, modes, subject_label = "cuda", ("sm_90a",), frozenset({"eager", "graph"}), ""
+    memory = 1 << 30
 
     def __init__(self, clock: FakeClock):
         self.clock = clock

@@ -375,6 +375,17 @@ def test_a_bug_is_a_fault_and_its_mend_is_none(name: str) -> None:
         assert other is None or line_of(bug, f"// {other}") in found.value.sentence
 
 
+@pytest.mark.parametrize("address", ["&bar", "(u64)at(&bar)"], ids=["generic", "in shared memory"])
+def test_a_commit_without_a_state_space(address: str) -> None:
+    """The manual's address is generic then, and Triton 3.6 gives one in shared memory."""
+    spelled = re.compile(r'\.shared::cluster(\.b64 \[%0\];"\s*:: )"r"\(at\(&bar\)\)')
+    right, wrong = (spelled.sub(rf'\1"l"({address})', small(WAIT=wait)) for wait in (HOLES["WAIT"], ""))
+    assert "arrive::one.b64" in right
+    assert (run_small(right) == 0).all()
+    with pytest.raises(Fault, match="may still use: no thread that waited for the mbarrier of a tcgen05.commit"):
+        run_small(wrong)
+
+
 @pytest.mark.parametrize("hole, given, bit", [
     ("WHICH", instruction(128, 16), 4), ("WHICH", instruction(128, 16), 7), ("WHICH", 0, 2),
     ("MATRIX", matrix(0, 0, 1024, 1), 61), ("MATRIX", matrix(0, 0, 1024, 1), 49),

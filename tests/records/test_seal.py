@@ -28,6 +28,7 @@ CASE = find_case("per_tensor/default/16x16/normal/eager")
 def subject(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A subject that imports a helper at the top, one of its package in a function, and one by a name it computes."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PYTHONPATH", raising=False)  # all files of its folders would be the subject's, too
     files = {
         "mine.py": "import far\nimport numpy, os\ndef f():\n    from package import inner\n    __import__('beside')\n",
         "beside.py": "import importlib\nimportlib.import_module('hid' + 'den')\n",

@@ -62,6 +62,8 @@ def test_this_python_is_named_as_one_would_type_it(tmp_path: Path, monkeypatch: 
         (tmp_path / "bin" / name).symlink_to("/bin/sh")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     assert resume_command.this_python(tmp_path) == "python"
+    (tmp_path / "bin" / "python3").unlink()  # as where an environment is made anew while it runs
+    assert resume_command.this_python(tmp_path) == "bin/python3"
     monkeypatch.setenv("PATH", "/bin")
     monkeypatch.setattr(sys, "executable", "/bin/nothing")
     assert resume_command.this_python(tmp_path) == "/bin/nothing"
