@@ -55,7 +55,7 @@ def test_a_line_of_a_helper_and_who_called_it():
 
 def test_a_race_of_programs():
     found(lambda: k.store_race[(4,)](torch.ones(1000), torch.zeros(1), 1000, BLOCK=256), "race", "store_race",
-          "# each program's", "that block (0, 0, 0) wrote at kernels.py")  # fmt: skip
+          "# each program's", "global bytes that block (", ", 0, 0) wrote at kernels.py")  # fmt: skip
 
 
 def test_a_race_of_threads():

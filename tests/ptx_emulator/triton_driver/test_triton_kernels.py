@@ -78,9 +78,15 @@ def test_dot(dtype: torch.dtype, tile: tuple[int, int, int], options: dict[str, 
 def test_dot_of_warpgroups(dtype: torch.dtype, rows: int, options: dict[str, int]):
     """`wgmma`, whose B lies in shared memory along its rows."""
     a, b, out = whole(rows, 128, dtype=dtype), whole(128, 64, dtype=dtype), torch.empty(rows, 64)
+    args = (a, b, out, rows, 64, 128, rows, 64, 64)
     with ptx_emulator.triton_on("sm_90a"):
-        compiled = k.matmul[(1, 1)](a, b, out, rows, 64, 128, rows, 64, 64, **options)
-    assert "wgmma.mma_async" in compiled.asm["ptx"]
+        ptx = k.matmul.warmup(*args, grid=(1, 1), **options).asm["ptx"]
+        assert "wgmma.mma_async" in ptx
+        if "fence.proxy.async" not in ptx:  # Triton 3.6 and 3.7.0 leave it out; pull request 9610 mended that
+            with pytest.raises(ptx_emulator.Fault, match="reads shared bytes that .* with no fence.proxy.async"):
+                k.matmul[(1, 1)](*args, **options)
+            return
+        k.matmul[(1, 1)](*args, **options)
     same(out, a.float() @ b.float())
 
 

@@ -32,7 +32,16 @@ def product(target: str, of_host: bool, rows: int = ROWS) -> tuple[bool, int]:
             k.parted_matmul[(2, 1)](*descriptors, DEPTH, rows, COLUMNS, STEP)
         else:
             triton.set_allocator(lambda size, align, stream: torch.empty(size, dtype=torch.int8))
-            k.parted_matmul_of_pointers[(2, 1)](a, b, c, 2 * rows, COLUMNS, DEPTH, rows, COLUMNS, STEP)
+            args = (a, b, c, 2 * rows, COLUMNS, DEPTH, rows, COLUMNS, STEP)
+            ptx = k.parted_matmul_of_pointers.warmup(*args, grid=(2, 1)).asm["ptx"]
+            # Before Triton 3.7, copies on sm_100a lie where the descriptors were made, and no fence is between.
+            if target == "sm_100a" and ptx.count("fence.proxy.async") < 2:
+                with pytest.raises(
+                    ptx_emulator.Fault, match="copies to shared bytes that .* with no fence.proxy.async"
+                ):
+                    k.parted_matmul_of_pointers[(2, 1)](*args)
+                pytest.skip("this Triton leaves a fence out, which the emulator reports; Triton 3.7 has it")
+            k.parted_matmul_of_pointers[(2, 1)](*args)
     return c.double().equal(a.double() @ b.double().T), run.launches[0].threads
 
 
