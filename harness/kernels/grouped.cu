@@ -188,14 +188,14 @@ __global__ void __launch_bounds__(kThreads) grouped_dbias(
 
 template <
     typename Dtype, Rounding rounding, ScaleLayout scale_layout, bool fast_math, Activation activation,
-    Schedule schedule>
+    Schedule schedule, GivenAmax amax>
 __global__ void __launch_bounds__(kThreads, kRowwiseBlocksPerSm<Dtype>) grouped_encode_rowwise(
     const Dtype* __restrict__ input,         // (elements,)
     Optional<const Dtype> act_input,         // (elements,)
     const i64* __restrict__ first_dims,      // (num_tensors,)
     const i64* __restrict__ last_dims,       // (num_tensors,)
     const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
-    const float* __restrict__ rowwise_amax,  // (num_tensors,)
+    const float* __restrict__ rowwise_amax,  // (num_tensors,), or (1,) with shared
     u8* __restrict__ rowwise_data,           // (elements / 2,) e2m1 pairs
     u8* __restrict__ rowwise_scale_inv,      // (padded scales of each tensor,) e4m3
     int num_tensors, u64 seed, u32 offset) {
@@ -210,7 +210,7 @@ __global__ void __launch_bounds__(kThreads, kRowwiseBlocksPerSm<Dtype>) grouped_
         Packed16<Dtype> x[kRowwiseRepeat];
 #pragma unroll
         for (int i = 0; i < kRowwiseRepeat; ++i) x[i] = prologue.block(extents, first_row + i * kWarps, block_col);
-        const GlobalScale global = global_scale(__ldg(rowwise_amax + index), kE4m3Max);
+        const GlobalScale global = global_scale(given_amax<amax>(rowwise_amax, index), kE4m3Max);
 #pragma unroll
         for (int i = 0; i < kRowwiseRepeat; ++i) {
           const int row = first_row + i * kWarps;
@@ -228,21 +228,21 @@ __global__ void __launch_bounds__(kThreads, kRowwiseBlocksPerSm<Dtype>) grouped_
 // Reads the input once: 2 bytes of bf16 in, 0.5625 out for each direction.
 template <
     typename Dtype, Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, bool fast_math,
-    Activation activation, int sign_mask, Schedule schedule>
+    Activation activation, int sign_mask, Schedule schedule, GivenAmax amax>
 __global__ void __launch_bounds__(
     TransposeTile::kThreads, kTensorBlocksPerSm<Dtype, rht, rounding, scale_layout, fast_math, activation, schedule>)
     grouped_encode_tile(
-        const Dtype* __restrict__ input,            // (elements,)
-        Optional<const Dtype> act_input,            // (elements,)
-        const i64* __restrict__ first_dims,         // (num_tensors,)
-        const i64* __restrict__ last_dims,          // (num_tensors,)
-        const i64* __restrict__ tensor_offsets,     // (num_tensors + 1,)
-        Optional<const float> rowwise_amax,         // (num_tensors,)
-        const float* __restrict__ columnwise_amax,  // (num_tensors,)
-        Optional<u8> rowwise_data,                  // (elements / 2,) e2m1 pairs
-        Optional<u8> rowwise_scale_inv,             // (padded scales of each tensor,) e4m3
-        u8* __restrict__ columnwise_data,           // (elements / 2,) e2m1 pairs
-        u8* __restrict__ columnwise_scale_inv,      // (padded scales of each tensor,) e4m3
+        const Dtype* __restrict__ input,         // (elements,)
+        Optional<const Dtype> act_input,         // (elements,)
+        const i64* __restrict__ first_dims,      // (num_tensors,)
+        const i64* __restrict__ last_dims,       // (num_tensors,)
+        const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
+        Optional<const float> rowwise_amax,      // (num_tensors,), or (1,) with shared
+        Optional<const float> columnwise_amax,   // (num_tensors,), (1,) with shared, null with rowwise
+        Optional<u8> rowwise_data,               // (elements / 2,) e2m1 pairs
+        Optional<u8> rowwise_scale_inv,          // (padded scales of each tensor,) e4m3
+        u8* __restrict__ columnwise_data,        // (elements / 2,) e2m1 pairs
+        u8* __restrict__ columnwise_scale_inv,   // (padded scales of each tensor,) e4m3
         int num_tensors, u64 seed, u32 offset) {
   static_assert(outputs != Outputs::rowwise, "rowwise alone needs no transposition: use grouped_encode_rowwise");
   __shared__ EncodeSmem<Dtype> shared;
@@ -251,8 +251,8 @@ __global__ void __launch_bounds__(
       [&](int index, const GroupTensor& tensor, u32 item) {
         const DactPrologue<Dtype, activation> prologue = {input + tensor.element, act_input + tensor.element};
         per_tensor_tile<Block::block_1x16, outputs, rht, rounding, scale_layout, fast_math, kPerTensorSigns<sign_mask>>(
-            shared, prologue, [&] { return __ldg(rowwise_amax + index); },
-            [&] { return __ldg(columnwise_amax + index); },
+            shared, prologue, [&] { return given_amax<amax>(rowwise_amax, index); },
+            [&] { return given_amax<amax>(amax == GivenAmax::rowwise ? rowwise_amax : columnwise_amax, index); },
             {rowwise_data + tensor.element / 2, rowwise_scale_inv + tensor.rowwise_scale_inv},
             {columnwise_data + tensor.element / 2, columnwise_scale_inv + tensor.columnwise_scale_inv}, tensor.rows,
             tensor.cols, TransposeTiles::origin(tensor.cols, item), seed, offset + index);

@@ -9,7 +9,8 @@ every rounding, to nearest even. For each tensor g:
      Random bits take the group's seed and the offset plus g.
 The group may be a part of its allocations. What lies behind it is NaN and inf in inputs, and is not written in outputs.
 An empty tensor has no bytes; its amaxes, as many as its extents call for, and its dbias are 0.
-stage=encode is given the amaxes of all tensors, back to back.
+stage=encode is given the amaxes of all tensors, back to back; of per_tensor without rht also, by `amax`, one for all
+tensors (`shared`: the largest here), or rowwise ones alone (`rowwise`), which are the columnwise ones, too.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ RECIPES: dict[str, ModuleType] = {
 SPLIT = ("row_scaled", "local_1x64", "four_over_six")
 # of extents, as dense
 MULTIPLES = {"per_tensor": 16, "per_token": 16, "row_scaled": 16, "local_1x64": 64, "four_over_six": 16}
+SHARED, ROWWISE_ALONE = "shared", "rowwise"  # forms of given amaxes, beside `each`
 OWN_FLAGS = {"error": "mae", "e4m3_max": OWN, "error_math": "exact", "row_scaled": False}  # four_over_six's
 ROWS_STAY_APART = (ShapeRepresentation.SAME_BOTH_DIMS, ShapeRepresentation.VARYING_FIRST_DIM)
 
@@ -81,6 +83,13 @@ def refuse(case: Case) -> None:
         quantizer.require(case, "activation", "none", because)
     if flags.stage == "encode":
         quantizer.require(case, "dbias", False, "the read that finds the amaxes sums it, and stage=encode begins after")
+    if flags.amax != "each":
+        quantizer.require_one_of(case, "amax", ("each", SHARED, ROWWISE_ALONE))
+        quantizer.require(case, "stage", "encode", "the other stages find the amax of each tensor")
+        for name, value in {"recipe": "per_tensor", "rht": False, "activation": "none"}.items():
+            quantizer.require(case, name, value, "only an encode of per_tensor as it is has other forms of amaxes")
+        if flags.outputs == flags.amax:
+            raise ContractError(f"{case.recipe}: amax=rowwise is for a columnwise output, and outputs=rowwise has none")
     recipe, tile = RECIPES[flags.recipe], layout.TILE_ROWS
     recipe.refuse(replace(case, problem=Grouped(tile, tile, ((tile, tile),))).part(0))
     quantizer.require_group(case, flags.shape_representation, MULTIPLES[flags.recipe])
@@ -121,6 +130,8 @@ def inputs(case: Case, x: np.ndarray, act_input: np.ndarray | None = None) -> di
         tensors["act_input"] = _allocated(act_input, shape.allocated)
     if case.flags.stage == "encode":
         amaxes, fields = numpy_oracle(_amax_case(case), tensors), given_fields(case)
+        if case.flags.amax == SHARED:
+            amaxes = {name: amax.max(keepdims=True) for name, amax in amaxes.items()}
         tensors |= {name: _allocated(amaxes[name], field.size + field.slack) for name, field in fields.items()}
     return tensors
 
@@ -168,7 +179,10 @@ def _activated(case: Case, g: int, tensors: Mapping[str, np.ndarray]) -> np.ndar
 
 
 def _given(case: Case, g: int, tensors: Mapping[str, np.ndarray], v: np.ndarray) -> dict[str, np.ndarray]:
-    amaxes = {name: field.part(tensors[name], g) for name, field in given_fields(case).items()}
+    given = given_fields(case)
+    amaxes = {name: field.part(tensors[name], g) if field.parts else tensors[name] for name, field in given.items()}
+    if given and case.flags.amax == ROWWISE_ALONE:
+        amaxes["columnwise_amax"] = amaxes["rowwise_amax"]
     return {"input": nvfp4.convert(v, case.flags.dtype), **amaxes}
 
 
@@ -218,12 +232,16 @@ def _allocated(array: np.ndarray, entries: int) -> np.ndarray:
 
 
 def _amax_case(case: Case) -> Case:
-    return replace(case, flags=case.flags.replace(stage="amax", dbias=False))
+    flags = case.flags.replace(stage="amax", dbias=False, amax="each")
+    return replace(case, flags=flags.replace(outputs="rowwise") if case.flags.amax == ROWWISE_ALONE else flags)
 
 
 def given_fields(case: Case) -> dict[str, Field]:
-    """The amax fields that stage=encode reads."""
-    return outputs(_amax_case(case)) if case.flags.stage == "encode" else {}
+    """The amax fields that stage=encode reads. One amax for all tensors has no part for each."""
+    fields = outputs(_amax_case(case)) if case.flags.stage == "encode" else {}
+    if case.flags.amax == SHARED:
+        return {name: Field((1,), field.dtype) for name, field in fields.items()}
+    return fields
 
 
 def _require_arrays(case: Case, tensors: Mapping[str, Any]) -> None:

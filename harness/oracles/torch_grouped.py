@@ -31,7 +31,7 @@ def grouped(case: Case, tensors: Tensors, dense: DenseOracle, granularity: str) 
     """Quantize every tensor of a group by itself, and join each field back to back.
 
     tensors: `input` (allocated elements,) of the case's dtype; `act_input` alike if there is an activation; for
-        stage=encode the amax fields of all tensors back to back, float32
+        stage=encode the amax fields of all tensors back to back, or one amax for all of them, float32
     dense, granularity: torch oracle of the recipe that quantizes every tensor, and the extent of its amaxes
     returns: flat fields, and `dbias` (num_tensors, cols) if asked for
     """
@@ -46,8 +46,9 @@ def grouped(case: Case, tensors: Tensors, dense: DenseOracle, granularity: str) 
         if flags.outputs in ("both", side)
     }
     given = {}
-    if flags.stage == "encode":
-        given = {f"{side}_amax": cut(tensors[f"{side}_amax"], counts) for side, counts in entries.items()}
+    for side, counts in entries.items() if flags.stage == "encode" else ():
+        read = tensors["rowwise_amax" if flags.amax == "rowwise" else f"{side}_amax"]
+        given[f"{side}_amax"] = [read] * len(sizes) if flags.amax == "shared" else cut(read, counts)
     written: list[dict[str, torch.Tensor]] = []
     for g, extents in enumerate(case.problem.tensors):
         value = dact(flags.activation, grads[g], inputs[g]).view(extents)

@@ -96,6 +96,8 @@ def test_tensors_of_a_group_that_are_the_same(monkeypatch):
         "grouped/recipe=per_token,rht=true,stage=encode/128+0+256x128/normal/eager",
         "grouped/stage=encode,activation=dgelu/128+128x128/normal/eager",
         "grouped/stage=encode,activation=dsrelu/128+128x128/normal/eager",
+        "grouped/stage=encode,amax=shared/128+0+256x128/normal/eager",
+        "grouped/outputs=columnwise,stage=encode,amax=rowwise/128+0+256x128/normal/eager",
     ],
 )
 def test_a_given_amax_that_is_not_the_amax(case_id):
@@ -103,7 +105,8 @@ def test_a_given_amax_that_is_not_the_amax(case_id):
     inputs = expected.make_inputs(case)
     assert magnitudes.wrong_amax(case, inputs) == ""
     for name in (name for name in inputs if name.endswith("_amax")):
-        for wrong in (np.roll(inputs[name], 1) if case.is_group else inputs[name] * 2, inputs[name] * np.float32(0.98)):
+        of_each = case.is_group and case.flags.amax != "shared"
+        for wrong in (np.roll(inputs[name], 1) if of_each else inputs[name] * 2, inputs[name] * np.float32(0.98)):
             assert f"the given {name}" in magnitudes.wrong_amax(case, inputs | {name: wrong})
 
 
@@ -263,6 +266,7 @@ def test_an_answer_has_the_shape_of_its_field(monkeypatch):
 
 
 GROUP = "grouped/recipe=per_token,stage=encode/128+384of1024x128/normal/eager"
+SHARED = "grouped/stage=encode,amax=shared/128+384of1024x128/normal/eager"
 BOTH = "grouped/recipe=per_token,shape_representation=varying_both_dims/128+256x512+128of131072/normal/eager"
 PRODUCT = "gemm_grouped/epilogue=row_scaled/0+128+0of256x64x48/normal/eager"
 
@@ -278,7 +282,10 @@ def test_a_field_is_as_long_as_its_allocation(case_id):
             assert name in wrong_slack(case, inputs, wrong)
 
 
-@pytest.mark.parametrize(("case_id", "name"), [(GROUP, "rowwise_amax"), (PRODUCT, "a_amax"), (PRODUCT, "a_data")])
+@pytest.mark.parametrize(
+    ("case_id", "name"),
+    [(GROUP, "rowwise_amax"), (SHARED, "columnwise_amax"), (PRODUCT, "a_amax"), (PRODUCT, "a_data")],
+)
 def test_what_is_given_is_as_long_as_its_allocation(case_id, name):
     case = find_case(case_id)
     inputs = make_inputs(case)

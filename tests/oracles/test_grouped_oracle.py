@@ -36,6 +36,7 @@ FLAGS = [
     {"rht": True, "sign_mask": 0x5A5A},
     {"stage": "encode", "rounding": "sr", "scale_layout": "swizzled"},
 ]
+GIVEN = {"stage": "encode", "amax": "shared"}
 
 
 def inputs_of(case):
@@ -209,6 +210,35 @@ def test_encode_takes_the_amaxes_it_is_given(make_group):
     assert not field.part(differs, 0).any() and field.part(differs, 2).any()
 
 
+@pytest.mark.parametrize("outputs", ["both", "rowwise", "columnwise"])
+def test_one_amax_is_every_tensors(make_group, outputs):
+    case, each = (
+        make_group("128+0+256x128", stage="encode", outputs=outputs, amax=amax) for amax in ("shared", "each")
+    )
+    tensors, own = (grouped.inputs(asked, **high_precision(case)) for asked in (case, each))
+    names = [name for name in tensors if name.endswith("amax")]
+    largest = np.abs(tensors["input"].astype(F32)).max()
+    assert all(tensors[name].tolist() == [largest] for name in names)
+    assert any((found != agree(each, own)[name]).any() for name, found in agree(case, tensors).items())
+    for factor in (1, 3):  # whatever is given
+        given = tensors | {name: np.array([largest * factor], F32) for name in names}
+        repeated = own | {name: np.full(3, largest * factor, F32) for name in names}
+        assert_same(agree(case, given), agree(each, repeated))
+
+
+@pytest.mark.parametrize("outputs", ["both", "columnwise"])
+def test_columns_by_the_amaxes_of_rows(make_group, outputs):
+    case, each = (
+        make_group("128+0+256x128", stage="encode", outputs=outputs, amax=amax) for amax in ("rowwise", "each")
+    )
+    tensors, own = (grouped.inputs(asked, **high_precision(case)) for asked in (case, each))
+    assert [name for name in tensors if name.endswith("amax")] == ["rowwise_amax"]
+    assert_same(agree(case, tensors), agree(each, own))
+    amax = tensors["rowwise_amax"] * F32([2, 1, 3])
+    given = {"rowwise_amax": amax, "columnwise_amax": amax}
+    assert_same(agree(case, tensors | given | {"columnwise_amax": amax * 2}), agree(each, own | given))
+
+
 class TestRefusals:
     @pytest.mark.parametrize(
         ("shape", "flags", "word"),
@@ -263,6 +293,12 @@ class TestRefusals:
             ("128x128", {"shape_representation": "varying_both_dims", "dbias": True}, "dbias must be false"),
             ("128x128", {"stage": "encode", "dbias": True}, "dbias must be false, not true: the read that finds"),
             ("128x128", {"shape_representation": "varying_last_dim", "activation": "drelu"}, "activation must be none"),
+            ("128x128", {"amax": "shared"}, "stage must be encode, not full: the other stages find the amax of each"),
+            ("128x128", GIVEN | {"recipe": "per_token"}, "recipe must be per_tensor, not per_token: only an encode of"),
+            ("128x128", GIVEN | {"rht": True}, "rht must be false, not true: only an encode of per_tensor as it is"),
+            ("128x128", GIVEN | {"activation": "drelu"}, "activation must be none, not drelu: only an encode"),
+            ("128x128", GIVEN | {"amax": "none"}, "amax must be each, shared or rowwise, not none"),
+            ("128x128", GIVEN | {"amax": "rowwise", "outputs": "rowwise"}, "amax=rowwise is for a columnwise output"),
         ],
     )
     def test_a_sentence_names_what_is_wrong(self, make_group, shape, flags, word):
@@ -281,6 +317,7 @@ class TestRefusals:
             ({"act_input": None}, "act_input is missing"),
             ({"act_input": np.zeros(128, BF16)}, r"act_input must have the shape \(49152,\)"),
             ({"rowwise_amax": np.zeros(2, F32)}, r"rowwise_amax must have the shape \(3,\)"),
+            ({"rowwise_amax": np.zeros(1, F32)}, r"rowwise_amax must have the shape \(3,\)"),
             ({"tensor_offsets": np.array([0, 16384, 16000, 49152])}, "tensor 1 ends at element 16000"),
             ({"first_dims": np.array([128, 128, 128])}, "tensor 1 ends at element 16384"),
             (

@@ -101,6 +101,13 @@ def test_every_array_that_the_oracle_divides_has_a_pointer_to_each_tensor(case_i
             assert flat[begin : begin + part.nbytes].tobytes() == part.tobytes(), name
 
 
+@pytest.mark.parametrize(("amax", "divided"), [("shared", set()), ("rowwise", {"rowwise_amax"})])
+def test_one_amax_for_all_tensors_is_not_divided(amax: str, divided: set[str]):
+    case = find_case(f"grouped/stage=encode,amax={amax}/128+0+256x192/normal/eager")
+    starts = tensor_starts(CardForms(case, {}, frozenset()), make_inputs(case))
+    assert {name for name in starts if name.endswith("amax")} == divided
+
+
 @pytest.mark.parametrize(
     ("recipe", "kernel", "arguments", "sentence"),
     [

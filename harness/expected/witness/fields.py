@@ -124,6 +124,8 @@ def _entries(case: Case) -> dict[str, int]:
         lines = rows if by == 128 else (rows + 64 * tensors) // 128 * 128
         scales = lines * round_up(cols // 16, 4), rows // 16 * round_up(cols, 128)
         amaxes = (rows, tensors * cols) if by_row else (tensors, tensors)
+    if case.flags.get("amax") == "shared":
+        amaxes = 1, 1
     entries = {}
     for side, scale, amax in zip(("rowwise", "columnwise"), scales, amaxes, strict=True):
         entries |= {f"{side}_data": elements // 2, f"{side}_scale_inv": scale}

@@ -91,16 +91,18 @@ def wrong_amax(case: Case, inputs: Mapping[str, np.ndarray]) -> str:
     given = {side: inputs[f"{side}_amax"] for side in SIDES if f"{side}_amax" in inputs}
     if not given or "input" not in inputs or _overflows(case, inputs):
         return ""
-    for number, x in enumerate(_tensors(case, inputs)):
-        for side in list(given):
-            expected = amaxes_of(case, x, side)
+    tensors = _tensors(case, inputs)
+    for side in given:
+        amaxes, of = [amaxes_of(case, x, side) for x in tensors], " of tensor {}" if case.is_group else ""
+        if case.flags.get("amax") == "shared":
+            amaxes, of = [np.max(amaxes, axis=0)], " of all tensors"
+        for number, expected in enumerate(amaxes):
             own, given[side] = given[side].reshape(-1)[: expected.size], given[side].reshape(-1)[expected.size :]
             wrong = np.flatnonzero(~_close(own, expected, case.flags.get("activation", "none") != "none"))
             if wrong.size:
-                of = f" of tensor {number}" if case.is_group else ""
                 return (
-                    f"the given {side}_amax{of} is {own[wrong[0]]:g} at [{wrong[0]}]; the largest magnitude there is "
-                    f"{expected[wrong[0]]:g}"
+                    f"the given {side}_amax{of.format(number)} is {own[wrong[0]]:g} at [{wrong[0]}]; the largest "
+                    f"magnitude there is {expected[wrong[0]]:g}"
                 )
     slack = case.problem.capacity is not None
     left = [side for side, amax in given.items() if amax.size and not (slack and not np.isfinite(amax).any())]

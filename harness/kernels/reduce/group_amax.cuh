@@ -6,6 +6,15 @@
 #include "scheduler/arrivals.cuh"
 #include "scheduler/group_scheduler.cuh"
 
+// The amaxes that an encode of per_tensor is given: one of each tensor, one for all of them, or rowwise ones alone, by
+// which the columnwise output is encoded, too.
+enum class GivenAmax { each, shared, rowwise };
+
+template <GivenAmax amax>
+__device__ __forceinline__ float given_amax(const float* __restrict__ amaxes, int index) {
+  return __ldg(amaxes + (amax == GivenAmax::shared ? 0 : index));
+}
+
 // Scratch. All zero before and after a launch, so that none has to clear it and a graph can replay.
 struct GroupAmax {
   u32 bits[2][kMaxTensors];  // maxima so far

@@ -196,7 +196,7 @@ def _quantizer_inputs(case: Case) -> dict[str, tuple[Field, ...]]:
     dtype = nvfp4.DTYPES[case.flags.dtype].name
     values = tuple(Field(extents, dtype) for extents in case.problem.tensors)
     return {"input": values, "act_input": values} | {
-        name: field.parts for name, field in grouped.given_fields(case).items()
+        name: field.parts for name, field in grouped.given_fields(case).items() if field.parts
     }
 
 
