@@ -46,6 +46,7 @@ SANITIZED = {
     "divergent barrier",
     "empty tensor",
     "race",
+    "wrong amax given",
     "out of bounds",
     "misaligned",
     "unwritten read",
