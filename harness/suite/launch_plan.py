@@ -111,7 +111,7 @@ def scratch_and_workspace(steps: Iterable[Step]) -> tuple[dict[str, int], dict[s
     workspace: dict[str, int] = {}
     for step in steps:
         for total, sizes in ((scratch, step.scratch), (workspace, step.workspace)):
-            total |= {name: max(size, total.get(name, 0)) for name, size in sizes.items()}
+            total |= {name: max(size, total.get(name, size)) for name, size in sizes.items()}
     return scratch, workspace
 
 

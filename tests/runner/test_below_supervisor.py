@@ -122,7 +122,7 @@ def test_what_pytest_refuses_is_told_with_the_options_of_plugins_that_are_named(
     (tmp_path / "own_option.py").write_text("def pytest_addoption(parser): parser.addoption('--own', type=int)\n")
     monkeypatch.syspath_prepend(tmp_path)
     assert refused_by_pytest(["suites", "--devise=cuda", "--own"]) == ("--devise", "")
-    assert refused_by_pytest(["-p", "own_option", "--own", "3", "--device", "cuda", "-x"]) == ("", "")
+    assert refused_by_pytest(["-p", "own_option", "--own", "3", "--device", "cuda", "-n", "2", "-x"]) == ("", "")
     option, says = refused_by_pytest(["-p", "own_option", "--own", "three"])
     assert option == "" and says.startswith("argument --own: invalid int value: 'three'")
     assert refused_by_pytest(["-p", "no_such_plugin"]) == ("", "")  # the process that runs the cases says it

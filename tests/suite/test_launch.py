@@ -13,6 +13,7 @@ from harness.device.emulator import EmulatorDevice
 from harness.errors import CompileError, RecipeError
 from harness.files import KERNELS
 from harness.jit.geometry import LaunchGeometry, read_launch
+from harness.jit.signature import LIBRARY_CALLS, CallParameter
 from harness.suite.flag_values import launch_flags
 from harness.suite.launch_plan import bind, plan, scratch_and_workspace
 from harness.suite.suite import find_case, load_suite, suite_of
@@ -136,7 +137,7 @@ def test_a_geometry_that_no_launch_can_have_is_told(numbers, says):
 
 @pytest.mark.parametrize(
     ("numbers", "bounds"),
-    [((1, 1, 1, 0, 0), ".maxntid 256"), ((1, 1, 256, 1, 1), ".maxntid 256"), ((1, 1, 1024, 0, 2), "")],
+    [((1, 1, 1, 0, 0), ".maxntid 256, 1, 1"), ((1, 1, 256, 1, 1), ".maxntid 256, 1, 1"), ((1, 1, 1024, 0, 2), "")],
 )
 def test_the_least_and_the_most_that_a_launch_may_have(numbers, bounds):
     written = ", ".join(str(byte) for number in numbers for byte in number.to_bytes(4, "little", signed=True))
@@ -190,6 +191,21 @@ def test_a_parameter_nothing_goes_by_is_named():
         list(bind(step, {"rowwise_amax": "a"}))
 
 
+def test_a_number_nothing_goes_by_is_named():
+    step = plan(CASE)[0]
+    asking = replace(step.signature, call=(CallParameter("int", "columns", pointer=False, optional=True),))
+    with pytest.raises(
+        RecipeError, match=r"nothing binds to parameter 'columns' of per_tensor_amax; there are rows, cols"
+    ):
+        list(bind(replace(step, signature=asking), {"columns": "an array"}))
+
+
+def test_a_library_call_is_a_step_by_itself():
+    steps = plan(find_case("gemm/route=library/128x128x256/normal/eager"))
+    calls = [step.signature for step in steps if step.library]
+    assert len(calls) == 1 and calls[0] in LIBRARY_CALLS.values() and len(steps) > 1
+
+
 TOGETHER = """\
 recipe: both
 contract: NUMERICS 0
@@ -217,6 +233,9 @@ def test_launches_that_run_at_once_are_chosen_if_all_of_them_fit(tmp_path: Path,
     assert launched("first", "second") == ["first", "second"]
     assert [step.signature.name for step in plan(case, tmp_path)] == ["alone"]
     assert launched("first") == launched("second") == launched() == ["alone"]
+    (tmp_path / "both.cu").write_text(kernels.replace("second", "secnd"))
+    with pytest.raises(RecipeError, match=r"both\.cu has no kernel 'second'; it has first, secnd, alone"):
+        plan(case, tmp_path)
 
 
 # Launches that may begin before the one ahead has ended
