@@ -94,6 +94,14 @@ def test_each_error_has_its_code():
     assert set(codes.values()) == {Exit.NO_DEVICE, Exit.BYTES_DIFFER, Exit.USAGE}
 
 
+def test_an_error_says_where_it_is_in_one_line():
+    suite, access = errors.SuiteError("a.yaml:3", "no flag"), errors.AccessError("race", "a.cu:7", "reads 4 bytes")
+    assert (str(suite), suite.where) == ("a.yaml:3: no flag", "a.yaml:3")
+    assert (str(access), access.kind, access.where) == ("a.cu:7: reads 4 bytes", "race", "a.cu:7")
+    assert access.sentence == "reads 4 bytes"
+    assert "\n" in str(errors.CompileError("one\ntwo")) and "\n" not in str(errors.UsageError("one\ntwo"))
+
+
 def test_a_case_without_a_result_is_no_case_whose_bytes_differ():
     code, _ = outcome(["a", "b"], 2, [Result("a", "toy", Verdict.PASS)])
     assert code is Exit.BYTES_DIFFER
@@ -143,6 +151,7 @@ def test_a_function_that_refuses_most_cases_is_not_green_and_not_wrong():
 @pytest.mark.parametrize(
     "found",
     [
+        refused(1, 2),
         refused(2, 3),
         refused(63, 125),
         refused(40, 125, "the function is for outputs=rowwise"),  # declared

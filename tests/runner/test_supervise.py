@@ -226,6 +226,18 @@ def test_words_that_come_to_name_other_suites_are_told(below: Below, ended, monk
     assert err == f"error: {WORDS[0]} came to name other suites during the run; start anew"
 
 
+@pytest.mark.parametrize(("code", "end"), [(0, Exit.USAGE), (64, Exit.USAGE), (1, Exit.BYTES_DIFFER), (4, Exit.USAGE)])
+def test_a_suite_that_cannot_be_read_is_left_to_the_process_below(
+    below: Below, ended, monkeypatch, code: int, end: Exit
+):
+    def selected(self: Request) -> Request:
+        raise UsageError("the suite is broken")
+
+    monkeypatch.setattr(Request, "selected", selected)
+    found, out, _ = ended(code)
+    assert (found, out, len(below.began)) == (end, "", 1)
+
+
 def test_a_damaged_journal_is_one_sentence(below: Below, ended):
     def process() -> int:
         below.run_dir.mkdir()
