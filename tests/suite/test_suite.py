@@ -19,7 +19,7 @@ from harness.files import SUITES
 from harness.suite import cover
 from harness.suite.check import block_axes
 from harness.suite.schema import Block, Corner, json_schema
-from harness.suite.shapes import canonical, corner_errors
+from harness.suite.shapes import canonical, corner_errors, tensor_multiple
 from harness.suite.suite import FIRST, Suite, find_case, load_suite, suite_of
 from harness.verify.verify import verify
 
@@ -387,6 +387,8 @@ def test_an_id_beyond_all_sets_is_a_case():
         ("per_tensor/rounding=ru/16x16/normal/eager", "flag rounding has no value 'ru'; choose rne or sr"),
         ("per_tensor/rht/16x16/normal/eager", "'rht' is not `flag=value`"),
         ("per_tensor/default/16by16/normal/eager", "'16by16' is not a shape; one reads ROWSxCOLS"),
+        ("per_tensor/default/999999999999999999x16/normal/eager", "rows = 999999999999999999 is beyond"),
+        ("per_tensor/default/1000000000000000000x16/normal/eager", "'1000000000000000000x16' is not a shape"),
         ("per_tensor/default/16x17/normal/eager", "cols = 17 is not a positive multiple of 16"),
         ("per_tensor/default/16x0/normal/eager", "cols = 0 is not a positive multiple of 16; the nearest is 16"),
         ("casts/default/0x16/normal/eager", "rows = 0 is not a positive multiple of 16; the nearest is 16"),
@@ -409,6 +411,11 @@ def test_a_suite_is_read_once_and_again_if_it_changed_though_its_time_did_not(su
     os.utime(suite_path, ns=(then, then))
     assert {case.shape for case in load_suite(suite_path).cases("bench")} == {"48x32"}
     assert {case.shape for case in first.cases("bench")} == {"16x32"}
+
+
+def test_a_tensor_of_a_group_keeps_to_the_larger_multiple():
+    small, large = (suite_of(name).file for name in ("per_tensor", "local_1x64"))
+    assert tensor_multiple(small, large) == tensor_multiple(large, small) == 64
 
 
 @pytest.mark.parametrize(
