@@ -18,13 +18,10 @@ __global__ void __launch_bounds__(SwizzleTile::kThreads) swizzle(
     u8* __restrict__ swizzled_scale_inv,  // (round_up(rows, 128), round_up(cols/16, 4)) e4m3, in 128x4 tiles
     int rows, int cols) {
   const TileOrigin tile = tile_origin(SwizzleTile::kRows, SwizzleTile::kCols);
-  const auto scales = ThreadScales<direction>::of(rows, cols, tile.row, tile.col);
-  if (!scales.allocated()) return;
-  u32 quarter[4];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) quarter[i] = __ldg(reinterpret_cast<const u32*>(scale_inv + scales.compact(i)));
-  uint4* target = reinterpret_cast<uint4*>(swizzled_scale_inv + scales.swizzled());
-  *target = make_uint4(quarter[0], quarter[1], quarter[2], quarter[3]);
+  ScalePatch patch = scale_patch<direction>(rows, cols, tile.row, tile.col);
+  if (!patch.allocated()) return;
+  patch.load_compact(scale_inv);
+  patch.store_swizzled(swizzled_scale_inv);
 }
 
 template <Outputs direction>
@@ -33,12 +30,10 @@ __global__ void __launch_bounds__(SwizzleTile::kThreads) unswizzle(
     u8* __restrict__ scale_inv,                 // (round_up(rows, 128), round_up(cols/16, 4)) e4m3, compact
     int rows, int cols) {
   const TileOrigin tile = tile_origin(SwizzleTile::kRows, SwizzleTile::kCols);
-  const auto scales = ThreadScales<direction>::of(rows, cols, tile.row, tile.col);
-  if (!scales.allocated()) return;
-  const uint4 v = __ldg(reinterpret_cast<const uint4*>(swizzled_scale_inv + scales.swizzled()));
-  const u32 quarter[] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-  for (int i = 0; i < 4; ++i) *reinterpret_cast<u32*>(scale_inv + scales.compact(i)) = quarter[i];
+  ScalePatch patch = scale_patch<direction>(rows, cols, tile.row, tile.col);
+  if (!patch.allocated()) return;
+  patch.load_swizzled(swizzled_scale_inv);
+  patch.store_compact(scale_inv);
 }
 
 // =====================================================================================================================

@@ -11,16 +11,16 @@
 // Helpers
 // =====================================================================================================================
 
-// Calls move(the thread's scales in their tensor, the first byte of the tensor's matrix) for each tile of this CTA.
+// Calls move(the thread's patch, the first byte of its tensor's matrix) for each tile of this CTA.
 template <Outputs direction, typename Move>
 __device__ __forceinline__ void for_each_tile(const GroupExtents& group, Move move) {
   using Tiles = GroupTiles<SwizzleTile::kRows, SwizzleTile::kCols>;
   for_each_work_item<Schedule::tiles, Offsets::scales>(
       group, Tiles::count, [&](int, const GroupTensor& tensor, u32 item) {
         const TileOrigin tile = Tiles::origin(tensor.cols, item);
-        const auto scales = ThreadScales<direction>::of(tensor.rows, tensor.cols, tile.row, tile.col);
-        if (!scales.allocated()) return;
-        move(scales, direction == Outputs::rowwise ? tensor.rowwise_scale_inv : tensor.columnwise_scale_inv);
+        const ScalePatch patch = scale_patch<direction>(tensor.rows, tensor.cols, tile.row, tile.col);
+        if (!patch.allocated()) return;
+        move(patch, direction == Outputs::rowwise ? tensor.rowwise_scale_inv : tensor.columnwise_scale_inv);
       });
 }
 
@@ -36,16 +36,10 @@ __global__ void __launch_bounds__(SwizzleTile::kThreads) swizzle_grouped(
     const i64* __restrict__ last_dims,       // (num_tensors,)
     const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
     int num_tensors) {
-  for_each_tile<direction>(
-      {first_dims, last_dims, tensor_offsets, num_tensors}, [&](const ThreadScales<direction>& scales, i64 matrix) {
-        u32 quarter[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          quarter[i] = __ldg(reinterpret_cast<const u32*>(scale_inv + matrix + scales.compact(i)));
-        }
-        uint4* target = reinterpret_cast<uint4*>(swizzled_scale_inv + matrix + scales.swizzled());
-        *target = make_uint4(quarter[0], quarter[1], quarter[2], quarter[3]);
-      });
+  for_each_tile<direction>({first_dims, last_dims, tensor_offsets, num_tensors}, [&](ScalePatch patch, i64 matrix) {
+    patch.load_compact(scale_inv + matrix);
+    patch.store_swizzled(swizzled_scale_inv + matrix);
+  });
 }
 
 template <Outputs direction>
@@ -56,13 +50,10 @@ __global__ void __launch_bounds__(SwizzleTile::kThreads) unswizzle_grouped(
     const i64* __restrict__ last_dims,          // (num_tensors,)
     const i64* __restrict__ tensor_offsets,     // (num_tensors + 1,)
     int num_tensors) {
-  for_each_tile<direction>(
-      {first_dims, last_dims, tensor_offsets, num_tensors}, [&](const ThreadScales<direction>& scales, i64 matrix) {
-        const uint4 v = __ldg(reinterpret_cast<const uint4*>(swizzled_scale_inv + matrix + scales.swizzled()));
-        const u32 quarter[] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-        for (int i = 0; i < 4; ++i) *reinterpret_cast<u32*>(scale_inv + matrix + scales.compact(i)) = quarter[i];
-      });
+  for_each_tile<direction>({first_dims, last_dims, tensor_offsets, num_tensors}, [&](ScalePatch patch, i64 matrix) {
+    patch.load_swizzled(swizzled_scale_inv + matrix);
+    patch.store_compact(scale_inv + matrix);
+  });
 }
 
 // =====================================================================================================================

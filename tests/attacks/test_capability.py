@@ -70,10 +70,10 @@ def test_a_kernel_whose_ptx_cannot_be_parsed(tmp_path: Path):
 
 def spoiled(folder: Path, instruction: str) -> EmulatorDevice:
     copy = shutil.copytree(files.KERNELS, folder / "kernels")
-    before = "  if (!scales.allocated()) return;\n  u32 quarter[4];\n"
+    before = "  patch.load_compact(scale_inv);\n"
     text = (copy / "swizzle.cu").read_text()
     assert before in text
-    spoil = f'  unsigned spoil = scales.row;\n  asm volatile("{instruction}" : "+r"(spoil));\n'
+    spoil = f'  unsigned spoil = patch.block;\n  asm volatile("{instruction}" : "+r"(spoil));\n'
     (copy / "swizzle.cu").write_text(text.replace(before, spoil + before))
     return EmulatorDevice(kernels=copy)
 
@@ -307,7 +307,7 @@ def test_a_device_that_can_do_less(suites: Path, check: Callable, monkeypatch: p
     [
         ("swizzle,full,emulator,56,88", "swizzle,full,emulator,55,89"),
         ("swizzle,full,emulator,56,88", "swizzle,full,emulator,9,88"),
-        ("swizzle,smoke,cuda 6 GiB,14,0,\n", ""),
+        ("swizzle,smoke,cuda 6 GiB,22,0,\n", ""),
         ("swizzle,full,emulator,56,88", "swizzle,full,emulator,-56,88"),
         ("swizzle,full,emulator,56,88", "swizzle,full,emulator,56,88,"),
         ("swizzle,smoke,emulator", "swizzle,smoke,emulator,13,1,1\nswizzle,smoke,emulator"),

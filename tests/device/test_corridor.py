@@ -21,7 +21,7 @@ from ptx_emulator.schedule import ASCENDING, DESCENDING, Schedule
 from tests.test_imports import HARNESS, modules, named
 
 CASE = find_case("swizzle/default/48x80/normal/eager")
-STORE = "*target = make_uint4(quarter[0], quarter[1], quarter[2], quarter[3]);"
+STORE = "patch.store_swizzled(swizzled_scale_inv);"
 POINTERS = ("scale_inv", "swizzled_scale_inv")
 
 
@@ -95,8 +95,8 @@ def test_a_recipes_kernel_and_the_same_ptx_on_a_card_give_the_same(both):
 @pytest.mark.parametrize(
     ("wrong", "kind"),
     [
-        (STORE.replace("*target", "target[1 << 20]"), "out_of_bounds"),
-        ("*reinterpret_cast<u32*>(reinterpret_cast<char*>(target) + 1) = 0;", "misaligned"),
+        ("*reinterpret_cast<u32*>(swizzled_scale_inv + (1 << 24)) = 0;", "out_of_bounds"),
+        ("*reinterpret_cast<u32*>(swizzled_scale_inv + patch.swizzled(0) + 1) = 0;", "misaligned"),
         ("*reinterpret_cast<u32*>(swizzled_scale_inv) = threadIdx.x;", "race"),
     ],
 )

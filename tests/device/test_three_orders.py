@@ -21,13 +21,23 @@ from harness.verify.verify import verify
 from ptx_emulator.launches import Module
 from ptx_emulator.schedule import ASCENDING, DESCENDING, Schedule
 
-CASE = find_case("swizzle/default/144x272/normal/eager")
+CASE = find_case("swizzle/default/3216x144/normal/eager")
 SQUARE = find_case("per_tensor/block=block_16x16/272x400/normal/eager")
 CASES = [replace(CASE, seed_of=f"number {i}") for i in range(8)]
-STORE = "*target = make_uint4(quarter[0], quarter[1], quarter[2], quarter[3]);"
+STORE = "patch.store_swizzled(swizzled_scale_inv);"
 # Strong stores, which do not race, in its place.
-STRONG = "for (int i = 0; i < 4; ++i) reinterpret_cast<volatile u32*>(target)[i] = quarter[i];"
-RETURN = "  if (!scales.allocated()) return;\n  u32 quarter[4];\n"
+STRONG = """for (int i = 0; i < 16; ++i) {
+      if (!patch.holds(i / 4)) continue;
+      reinterpret_cast<volatile u32*>(swizzled_scale_inv + patch.swizzled(i / 4))[i % 4] = patch.word[i % 4][i / 4];
+    }"""
+FIRST = "  const TileOrigin tile = tile_origin(SwizzleTile::kRows, SwizzleTile::kCols);\n"
+SWIZZLE = (
+    FIRST
+    + """  ScalePatch patch = scale_patch<direction>(rows, cols, tile.row, tile.col);
+  if (!patch.allocated()) return;
+  patch.load_compact"""
+)
+MET = (STORE, "patch.word[0][0] *= met;\n  " + STORE)
 # Each lane sets a flag and looks at that of another, which is not there if this one came first.
 FLAGS = """
   __shared__ u32 here[SwizzleTile::kThreads];
@@ -84,7 +94,7 @@ def test_strong_stores_to_places_of_their_own_are_right(tmp_path: Path):
     assert verified(tmp_path, (STORE, STRONG)).verdict is Verdict.PASS
 
 
-@pytest.mark.parametrize("who", ["blockIdx.x", "threadIdx.x / 32"])
+@pytest.mark.parametrize("who", ["blockIdx.y", "threadIdx.x / 32"])
 def test_the_last_one_wins(tmp_path: Path, who: str):
     last = f"\n  if (threadIdx.x % 32 == 0) *reinterpret_cast<volatile u32*>(swizzled_scale_inv) = {who};"
     result = verified(tmp_path, (STORE, STRONG + last))
@@ -94,16 +104,13 @@ def test_the_last_one_wins(tmp_path: Path, who: str):
 
 @pytest.mark.parametrize("distance", [1, 32])
 def test_one_that_runs_ahead(tmp_path: Path, distance: int):
-    changes = (RETURN, FLAGS % ("", distance) + RETURN), (STORE, STORE.replace("quarter[0],", "quarter[0] * met,"))
+    changes = (SWIZZLE, SWIZZLE.replace(FIRST, FIRST + FLAGS % ("", distance))), MET
     verdicts = {verified(tmp_path, *changes, case=case).verdict for case in CASES}
     assert Verdict.NONDETERMINISTIC in verdicts and verdicts <= {Verdict.PASS, Verdict.NONDETERMINISTIC}
 
 
 def test_none_runs_ahead_of_a_barrier(tmp_path: Path):
-    changes = (
-        (RETURN, FLAGS % ("__syncthreads();", 32) + RETURN),
-        (STORE, STORE.replace("quarter[0],", "quarter[0] * met,")),
-    )
+    changes = (SWIZZLE, SWIZZLE.replace(FIRST, FIRST + FLAGS % ("__syncthreads();", 32))), MET
     assert {verified(tmp_path, *changes, case=case).verdict for case in CASES} == {Verdict.PASS}
 
 

@@ -269,9 +269,9 @@ def test_options_that_do_not_belong_together(harness_mutants, arguments):
 
 
 FOREIGN = """mutants:
-- {name: two rows exchanged, file: kernels/swizzle.cu, right: "quarter[0], quarter[1]", wrong: "quarter[1], quarter[0]"}
+- {name: read as if in tiles, file: kernels/swizzle.cu, right: load_compact, wrong: load_swizzled}
 - {name: another comment, file: kernels/swizzle.cu, right: "// swizzle:", wrong: "// Swizzle:"}
-- {name: no program, file: kernels/swizzle.cu, right: "u32 quarter[4];", wrong: "u32 quarter[4;"}
+- {name: no program, file: kernels/swizzle.cu, right: "patch.load_compact(", wrong: "patch.load_compact[("}
 - {name: another space, file: oracles/swizzle.py, right: "def outputs(case", wrong: "def outputs( case"}
 - {name: no oracle, file: oracles/swizzle.py, right: "from __future__", wrong: "from nowhere"}
 """
@@ -282,7 +282,7 @@ def test_a_foreign_catalogue_and_what_of_it_is_no_mutant(harness_mutants, tmp_pa
     path = tmp_path / "foreign.yaml"
     path.write_text(FOREIGN)
     status, output = harness_mutants("--catalogue", str(path), "--set", "smoke", "--out", str(tmp_path / "table"))
-    assert "two rows exchanged: MISMATCH" in output
+    assert "read as if in tiles: MISMATCH" in output
     assert f"another comment: discarded, {SAME_CODE}" in output
     assert f"no program: discarded, {REFUSED}" in output
     assert f"another space: discarded, {SAME_CODE}" in output
