@@ -97,6 +97,7 @@ __device__ __forceinline__ ScalePatch scale_patch(int rows, int cols, int tile_r
   const u32 strip = (number * SwizzleTile::kThreads + threadIdx.x) / kRowsAtOnce;
   const u32 group = across == kTiles ? strip / kTiles : strip / across;
   constexpr u32 kGroups = 32 / kRowsAtOnce;  // of a GEMM tile: rows r, r + 32, r + 64 and r + 96 are in one
-  const u32 row = group / kGroups * SwizzleTile::kGemmTileRows + group % kGroups * kRowsAtOnce + threadIdx.x % kRowsAtOnce;
+  const u32 row =
+      group / kGroups * SwizzleTile::kGemmTileRows + group % kGroups * kRowsAtOnce + threadIdx.x % kRowsAtOnce;
   return {(kByRow ? tile_row : tile_col) + int(row), int(first_block + (strip - group * across) * kBlocks), extents};
 }
