@@ -40,9 +40,9 @@ class Comparability:
     between them, 0 if not measured
     """
 
-    refused: str = ""
-    reference_events_us: float = 0.0
-    candidate_events_us: float = 0.0
+    refused: str
+    reference_events_us: float
+    candidate_events_us: float
 
     @property
     def eager_refused(self) -> str:
@@ -76,9 +76,9 @@ def judge(
     references = _by_id(baseline, recipes)
     known: dict[object, Comparability] = {}  # key: commit and date of the run that measured a part of the baseline
 
-    def comparability_of(record: Record | None) -> Comparability:
+    def comparability_of(record: Record | None) -> Comparability | None:
         if record is None or not run.timed:
-            return Comparability()
+            return None
         part = part_of(record["times"])
         if part not in known:
             its_run = measured_by(record, header)
@@ -170,8 +170,9 @@ def roofline(header: Header) -> float:
 
 
 def _judge(
-    case_id: str, candidate: Record | None, reference: Record | None, runs: Comparability, effect: float
+    case_id: str, candidate: Record | None, reference: Record | None, runs: Comparability | None, effect: float
 ) -> Judgement:
+    """runs: None if not both of the records have times"""
     judged = partial(Judgement, case_id)
     if candidate is None:
         return judged(Performance.NOT_MEASURED, "the baseline has it and this run has not")

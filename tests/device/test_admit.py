@@ -55,6 +55,8 @@ def test_the_memory_of_a_gpu_decides_and_not_what_is_free():
     assert incapable(CASE, DescribedGpu(enough)) == ""
     assert incapable(CASE, DescribedGpu(enough - 1)).startswith("capability: needs about 0 GiB of GPU memory")
     assert incapable(replace(CASE, mode="graph"), DescribedGpu(enough)) == ""
+    large = replace(CASE, problem=Dense(32768, 32768))  # 16 bytes for each element, and 1 GiB for CUDA
+    assert incapable(large, DescribedGpu(17 << 30)) == "" and incapable(large, DescribedGpu((17 << 30) - 1)) != ""
 
 
 def test_a_mode_that_a_device_has_not():

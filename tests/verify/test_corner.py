@@ -162,13 +162,22 @@ class Asked(NamedTuple):
 
     cluster: tuple[int, int, int]
     grids: tuple[tuple[int, int, int], ...]
+    code: str = ""
+    entry: str = ""
 
 
-def test_each_run_has_the_ctas_at_the_ends_of_its_own_grid():
+def test_each_run_has_the_ctas_at_the_ends_of_its_own_grid(monkeypatch: pytest.MonkeyPatch):
     each = Asked((2, 1, 1), ((8, 1, 1), (2, 4, 1)))
     program = SimpleNamespace(small={each: ((2, 1, 1), (2, 2, 1))})
     assert CornerProgram._only(program, each, 0) == CornerProgram._only(program, each, 2) == (0, 2, 3)
     assert CornerProgram._only(program, each, 1) == (0, 1, 2, 3)
+    kernel = SimpleNamespace(cluster=None)
+    module = SimpleNamespace(code=lambda entry: SimpleNamespace(resources=SimpleNamespace(kernel=kernel)))
+    monkeypatch.setattr(device_corner, "module_of", lambda code: module)
+    for cluster, numbers in ((None, (0, 1, 6, 7)), ((2, 1, 1), (0, 2, 3))):  # as the code itself says
+        kernel.cluster, plain = cluster, Asked((), each.grids)
+        program.small[plain] = program.small[each]
+        assert CornerProgram._only(program, plain, 0) == numbers
     with pytest.raises(LaunchError, match="clusters of blocks along z"):
         CornerProgram._only(program, Asked((1, 1, 2), each.grids), 0)
 
@@ -182,6 +191,7 @@ def test_the_corner_of_swizzled_scales_is_their_last_tiles():
     memory = np.arange(2 * 3 * 512) // 512
     found = corner(memory.astype(np.uint8), Field((256, 12), "uint8", swizzled=True), (128, 8))
     assert found[:, :, 0].tolist() == [[4, 5]]
+    assert device_corner.sides((1 << 20, 1 << 18), Field((1,), "uint8", swizzled=True)) == (1 << 13, 1 << 16, 512)
 
 
 def test_memory_that_nobody_touches_does_not_exist():
