@@ -53,6 +53,18 @@ def test_a_module_is_cupy_however_it_is_made(monkeypatch: pytest.MonkeyPatch):
     assert has_cupy()
 
 
+@pytest.mark.parametrize("count", [0, 1, 8])
+def test_gpus_are_those_that_cuda_counts_and_none_where_it_cannot(count: int, monkeypatch: pytest.MonkeyPatch):
+    def counted() -> int:
+        if not count:
+            raise ValueError("no driver")
+        return count
+
+    runtime = SimpleNamespace(getDeviceCount=counted, CUDARuntimeError=ValueError)
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(runtime=runtime)))
+    assert gpu_count() == count
+
+
 @pytest.mark.parametrize(
     "words", [pytest.param("verify swizzle -k 16x16 --run-dir out", marks=pytest.mark.slow), "doctor", "exhaustive"]
 )
