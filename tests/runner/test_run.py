@@ -15,6 +15,7 @@ from harness.errors import Exit, StorageError
 from harness.ground.command_lines import Asked
 from harness.runner import run as running
 from harness.runner.run import Run
+from harness.runner.supervisor import GO_ON
 from harness.suite.suite import find_case
 from harness.verdict import Result, Verdict
 
@@ -144,6 +145,31 @@ def test_a_disk_that_is_full_ends_the_run(run: Run, session: SimpleNamespace):
     run.journal.full = True
     run.pytest_runtest_logreport(SimpleNamespace(record=passed(IDS[0])))
     assert (run.errors, run.stopped, session.shouldstop) == ([Exit.USAGE], "the disk is full", "the disk is full")
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_a_process_that_can_go_on_no_more_keeps_its_record_and_ends(run: Run, monkeypatch, capfd, full: bool):
+    """full: whether the disk is; then the run ends, and does not go on"""
+    done: list[str] = []
+    capture = SimpleNamespace(stop_global_capturing=lambda: done.append("captures no more"))
+    monkeypatch.setattr(running, "leave", lambda code: done.append(f"leaves with {code}"))
+
+    def end(code: int) -> None:
+        raise SystemExit(code)
+
+    monkeypatch.setattr(running.os, "_exit", end)
+    run.journal.full = full
+    for plugin in (capture, None):
+        config = SimpleNamespace(pluginmanager=SimpleNamespace(getplugin={"capturemanager": plugin}.get))
+        if full:
+            with pytest.raises(SystemExit, match="64"):
+                run.go_on(config, wrong(0))
+        else:
+            run.go_on(config, wrong(0))
+    printed = capfd.readouterr()
+    assert len(run.journal.records) == 2 and done == ["captures no more", *[f"leaves with {GO_ON}"] * 2 * (not full)]
+    assert printed.err.count("error: the disk is full") == 2 * full and run.journal.closed == 2 * (not full)
+    assert printed.out.count(f"{IDS[0]}: bytes differ\ngoing on in a new process") == 2 * (not full)
 
 
 def test_a_journal_that_another_process_changed_makes_the_run_red(run: Run):

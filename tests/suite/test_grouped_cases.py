@@ -101,6 +101,12 @@ def test_a_shape_that_does_not_fit_is_one_sentence_with_its_line(toy: Toy, axes:
         _ = toy.suite
 
 
+def test_a_representation_that_there_is_not_is_told(toy: Toy):
+    toy.edit("[varying_first_dim", "[varying_frist_dim")
+    with pytest.raises(SuiteError, match="there is no shape representation 'varying_frist_dim'; choose same_both_dims"):
+        _ = toy.suite
+
+
 def test_a_shape_need_not_fit_what_is_refused(toy: Toy):
     toy.edit(
         "shape_representation: varying_both_dims}\n    because", "shape_representation: same_both_dims}\n    because"

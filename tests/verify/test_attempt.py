@@ -26,8 +26,9 @@ from harness.errors import (
 from harness.expected.expected import Expected, expect, make_inputs
 from harness.expected.other_input import WORDS
 from harness.suite.suite import find_case
-from harness.verdict import Result, Verdict
+from harness.verdict import Result, Story, Verdict
 from harness.verify import verify as verifying
+from harness.verify.judge import Wrong
 from harness.verify.not_run import keep_note
 from harness.verify.verify import attempt, blank, disagreeing, splits_judged, verify
 
@@ -222,6 +223,17 @@ def test_oracles_are_asked_on_the_device_about_the_inputs_that_are_given(monkeyp
             ("expect", where, 9), ("other_expected", right, where, False),
             ("expect_on", inputs, where, 9), ("other_expected", right, where, True),
         ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("target", "more"), [("sm_90a", ()), ("sm_100a", ("--target", "sm_100a"))])
+def test_a_trace_names_the_target_unless_it_is_the_first(monkeypatch: pytest.MonkeyPatch, target: str, more: tuple):
+    story = Story("head", trace=("--field", "data"))
+    wrong = Wrong(Verdict.MISMATCH, "bytes differ", story)
+    monkeypatch.setattr(verifying, "judge", lambda case, device, on, *_: ([None], wrong if on == target else None))
+    monkeypatch.setattr(verifying, "digests", lambda *_: "")
+    result = verify(CASE, EmulatorDevice())
+    assert result.trace == ("--field", "data", *more) and result.bytes_compared == 0
+    assert [each.split()[0] for each in result.instantiations] == ["sm_90a", "sm_100a"][: 2 if more else 1]
 
 
 def test_inputs_are_drawn_before_the_device_is_waited_for_unless_they_are_given(monkeypatch: pytest.MonkeyPatch):
