@@ -91,6 +91,7 @@ OWN, PARENT = os.getpid(), os.getppid()
         (OWN, {7: 9}, "9", {}, False),
         (OWN, {OWN: 7}, str(OWN), {}, False),
     ],
+    ids=range(8),  # with numbers of processes in their names, no two workers would collect the same tests
 )
 def test_who_runs_the_child_below_the_named_process_is_supervised(monkeypatch, child, above, named, programs, is_below):
     monkeypatch.setattr(below_supervisor, "_runs_child", lambda pid: pid == child)
