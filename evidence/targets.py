@@ -1,69 +1,18 @@
-"""The targets of `targets.yaml`, and which of them a run reaches."""
+"""Which targets of the lines of `targets.yaml` a run reaches."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-
 from harness.bench.roofline import TWO_KERNELS
-from harness.errors import SuiteError, UsageError
-from harness.files import PACKAGE
-from harness.ground.yaml_lines import read
+from harness.bench.targets import Line, Targets, two_kernels_us
+from harness.errors import UsageError
 from harness.records.records import Record
 from harness.records.run_folder import EVENTS, Header
 from harness.records.times import unsteady, waited
 from harness.suite.suite import find_case
-
-PATH = PACKAGE / "bench" / "targets.yaml"
-INPUT_AND_MODE = "normal/graph"
-
-
-class Line(BaseModel):
-    """A target for some cases.
-
-    cases: recipe, flags and shape of each; `*` is the shape of the table
-    percent: of the copy, at least; launches: times two empty kernels, at most. One of the two is given
-    limit: the exhausted resource where it falls short
-    gpus: the GPUs that it is for, as in `NVIDIA H200`; empty for all
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    kernel: str = Field(min_length=1)
-    cases: tuple[str, ...] = Field(min_length=1)
-    percent: float | None = Field(None, gt=0)
-    launches: float | None = Field(None, gt=0)
-    limit: str = ""
-    gpus: tuple[str, ...] = ()
-
-    @model_validator(mode="after")
-    def _one_of_both(self) -> Line:
-        if (self.percent is None) == (self.launches is None):
-            raise ValueError("give one of percent and launches")
-        return self
-
-
-class Targets(BaseModel):
-    """All of `targets.yaml`. shape: replaces `*` in a case"""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    shape: str
-    lines: tuple[Line, ...] = Field(min_length=1)
-
-    def of(self, gpu: str) -> Targets:
-        """The lines for a GPU. Raises UsageError if there are none."""
-        if lines := tuple(line for line in self.lines if not line.gpus or gpu in line.gpus):
-            return self.model_copy(update={"lines": lines})
-        named = ", ".join(sorted({name for line in self.lines for name in line.gpus}))
-        raise UsageError(f"no line of {PATH.name} is for {gpu}; all are for {named}")
-
-    def case_ids(self, line: Line) -> list[str]:
-        return [f"{case.replace('/*', f'/{self.shape}')}/{INPUT_AND_MODE}" for case in line.cases]
 
 
 @dataclass(frozen=True)
@@ -87,13 +36,11 @@ class TargetResult:
 
     @property
     def required(self) -> str:
-        return f"{self.line.launches:g} x two kernels" if self.line.percent is None else f"{self.line.percent:g} %"
+        return self.line.target.required
 
     @property
     def reached(self) -> str:
-        if self.measured is None:
-            return f"no time: {self.why_not}"
-        return f"{self.measured:.2f} x two kernels" if self.line.percent is None else f"{self.measured:.1f} %"
+        return f"no time: {self.why_not}" if self.measured is None else self.line.target.shown(self.measured)
 
     @property
     def verdict(self) -> str:
@@ -111,17 +58,6 @@ class TargetResult:
         return measured - (self.line.launches or 0.0) if percent is None else percent - measured
 
 
-def load(path: Path = PATH) -> Targets:
-    """Read the table. Raises SuiteError with the line of the first mistake."""
-    document = read(path, path.name)
-    try:
-        return Targets.model_validate(document.data)
-    except ValidationError as error:
-        first = error.errors()[0]
-        route = tuple(first["loc"])
-        raise SuiteError(document.where(*route), f"{'.'.join(map(str, route))}: {first['msg'].lower()}") from None
-
-
 def reached(targets: Targets, header: Header, records: Sequence[Record]) -> Iterator[TargetResult]:
     """Every case of every line for the run's GPU. Raises UsageError without the floors that a line of launches needs.
 
@@ -130,12 +66,9 @@ def reached(targets: Targets, header: Header, records: Sequence[Record]) -> Iter
     """
     targets = targets.of(header["machine"].get("gpu", ""))
     by_id = {record["case_id"]: record for record in records}
-    floors = header["floors_us"]
-    # Unlike the time of a graph, the floor holds what the events around it take, which differs between hosts.
-    missing = [name for name in (TWO_KERNELS, EVENTS) if not floors.get(name)]
-    floor = floors.get(TWO_KERNELS, 0.0) - floors.get(EVENTS, 0.0)
-    if (missing or floor <= 0) and any(line.launches for line in targets.lines):
-        name = missing[0] if missing else TWO_KERNELS
+    floor = two_kernels_us(header)
+    if not floor and any(line.launches for line in targets.lines):
+        name = next((name for name in (TWO_KERNELS, EVENTS) if not header["floors_us"].get(name)), TWO_KERNELS)
         raise UsageError(f"the run has no floor of {name!r}; make its times again with `make roofline`")
     why = unsteady(header)
     for line in targets.lines:
@@ -152,7 +85,7 @@ def _result(line: Line, case_id: str, record: Mapping[str, Any] | None, floor: f
     median = times["median_us"]
     if why_not := why_not or waited(times):
         return TargetResult(line, case_id, None, median, why_not)
-    measured = times["roofline_percent"] if line.percent is not None else median / floor
+    measured = line.target.measured(times, floor)
     return TargetResult(line, case_id, measured, median, energy=_energy(case_id, times))
 
 

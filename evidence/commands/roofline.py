@@ -5,7 +5,8 @@ from pathlib import Path
 import click
 import pandas as pd
 
-from evidence.targets import TargetResult, Targets, load, reached
+from evidence.targets import TargetResult, reached
+from harness.bench.targets import Targets, furthest, load
 from harness.commands import _shared, _suites
 from harness.errors import Exit, UsageError
 from harness.files import SUITES, WORKDIR, in_workdir, write_text
@@ -28,8 +29,9 @@ FACTS = ("GPU", "copy roofline (read + written)", "method", "compile flags", "da
 def command(run_dir: Path | None, times: Path | None, energy: bool, into: Path | None) -> int:
     """Time every kernel that has a figure to reach, and compare it with that figure.
 
-    The figures are in harness/bench/targets.yaml. Bytes are verified first, as in every bench. Exits with 1 if bytes
-    differ, 2 if a figure is missed, 3 if none is but a kernel has no time that counts.
+    The figures are in harness/bench/targets.yaml. Bytes are verified first, as in every bench. Below are the ten cases
+    of the run that are furthest from their targets, those by rule included. Exits with 1 if bytes differ, 2 if a figure
+    of a line is missed, 3 if none is but a kernel has no time that counts.
     """
     targets = load()
     if times and (run_dir or energy):
@@ -45,8 +47,11 @@ def command(run_dir: Path | None, times: Path | None, energy: bool, into: Path |
         header, records = run.header, run.records
     found = list(reached(targets, header, records))
     show(_frame(found), f"what the kernels reach on one {header['machine'].get('gpu')}")
+    last = pd.DataFrame(one.row() for one in furthest(header, records, targets=targets))
+    if len(last):
+        show(last, "furthest from their targets, by what part of it they reach")
     if into:
-        write_text(into, _markdown(header, found))
+        write_text(into, _markdown(header, found, last))
         click.echo(shown(into))
     if failures := failures_of(records):
         return worst(Verdict(record["verdict"]).exit_code for record in failures)
@@ -78,12 +83,12 @@ def _us(one: TargetResult) -> str:
     return "" if one.microseconds is None else f"{one.microseconds:,.1f}"
 
 
-def _markdown(header: Header, found: list[TargetResult]) -> str:
+def _markdown(header: Header, found: list[TargetResult], last: pd.DataFrame) -> str:
     kept = {name: value for name, value in facts_of(header).items() if name in FACTS}
     facts = "\n".join(f"- {name}: {value}" for name, value in kept.items())
     right = sum(one.holds for one in found)
     return (
         f"# Figures to reach\n\n`make roofline` made this table: {right} of {len(found)} cases reach theirs. They "
         f"stand in `harness/bench/targets.yaml`; percent are of the copy in the same run.\n\n{facts}\n\n"
-        f"{markdown(_frame(found))}\n"
+        f"{markdown(_frame(found))}\n" + (f"\n## Furthest from theirs\n\n{markdown(last)}\n" if len(last) else "")
     )

@@ -22,11 +22,13 @@ from evidence.measured import (
     times,
     us,
 )
-from evidence.targets import load, reached
+from evidence.targets import reached
+from harness.bench.targets import furthest, load
 from harness.errors import UsageError
 from harness.gate.against_baseline import EFFECT
 from harness.gate.decision import EFFECT_US
 from harness.gate.second_process import APART
+from harness.records.run_folder import read_bench
 
 _LARGEST = "32768x8192/normal"
 # label → recipe and flags
@@ -127,6 +129,21 @@ def targets(root: str) -> str:
     head = f"{' and '.join(counts)} cases reach what targets.yaml asks; {_conditions(runs)}."
     why = f"What the others are limited by is in {_pages(root, 'roofline')}."
     return f"{head} {why}\n\n{_beside(['kernel', 'case', 'us', 'must', 'is', ''], found, same=2)}"
+
+
+def from_targets(root: str) -> str:
+    """The cases of the baseline that are furthest from their targets."""
+    found: dict[str, Rows] = {}
+    said = []
+    for gpu in chips():
+        if (path := RESULTS / "baselines" / gpu / "bench.jsonl").exists():
+            header, records = read_bench(path)
+            last = furthest(header, records)
+            rows = [[f"`{one.case_id.rpartition('/normal')[0]}`", *list(one.row().values())[1:]] for one in last]
+            found |= {name_of(header): rows} if rows else {}
+            said += [conditions(header)] if rows else []
+    columns = ["case", "us", "must", "is", "% of that"]
+    return f"In graphs; {'; '.join(said)}.\n\n{_beside(columns, found)}"
 
 
 def against_baseline(root: str) -> str:
@@ -285,7 +302,7 @@ def vendors(root: str) -> str:
 RENDERERS: dict[str, Callable[[str], str]] = {
     render.__name__: render
     for render in (
-        speed, eager, targets, against_baseline, products, beside_w4a16, layer, quality, mutants, agreement, power,
-        vendors,
+        speed, eager, targets, from_targets, against_baseline, products, beside_w4a16, layer, quality, mutants,
+        agreement, power, vendors,
     )
 } | training.RENDERERS | choice.RENDERERS  # fmt: skip

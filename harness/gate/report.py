@@ -10,6 +10,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.bench.targets import Standing, furthest
 from harness.errors import Exit
 from harness.files import write_text
 from harness.gate.decision import CHANGED
@@ -50,6 +51,7 @@ class GateResult:
     pictures: `roofline`, `maps` and `groups` as the templates take them; than: what `maps` are relative to
     flaw: why it is not clean although its cases are, such as being unfinished
     asked: who asked for the records, for the commands below one that is wrong
+    furthest: the timed cases that are furthest from their targets, see `harness.bench.targets`
     """
 
     records: Sequence[Record]
@@ -62,6 +64,7 @@ class GateResult:
     pictures: Mapping[str, Any]
     flaw: str = ""
     asked: Asked | None = None
+    furthest: Sequence[Standing] = ()
 
     def at_best(self, code: Exit) -> Exit:
         """The exit code of its cases, NOISY in place of CLEAN if it has a flaw."""
@@ -91,7 +94,7 @@ def from_run(
         {case_id: ratio for case_id, ratio in ratios.items() if ratio},
         lambda case_id: _timed_and_gated(verify_command(case_id, "bench", asked)),
         "the baseline recipe", pictures_of(run.header, run.timed),
-        asked=asked,
+        asked=asked, furthest=furthest(run.header, run.records),
     )  # fmt: skip
 
 
@@ -161,12 +164,13 @@ def write_pages(folder: Path, stem: str, gated: GateResult, code: Exit) -> list[
     table = gate_table(gated.judgements)
     wrong = failures_of(gated.records)
     counts = {str(verdict): count for verdict, count in Counter(table["verdict"]).most_common()}
+    standings = [one.row() for one in gated.furthest]
     code = gated.at_best(code)
     meaning = exit_words(code, [Verdict(record["verdict"]) for record in gated.records]) or "clean"
     outcome = "; ".join(filter(None, [gated.flaw, f"exit {int(code)}, {meaning}"]))
     content = {
         "outcome": outcome, "facts": gated.facts, "counts": counts, "wrong": wrong_groups(wrong, None),
-        "table": rows(table), "drawn": _pictures(gated), "than": gated.than, **gated.pictures,
+        "table": rows(table), "furthest": standings, "drawn": _pictures(gated), "than": gated.than, **gated.pictures,
     }  # fmt: skip
     text = [
         f"# Gate: {outcome}",
@@ -178,6 +182,8 @@ def write_pages(folder: Path, stem: str, gated: GateResult, code: Exit) -> list[
     notable = table[table["verdict"] != Performance.SAME]
     if len(notable):
         text += ["## Every verdict but SAME", markdown(_as_text(notable))]
+    if standings:
+        text += ["## Furthest from their targets", markdown(pd.DataFrame(standings))]
     return write_files(folder, stem, table, text, "gate.html.j2", content)
 
 

@@ -11,7 +11,8 @@ from timed_runs import HEADER, record
 
 from evidence.commands import roofline
 from evidence.measured import chips
-from evidence.targets import Line, Targets, load, reached
+from evidence.targets import reached
+from harness.bench.targets import Line, Targets, load
 from harness.errors import Exit, SuiteError, UsageError
 from harness.files import ROOT
 from harness.report.tables import write_jsonl
