@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
+from math import inf
 from pathlib import Path
 from typing import Any, Literal
 
@@ -129,7 +130,7 @@ class Rule(BaseModel):
     @field_validator("percent", "launches", "same_bytes", "cublas")
     @classmethod
     def _ascending(cls, steps: Steps) -> Steps:
-        if any(size < 0 or not 0 < figure < float("inf") for size, figure in steps):
+        if any(not 0 <= size < inf or not 0 < figure < inf for size, figure in steps):
             raise ValueError("a size is 0 or more, and a figure more than 0")
         if any(not one < other for (one, _), (other, _) in pairwise(steps)):
             raise ValueError("sizes have to ascend")

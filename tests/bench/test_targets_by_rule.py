@@ -197,6 +197,7 @@ RULE = "shape: s\nlines:\n  - {kernel: k, cases: [c], percent: 1}\nrules:\n  - "
         ("{recipes: [gemm], percent: [[5, 1], [5, 2]]}", "sizes have to ascend"),
         ("{recipes: [gemm], percent: [[5, 0]]}", "a figure more than 0"),
         ("{recipes: [gemm], percent: [[-5, 1]]}", "a size is 0 or more"),
+        ("{recipes: [gemm], percent: [[.nan, 1]]}", "a size is 0 or more"),
         ("{recipes: [gemm], percent: [5, 1]}", "rules.0.percent"),
         ("{recipes: [], percent: [[5, 1]]}", "rules.0.recipes"),
         ("{recipes: [gemm], percents: [[5, 1]]}", "rules.0.percents: extra inputs"),
