@@ -56,7 +56,7 @@ def test_ptx_neither_flushes_nor_contracts(arch):
 
 def test_geometry_is_read_back_from_the_compiled_module(kernels):
     compiled = compile_kernel(read_signatures("swizzle", kernels)["swizzle"], FLAGS_OF_SWIZZLE, "sm_90a")
-    assert compiled.launch == LaunchGeometry(tile_rows=256, tile_cols=256, threads=256, blocks_per_sm=0, schedule=0)
+    assert compiled.launch == LaunchGeometry(tile_rows=256, tile_cols=256, threads=64, blocks_per_sm=0, schedule=0)
     assert compiled.spill_bytes == 0
     assert 0 < compiled.registers <= 255
 

@@ -37,7 +37,7 @@ flags: {{direction: rowwise, to: swizzled}}
 launches:
   - kernel: {ENTRY}
     grid: ["(cols + 255) // 256", "((rows + 127) // 128 * 128 + 255) // 256"]
-    block: 256
+    block: 64
     arguments:
       - array: scale_inv
       - array: swizzled_scale_inv
@@ -359,7 +359,7 @@ def test_cases_of_other_flags_are_excluded(folder: Path):
         ("i32: rows", "int: rows", "card.yaml:11: unknown key 'int'"),
         ("i32: rows", "{i32: rows, u32: rows}", "it has i32 and u32"),
         (f"kernel: {ENTRY}", "kernel: swizzle", "card.yaml:5: swizzle.ptx has no entry 'swizzle'"),
-        ("block: 256", "blocks: 256", "card.yaml:7: unknown key 'blocks'; did you mean 'block'?"),
+        ("block: 64", "blocks: 64", "card.yaml:7: unknown key 'blocks'; did you mean 'block'?"),
         ("recipe: swizzle", "recipe: swizle", "card.yaml:2: there is no recipe 'swizle'; did you mean 'swizzle'?"),
         ("to: swizzled", "to: tiles", "card.yaml:3: to has no value 'tiles'"),
         ("to: swizzled", "too: swizzled", "card.yaml:3: swizzle has no flag 'too'; did you mean 'to'?"),
@@ -369,7 +369,7 @@ def test_cases_of_other_flags_are_excluded(folder: Path):
         ("array: swizzled_scale_inv", "array: scale_inv", "no launch takes the output 'swizzled_scale_inv' of"),
         ("code:", "conventions: [rounding]\ncode:", "card.yaml:1: conventions"),
         ("code:", "arrays: {scale: {layout: compact}}\ncode:", "card.yaml:1: swizzle has no array 'scale'"),
-        ("block: 256", "block: [1, 1, 1, 1]", "card.yaml:7: launches.block"),
+        ("block: 64", "block: [1, 1, 1, 1]", "card.yaml:7: launches.block"),
     ],
 )  # fmt: skip
 def test_a_mistake_in_a_card_is_one_sentence(folder: Path, old: str, new: str, sentence: str):
@@ -460,12 +460,12 @@ def test_a_card_of_a_cu_that_cannot_be_read_is_one_sentence_with_one_place(folde
         ("array: scale_inv\n      - array: swizzled_scale_inv", "array: swizzled_scale_inv\n      - array: scale_inv",
          Verdict.UNWRITTEN, "swizzled_scale_inv"),
         ('["(cols', "[0, 1] # ", Verdict.SETUP_ERROR, "card.yaml:5: "),
-        ("block: 256", "block: 512", Verdict.SETUP_ERROR, "a block of (512, 1, 1) threads, where 1 to 256 are"),
-        ("block: 256", "block: 32", Verdict.UNWRITTEN, "were never written"),
+        ("block: 64", "block: 512", Verdict.SETUP_ERROR, "a block of (512, 1, 1) threads, where 1 to 64 are"),
+        ("block: 64", "block: 16", Verdict.UNWRITTEN, "were never written"),
         ("i32: rows", "i32: 300", Verdict.OUT_OF_BOUNDS, "buffer 'scale_inv'"),
         ("i32: rows", "i32: rows * 1000000000", Verdict.SETUP_ERROR, "does not fit an argument of type i32"),
-        ("block: 256", "block: 256\n    shared: 300000", Verdict.SETUP_ERROR, "bytes of shared memory"),
-        ("block: 256", "block: 256\n    cluster: 3", Verdict.SETUP_ERROR, "clusters of (3, 1, 1)"),
+        ("block: 64", "block: 64\n    shared: 300000", Verdict.SETUP_ERROR, "bytes of shared memory"),
+        ("block: 64", "block: 64\n    cluster: 3", Verdict.SETUP_ERROR, "clusters of (3, 1, 1)"),
     ],
 )  # fmt: skip
 def test_a_wrong_launch_names_what_is_wrong(folder: Path, old: str, new: str, verdict: Verdict, sentence: str):
@@ -489,9 +489,9 @@ def test_a_launch_without_blocks_is_left_out_of_a_case_without_elements(folder: 
 @pytest.mark.parametrize(
     "old, new, verdict",
     [
-        ("{%r27, %r28, %r29, %r30}", "{%r28, %r27, %r29, %r30}", Verdict.MISMATCH),
+        ("{%r179, %r185,", "{%r185, %r179,", Verdict.MISMATCH),
         ("\tst.global.v4.u32", "\t//", Verdict.UNWRITTEN),
-        ("%rd20, %rd19, 9;", "%rd20, %rd19, 40;", Verdict.OUT_OF_BOUNDS),
+        ("[%rd6+512]", "[%rd6+51200]", Verdict.OUT_OF_BOUNDS),
     ],
 )
 def test_a_changed_instruction_gets_its_screen(folder: Path, ptx: str, old: str, new: str, verdict: Verdict):
@@ -593,7 +593,7 @@ def test_a_draft_has_the_parameters_and_is_refused_until_it_is_filled_in(folder:
         main(["card", "--from", "swizzle.ptx", "swizzle"])
     text = capsys.readouterr().out
     assert ended.value.code == 0
-    assert text.count("array: FILL_IN") == 2 and text.count("u32: FILL_IN") == 2 and "block: [256]" in text
+    assert text.count("array: FILL_IN") == 2 and text.count("u32: FILL_IN") == 2 and "block: [64]" in text
     (folder / "card.yaml").write_text(text)
     with pytest.raises(UsageError, match="a size knows no 'FILL_IN'"):
         judged()

@@ -177,6 +177,7 @@ def test_what_came_out_of_an_activation_is_what_is_replayed():
         "activation": "dsilu",
         "dbias": True,
         **grouped.OWN_FLAGS,
+        "amax": "each",
     }
     case = Case(
         "grouped",
