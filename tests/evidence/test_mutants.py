@@ -156,7 +156,9 @@ def test_a_function_that_moves_and_other_line_breaks_leave_all_mutants(tmp_path)
         assert reason == same
 
 
-@pytest.mark.parametrize("file", ["kernels/memory/swizzle_tile.cuh", "kernels/gemm/split_k_reduce.cuh", "oracles/layout.py"])
+@pytest.mark.parametrize(
+    "file", ["kernels/memory/swizzle_tile.cuh", "kernels/gemm/split_k_reduce.cuh", "oracles/layout.py"]
+)
 def test_generated_mutants_keep_their_names_when_their_file_is_formatted(tmp_path, file):
     index = moved_and_reformatted(tmp_path)
     names = {mutant.name for mutant in of_file(file, index)}
