@@ -1,4 +1,4 @@
-"""What a device with other kernels in place of ours says itself, and which targets a case runs on."""
+"""A device with other kernels in place of ours answers for itself, and a case runs on the right targets."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_case_with_a_turn_runs_on_one_target_and_others_on_all():
     ]
 
 
-# What a run of the emulator says about memory that must not have changed
+# The emulator's sentence about memory that must not have changed
 
 
 LAUNCHES = Launches((), {"count": 4}, {"notes": 8})

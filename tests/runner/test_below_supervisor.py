@@ -1,4 +1,4 @@
-"""What a process below a supervisor is told, how it knows that it is below one, and what pytest's words become."""
+"""A process below a supervisor: how it knows that it is below one, its settings, and the words of pytest it changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the controller of a run does with reports, dead workers and errors, and the code that it ends with."""
+"""The controller of a run: reports, dead workers and errors, and the code that it ends with."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 @pytest.fixture
 def session(run: Run) -> SimpleNamespace:
-    """Of pytest, with xdist's controller beside it."""
+    """A stand-in for pytest's configuration, with xdist's controller beside it."""
     plugins = {"dsession": SimpleNamespace(shouldstop=""), "terminalreporter": SimpleNamespace(stats={})}
     manager = SimpleNamespace(getplugin=plugins.get)
     found = SimpleNamespace(shouldstop="", config=SimpleNamespace(pluginmanager=manager), plugins=plugins)

@@ -248,7 +248,7 @@ def test_a_damaged_journal_is_one_sentence(below: Below, ended):
     assert code is Exit.BYTES_DIFFER and out.startswith(NOTHING) and err.count("error: ") == 1
 
 
-# What is refused before a process is started
+# Refused before a process is started
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What becomes of a case whose run raises, and of one whose GPU has no memory left."""
+"""A case whose run raises, and one whose GPU has no memory left, get their verdicts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which runs `judge` makes, on which input and in which order, and what it concludes from what they wrote."""
+"""The runs that `judge` makes, their inputs and order, and the verdict it finds from their bytes."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def wrong_if(when: Callable[[tuple[str, int, int], int], bool], name: str = "dat
 
 @pytest.fixture(autouse=True)
 def told(monkeypatch: pytest.MonkeyPatch) -> list[SimpleNamespace]:
-    """What each story was made of."""
+    """The arguments by which each story was made."""
     found: list[SimpleNamespace] = []
 
     def story_of(case, target, expected, runs, poisons, verdict, cause, approximated, nearest) -> Story:
