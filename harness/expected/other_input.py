@@ -109,8 +109,8 @@ def _of_smaller(case: Case, drawn: Case) -> dict[str, np.ndarray]:
     try:
         return dict(oracle_of(case.recipe).inputs(drawn, **tensors))
     except ContractError:  # infinite amaxes are taken, and the largest finite ones in their place are not
-        divided = {name: _divided(x, [power + _FURTHER for power in _POWERS]) for name, x in tensors.items()}
-        return dict(oracle_of(case.recipe).inputs(drawn, **divided))
+        further = {name: _divided(x, [_FURTHER]) for name, x in tensors.items()}
+        return dict(oracle_of(case.recipe).inputs(drawn, **further))
 
 
 def smaller(x: np.ndarray) -> np.ndarray:

@@ -88,7 +88,7 @@ def refuse(case: Case) -> None:
         quantizer.require(case, "stage", "encode", "the other stages find the amax of each tensor")
         for name, value in {"recipe": "per_tensor", "rht": False, "activation": "none"}.items():
             quantizer.require(case, name, value, "only an encode of per_tensor as it is has other forms of amaxes")
-        if flags.outputs == flags.amax:
+        if flags.amax == ROWWISE_ALONE and flags.outputs == "rowwise":
             raise ContractError(f"{case.recipe}: amax=rowwise is for a columnwise output, and outputs=rowwise has none")
     recipe, tile = RECIPES[flags.recipe], layout.TILE_ROWS
     recipe.refuse(replace(case, problem=Grouped(tile, tile, ((tile, tile),))).part(0))

@@ -77,8 +77,8 @@ class HostMutant(Mutant):
         return ast.dump(ast.parse(self.changed())) == ast.dump(ast.parse(right))
 
     def tests(self) -> list[str]:
-        """The test files that must notice it, as paths below the checkout: those that import its file come first, and
-        of both kinds, those that start no processes, which take minutes.
+        """The test files that must notice it, as paths below the checkout. Those that import its file come first. Among
+        these and among the others, those that start processes come last, because they take minutes.
         """
         module = self.file.removesuffix(".py").rpartition("/")[2]
         folders = [ROOT / "tests" / folder for folder in AREAS[self.area].tests]
