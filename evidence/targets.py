@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.bench.roofline import TWO_KERNELS
-from harness.bench.targets import Line, Targets, two_kernels_us
+from harness.bench.standings import two_kernels_us
+from harness.bench.targets import Line, Targets
 from harness.errors import UsageError
 from harness.records.records import Record
 from harness.records.run_folder import EVENTS, Header

@@ -6,7 +6,8 @@ import click
 import pandas as pd
 
 from evidence.targets import TargetResult, reached
-from harness.bench.targets import Targets, furthest, load
+from harness.bench.standings import furthest
+from harness.bench.targets import Targets, load
 from harness.commands import _shared, _suites
 from harness.errors import Exit, UsageError
 from harness.files import SUITES, WORKDIR, in_workdir, write_text

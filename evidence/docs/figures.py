@@ -23,7 +23,8 @@ from evidence.measured import (
     us,
 )
 from evidence.targets import reached
-from harness.bench.targets import furthest, load
+from harness.bench.standings import furthest
+from harness.bench.targets import load
 from harness.errors import UsageError
 from harness.gate.against_baseline import EFFECT
 from harness.gate.decision import EFFECT_US

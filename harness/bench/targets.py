@@ -1,8 +1,8 @@
-"""What kernels must reach, by `targets.yaml`: the target of a case, and the cases furthest from theirs."""
+"""The figures that kernels must reach: `targets.yaml`, and the target of a case by its lines and rules."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -12,16 +12,12 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from harness.bench.roofline import TWO_KERNELS
 from harness.contract.case import Case, FlagValue
 from harness.errors import SuiteError, UsageError
-from harness.files import PACKAGE, SUITES, recipe_dir
+from harness.files import PACKAGE, SUITES
 from harness.ground.yaml_lines import Document, first_mistake, read
-from harness.records.records import Record
-from harness.records.run_folder import EVENTS, Header
-from harness.records.times import unsteady, waited
 from harness.suite import flag_values
-from harness.suite.suite import find_case, suite_of
+from harness.suite.suite import suite_of
 
 PATH = PACKAGE / "bench" / "targets.yaml"
 INPUT_AND_MODE = "normal/graph"
@@ -241,67 +237,3 @@ def _check(document: Document, number: int, rule: Rule) -> None:
             errors += wrong if all(wrong) else []
         for error in filter(None, errors):
             raise SuiteError(document.where("rules", number, "when", flag), error)
-
-
-def two_kernels_us(header: Header) -> float:
-    """What two empty kernels in a graph take in a run, without the events around them; 0 if it did not measure that.
-
-    Unlike the time of a graph, the floor holds what the events around it take, which differs between hosts.
-    """
-    floors = header["floors_us"]
-    known = floors.get(TWO_KERNELS) and floors.get(EVENTS)
-    return max(0.0, floors[TWO_KERNELS] - floors[EVENTS]) if known else 0.0
-
-
-@dataclass(frozen=True)
-class Standing:
-    """How far a case is from its target. measured: in its unit; share: the part that is reached"""
-
-    case_id: str
-    microseconds: float
-    target: Target
-    measured: float
-
-    @property
-    def share(self) -> float:
-        return self.target.share(self.measured)
-
-    def row(self) -> dict[str, str]:
-        """Its cells in a table."""
-        return {
-            "case": self.case_id, "us": f"{self.microseconds:,.1f}", "must": self.target.required,
-            "is": self.target.shown(self.measured), "% of that": f"{100 * self.share:.0f}",
-        }  # fmt: skip
-
-
-def furthest(
-    header: Header, records: Sequence[Record], count: int = 10, targets: Targets | None = None
-) -> list[Standing]:
-    """The timed cases of a run that reach the smallest part of their targets, the smallest first.
-
-    Nothing counts as measured in a run whose machine did not hold its copy roofline, or where the GPU waited for the
-    host. Cases that this checkout does not have are left out.
-    """
-    if not header or unsteady(header):
-        return []
-    gpu = header["machine"].get("gpu", "")
-    try:
-        targets = (targets or load()).of(gpu)
-    except UsageError:
-        return []
-    ruled = {recipe for rule in targets.rules for recipe in rule.recipes}
-    ruled |= {case.partition("/")[0] for line in targets.lines for case in line.cases}
-    floor_us, found = two_kernels_us(header), []
-    for record in records:
-        times = record.get("times")
-        recipe = record["recipe"]
-        if not times or recipe not in ruled or recipe_dir(recipe) or record.get("subject") or waited(times):
-            continue
-        try:
-            target = targets.target_of(find_case(record["case_id"]), times["bytes"])
-        except UsageError:
-            continue
-        measured = target.measured(times, floor_us) if isinstance(target, Target) else None
-        if isinstance(target, Target) and measured is not None:
-            found.append(Standing(record["case_id"], times["median_us"], target, measured))
-    return sorted(found, key=lambda one: (one.share, one.case_id))[:count]

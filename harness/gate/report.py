@@ -10,7 +10,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.bench.targets import Standing, furthest
+from harness.bench.standings import Standing, furthest
 from harness.errors import Exit
 from harness.files import write_text
 from harness.gate.decision import CHANGED
@@ -51,7 +51,7 @@ class GateResult:
     pictures: `roofline`, `maps` and `groups` as the templates take them; than: what `maps` are relative to
     flaw: why it is not clean although its cases are, such as being unfinished
     asked: who asked for the records, for the commands below one that is wrong
-    furthest: the timed cases that are furthest from their targets, see `harness.bench.targets`
+    furthest: the timed cases that are furthest from their targets, see `harness.bench.standings`
     """
 
     records: Sequence[Record]

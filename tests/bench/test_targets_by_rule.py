@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from timed_runs import HEADER, gate_run, record
 
-from harness.bench.targets import Rule, Target, furthest, load
+from harness.bench.standings import furthest
+from harness.bench.targets import Rule, Target, load
 from harness.contract.case import Case
 from harness.errors import Exit, SuiteError
 from harness.gate.against_baseline import judge

@@ -66,7 +66,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 @pytest.fixture
 def session(run: Run) -> SimpleNamespace:
-    """A stand-in for pytest's configuration, with xdist's controller beside it."""
+    """A stand-in for pytest's session, with xdist's controller beside it."""
     plugins = {"dsession": SimpleNamespace(shouldstop=""), "terminalreporter": SimpleNamespace(stats={})}
     manager = SimpleNamespace(getplugin=plugins.get)
     found = SimpleNamespace(shouldstop="", config=SimpleNamespace(pluginmanager=manager), plugins=plugins)
