@@ -14,10 +14,10 @@ struct RhtAmax {
   template <int sign_mask>
   __device__ void add(const bf16* __restrict__ matrix, int cols, u32 unit) {
     const u32 across = u32(cols) / kCols;
-    const bf16* corner = matrix + i64(unit / across) * kBlock * cols + unit % across * kCols;
+    const bf16* line = matrix + i64(unit / across) * kBlock * cols + unit % across * kCols;
     uint2 row[kBlock];
 #pragma unroll
-    for (int i = 0; i < kBlock; ++i) row[i] = __ldg(reinterpret_cast<const uint2*>(corner + i64(i) * cols));
+    for (int i = 0; i < kBlock; ++i, line += cols) row[i] = __ldg(reinterpret_cast<const uint2*>(line));
 #pragma unroll
     for (int i = 0; i < kBlock; ++i) {
       const u32 word[2] = {row[i].x, row[i].y};
