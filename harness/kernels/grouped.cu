@@ -42,6 +42,7 @@ using RowwiseTiles = GroupTiles<kRowwiseTileRows, kRowwiseTileCols>;
 using TransposeTiles = GroupTiles<TransposeTile::kRows, TransposeTile::kCols>;
 using DbiasTiles = GroupTiles<kChunkRows, DbiasTile::kCols>;
 using FourOverSixTiles = GroupTiles<FourOverSixRows::kRows, FourOverSixRows::kCols>;
+using WholeRows = GroupRows<RowScaledRows::kRows>;
 using RowScaledAmaxTiles = GroupTiles<RowScaledAmaxTile::kRows, RowScaledAmaxTile::kCols>;
 
 // As many as registers allow without spilling. Tiles need more of them than in a dense kernel, whose pointers are
@@ -82,15 +83,6 @@ constexpr int kSplitBlocksPerSm<fp16> = __CUDA_ARCH__ >= 900 ? 3 : 2;
 constexpr int kRowScaledAmaxBlocksPerSm = 4;
 template <typename Dtype, bool row_scaled>
 constexpr int kFourOverSixBlocksPerSm = row_scaled ? 2 : kFourOverSixRowsBlocksPerSm<Dtype>;
-
-// =====================================================================================================================
-// Helpers
-// =====================================================================================================================
-
-// The work items of a tensor whose rows are taken whole; rows without elements have amaxes of 0.
-__device__ __forceinline__ u32 row_items(int rows, int) {
-  return u32(round_up(rows, kScalePadding)) / RowScaledRows::kRows;
-}
 
 // =====================================================================================================================
 // amaxes (step 3)
@@ -188,7 +180,7 @@ __global__ void __launch_bounds__(kThreads) grouped_dbias(
 
 template <
     typename Dtype, Rounding rounding, ScaleLayout scale_layout, bool fast_math, Activation activation,
-    Schedule schedule, GivenAmax amax>
+    Schedule schedule, GivenAmax amax, Block block>
 __global__ void __launch_bounds__(kThreads, kRowwiseBlocksPerSm<Dtype>) grouped_encode_rowwise(
     const Dtype* __restrict__ input,         // (elements,)
     Optional<const Dtype> act_input,         // (elements,)
@@ -210,14 +202,19 @@ __global__ void __launch_bounds__(kThreads, kRowwiseBlocksPerSm<Dtype>) grouped_
         Packed16<Dtype> x[kRowwiseRepeat];
 #pragma unroll
         for (int i = 0; i < kRowwiseRepeat; ++i) x[i] = prologue.block(extents, first_row + i * kWarps, block_col);
+        constexpr int kBands = kRowwiseTileRows / kBlock;
+        float tile_amax[kBands] = {};
+        if constexpr (block == Block::block_16x16) amax_16x16_of_rows<kWarps>(x, tile_amax);
         const GlobalScale global = global_scale(given_amax<amax>(rowwise_amax, index), kE4m3Max);
 #pragma unroll
         for (int i = 0; i < kRowwiseRepeat; ++i) {
           const int row = first_row + i * kWarps;
           float values[kBlock];
           unpack(x[i], values);
+          const float amax_of_block =
+              block == Block::block_16x16 ? tile_amax[i * kBands / kRowwiseRepeat] : block_amax(x[i]);
           const EncodedBlock encoded = per_tensor_encode_block<rounding, fast_math>(
-              values, block_amax(x[i]), global, seed, block_index(extents, row, block_col), 0, offset + index);
+              values, amax_of_block, global, seed, block_index(extents, row, block_col), 0, offset + index);
           store_block<scale_layout>(
               rowwise_data + tensor.element / 2, rowwise_scale_inv + tensor.rowwise_scale_inv, extents, row, block_col,
               encoded);
@@ -228,7 +225,7 @@ __global__ void __launch_bounds__(kThreads, kRowwiseBlocksPerSm<Dtype>) grouped_
 // Reads the input once: 2 bytes of bf16 in, 0.5625 out for each direction.
 template <
     typename Dtype, Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, bool fast_math,
-    Activation activation, int sign_mask, Schedule schedule, GivenAmax amax>
+    Activation activation, int sign_mask, Schedule schedule, GivenAmax amax, Block block>
 __global__ void __launch_bounds__(
     TransposeTile::kThreads, kTensorBlocksPerSm<Dtype, rht, rounding, scale_layout, fast_math, activation, schedule>)
     grouped_encode_tile(
@@ -250,7 +247,7 @@ __global__ void __launch_bounds__(
       {first_dims, last_dims, tensor_offsets, num_tensors}, TransposeTiles::count,
       [&](int index, const GroupTensor& tensor, u32 item) {
         const DactPrologue<Dtype, activation> prologue = {input + tensor.element, act_input + tensor.element};
-        per_tensor_tile<Block::block_1x16, outputs, rht, rounding, scale_layout, fast_math, kPerTensorSigns<sign_mask>>(
+        per_tensor_tile<block, outputs, rht, rounding, scale_layout, fast_math, kPerTensorSigns<sign_mask>>(
             shared, prologue, [&] { return given_amax<amax>(rowwise_amax, index); },
             [&] { return given_amax<amax>(amax == GivenAmax::rowwise ? rowwise_amax : columnwise_amax, index); },
             {rowwise_data + tensor.element / 2, rowwise_scale_inv + tensor.rowwise_scale_inv},
@@ -427,7 +424,7 @@ __global__ void __launch_bounds__(RowScaledRows::kThreads, kRowScaledRowsBlocksP
         int num_tensors) {
   __shared__ u32 warp_max[2][RowScaledRows::kWarps];
   for_each_work_item<schedule, Offsets::both>(
-      {first_dims, last_dims, tensor_offsets, num_tensors}, row_items, [&](int, const GroupTensor& tensor, u32 item) {
+      {first_dims, last_dims, tensor_offsets, num_tensors}, WholeRows::count, [&](int, const GroupTensor& tensor, u32 item) {
         row_scaled_rows<Dtype, scale_layout, stage>(
             warp_max, input + tensor.element, rowwise_amax + tensor.row,
             {rowwise_data + tensor.element / 2, rowwise_scale_inv + tensor.rowwise_scale_inv}, tensor.rows, tensor.cols,
@@ -550,7 +547,7 @@ __global__ void __launch_bounds__(RowScaledRows::kThreads, kRowScaledRowsBlocksP
         int num_tensors) {
   __shared__ u32 warp_max[2][RowScaledRows::kWarps];
   for_each_work_item<Schedule::tiles, Offsets::lines>(
-      {first_dims, last_dims, tensor_offsets, num_tensors}, row_items, [&](int, const GroupTensor& tensor, u32 item) {
+      {first_dims, last_dims, tensor_offsets, num_tensors}, WholeRows::count, [&](int, const GroupTensor& tensor, u32 item) {
         row_scaled_rows<Dtype, ScaleLayout::compact, Stage::amax>(
             warp_max, input + tensor.element, rowwise_amax + tensor.row, {}, tensor.rows, tensor.cols,
             int(item) * RowScaledRows::kRows);
@@ -558,7 +555,8 @@ __global__ void __launch_bounds__(RowScaledRows::kThreads, kRowScaledRowsBlocksP
 }
 
 // Reads the input once: 2 bytes of bf16 in, 0.5625 out.
-template <typename Dtype, Error error, int e4m3_max, ErrorMath error_math, bool row_scaled, Schedule schedule>
+template <
+    typename Dtype, Error error, int e4m3_max, ErrorMath error_math, bool row_scaled, Schedule schedule, Block block>
 __global__ void __launch_bounds__(FourOverSixRows::kThreads, kFourOverSixBlocksPerSm<Dtype, row_scaled>)
     grouped_four_over_six_encode_rowwise(
         const Dtype* __restrict__ input,         // (elements,)
@@ -572,7 +570,7 @@ __global__ void __launch_bounds__(FourOverSixRows::kThreads, kFourOverSixBlocksP
   for_each_work_item<schedule, row_scaled ? Offsets::both : Offsets::scales>(
       {first_dims, last_dims, tensor_offsets, num_tensors}, FourOverSixTiles::count,
       [&](int index, const GroupTensor& tensor, u32 item) {
-        four_over_six_rows<Dtype, Block::block_1x16, error, kFourOverSixMax<e4m3_max>, error_math, row_scaled>(
+        four_over_six_rows<Dtype, block, error, kFourOverSixMax<e4m3_max>, error_math, row_scaled>(
             input + tensor.element, rowwise_amax + (row_scaled ? tensor.row : index),
             {rowwise_data + tensor.element / 2, rowwise_scale_inv + tensor.rowwise_scale_inv}, tensor.rows, tensor.cols,
             FourOverSixTiles::origin(tensor.cols, item));
@@ -580,7 +578,8 @@ __global__ void __launch_bounds__(FourOverSixRows::kThreads, kFourOverSixBlocksP
 }
 
 // Reads the input once: 2 bytes of bf16 in, 0.5625 out for each direction.
-template <typename Dtype, Outputs outputs, Error error, int e4m3_max, ErrorMath error_math, Schedule schedule>
+template <
+    typename Dtype, Outputs outputs, Error error, int e4m3_max, ErrorMath error_math, Schedule schedule, Block block>
 __global__ void __launch_bounds__(TransposeTile::kThreads, kFourOverSixTileBlocksPerSm)
     grouped_four_over_six_encode_tile(
         const Dtype* __restrict__ input,            // (elements,)
@@ -600,7 +599,7 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kFourOverSixTileBlock
   for_each_work_item<schedule, Offsets::scales>(
       {first_dims, last_dims, tensor_offsets, num_tensors}, TransposeTiles::count,
       [&](int index, const GroupTensor& tensor, u32 item) {
-        four_over_six_tile<Dtype, Block::block_1x16, outputs, error, kFourOverSixMax<e4m3_max>, error_math>(
+        four_over_six_tile<Dtype, block, outputs, error, kFourOverSixMax<e4m3_max>, error_math>(
             tile, tile_amax, input + tensor.element, rowwise_amax + index, columnwise_amax + index,
             {rowwise_data + tensor.element / 2, rowwise_scale_inv + tensor.rowwise_scale_inv},
             {columnwise_data + tensor.element / 2, columnwise_scale_inv + tensor.columnwise_scale_inv}, tensor.rows,

@@ -103,29 +103,15 @@ __global__ void __launch_bounds__(kThreads, kRowwiseBlocksPerSm<Dtype>) per_tens
   const float tensor_amax = amax_of_launch_ahead(rowwise_amax);
 
   constexpr int kBands = kRowwiseTileRows / kBlock;
-  constexpr int kRowsPerBand = kRowwiseRepeat / kBands;
   float tile_amax[kBands] = {};
-  if constexpr (block == Block::block_16x16) {
-    __shared__ float partial[kBands][kWarps][32];
-#pragma unroll
-    for (int i = 0; i < kRowwiseRepeat; ++i) {
-      tile_amax[i / kRowsPerBand] = fmaxf(tile_amax[i / kRowsPerBand], block_amax(x[i]));
-    }
-#pragma unroll
-    for (int band = 0; band < kBands; ++band) partial[band][warp][lane] = tile_amax[band];
-    __syncthreads();
-#pragma unroll
-    for (int i = 0; i < kBands * kWarps; ++i) {
-      tile_amax[i / kWarps] = fmaxf(tile_amax[i / kWarps], partial[i / kWarps][i % kWarps][lane]);
-    }
-  }
+  if constexpr (block == Block::block_16x16) amax_16x16_of_rows<kWarps>(x, tile_amax);
 
   const GlobalScale global = global_scale(tensor_amax, kE4m3Max);
 #pragma unroll
   for (int i = 0; i < kRowwiseRepeat; ++i) {
     const int row = origin.row + i * kWarps + warp;
     const i64 index = block_index(extents, row, block_col);
-    const float amax = block == Block::block_16x16 ? tile_amax[i / kRowsPerBand] : block_amax(x[i]);
+    const float amax = block == Block::block_16x16 ? tile_amax[i * kBands / kRowwiseRepeat] : block_amax(x[i]);
     float values[kBlock];
     unpack(x[i], values);
     const EncodedBlock encoded =

@@ -54,6 +54,7 @@ RECIPES: dict[str, ModuleType] = {
 SPLIT = ("row_scaled", "local_1x64", "four_over_six")
 # of extents, as dense
 MULTIPLES = {"per_tensor": 16, "per_token": 16, "row_scaled": 16, "local_1x64": 64, "four_over_six": 16}
+IN_16X16 = ("per_tensor", "four_over_six")  # recipes whose weights are groups in 16x16 blocks
 SHARED, ROWWISE_ALONE = "shared", "rowwise"  # forms of given amaxes, beside `each`
 OWN_FLAGS = {"error": "mae", "e4m3_max": OWN, "error_math": "exact", "row_scaled": False}  # four_over_six's
 ROWS_STAY_APART = (ShapeRepresentation.SAME_BOTH_DIMS, ShapeRepresentation.VARYING_FIRST_DIM)
@@ -68,6 +69,17 @@ def refuse(case: Case) -> None:
     if flags.recipe != "four_over_six":
         for name, value in OWN_FLAGS.items():
             quantizer.require(case, name, value, "only four_over_six has it")
+    if flags.block != "block_1x16":
+        if flags.recipe not in IN_16X16:
+            raise ContractError(
+                f"{case.recipe}: block must be block_1x16 with recipe={flags.recipe}; {' and '.join(IN_16X16)} have "
+                "groups of weights in 16x16 blocks"
+            )
+        quantizer.require(case, "block", "block_16x16", "there is no other block of weights")
+        for name, value in {"dbias": False, "activation": "none", "rounding": "rne"}.items():
+            quantizer.require(
+                case, name, value, "16x16 blocks are those of weights, which are rounded to nearest as they are"
+            )
     if flags.recipe in SPLIT:
         quantizer.require(case, "dbias", False, f"{flags.recipe} is defined on splits of a tensor as it is")
         quantizer.require(case, "activation", "none", f"{flags.recipe} is defined on splits of a tensor as it is")

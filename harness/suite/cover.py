@@ -15,7 +15,7 @@ Pair = tuple[tuple[int, int], tuple[int, int]]  # (axis, value) twice, the lower
 Refused = Callable[[Partial], bool]
 
 MOST_ROWS = 20_000  # combinations of a block, or pairs of values; four times those of the largest block here
-MOST_CALLS = 30_000  # calls of `refused` for one cover; the hardest one here takes 3,000
+MOST_CALLS = 100_000  # calls of `refused` for one cover; the hardest one here takes 30,400
 
 
 class TooManyError(Exception):

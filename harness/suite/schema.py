@@ -150,6 +150,15 @@ class SuiteLaunch(_Part):
         return few_enough and (self.rows_above is None or rows > self.rows_above)
 
 
+class Also(_Part):
+    """Flags that a stage has under further flags of its pipeline."""
+
+    when: dict[Name, Values] = Field(min_length=1)
+    """The flags of the pipeline for which they hold."""
+    flags: dict[Name, Value] = Field(min_length=1)
+    """Flags of the stage's recipe."""
+
+
 class Stage(_Part):
     """One recipe of a pipeline, at work on one tensor, or on two that earlier stages quantized."""
 
@@ -161,6 +170,8 @@ class Stage(_Part):
     """The flags of the pipeline for which there is this stage; always, if absent."""
     flags: dict[Name, Value] = {}
     """Flags of its recipe. One that is absent has the value of the pipeline's flag of that name, or its default."""
+    also: list[Also] = []
+    """Flags that depend on those of the pipeline; a later entry replaces what an earlier one says."""
     extents: list[Literal["M", "K", "N"]] = Field(min_length=2, max_length=3)
     """Its rows and cols in terms of the pipeline's M, K and N; of a GEMM, its own M, K and N in terms of them."""
     a: Name | None = None
@@ -268,6 +279,7 @@ _PARTS: dict[str, type[BaseModel]] = {
     "corners": Corner,
     "launches": SuiteLaunch,
     "pipeline": Stage,
+    "also": Also,
     "sets": Block,
 }
 
@@ -310,7 +322,7 @@ def sentence_of(document: Document, error: ErrorDetails, whole: str = "the suite
             found = functools.reduce(lambda data, part: data[part], route, document.data)
             return f"{name} has {json.dumps(found)} where a shape {shape} belongs"
         case "extra_forbidden":
-            part = _PARTS[str(route[0])] if len(route) > 1 else SuiteFile
+            part = next((_PARTS[key] for key in reversed(route[:-1]) if key in _PARTS), SuiteFile)
             return f"unknown key '{route[-1]}'{nearest(route[-1], part.model_fields)}"
         case "missing":
             return f"{name} lacks the key '{error['loc'][-1]}'"

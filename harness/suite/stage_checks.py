@@ -24,18 +24,25 @@ def entry_errors(file: SuiteFile) -> Errors:
     used: set[str] = set()
     for index, entry in enumerate(file.pipeline):
         route = ("pipeline", index)
-        yield from flag_values.errors(file, (*route, "when"), entry.when)
         yield (*route, "recipe"), _recipe_error(entry)
         recipe = file_of(entry.recipe)
         yield (*route, "recipe"), _kind_error(entry, recipe, is_grouped(file))
-        yield from flag_values.errors(recipe, (*route, "flags"), {flag: [value] for flag, value in entry.flags.items()})
+        for part, place in ((entry, route), *((also, (*route, "also", i)) for i, also in enumerate(entry.also))):
+            yield from flag_values.errors(file, (*place, "when"), part.when)
+            yield from flag_values.errors(
+                recipe, (*place, "flags"), {flag: [value] for flag, value in part.flags.items()}
+            )
+            never = (
+                None if _may_meet(entry, part) else "these flags contradict those of the stage, so it never has them"
+            )
+            yield (*place, "when"), never
         shared = [flag for flag in file.axes if flag in recipe.axes and flag not in entry.flags]
         yield (*route, "recipe"), _shared_error(file, entry, recipe, shared)
         yield (*route, "stage"), _name_error(entry, file.pipeline[:index])
         for operand, name in (("a", entry.a), ("b", entry.b)):
             yield (*route, operand), _operand_error(name, entry, file.pipeline, index) if name else None
         yield (*route, "of"), _operand_error(entry.of, entry, file.pipeline, index) if entry.of else None
-        used |= {*shared, *entry.when}
+        used |= {*shared, *entry.when, *(flag for also in entry.also for flag in also.when)}
     if file.pipeline:
         for flag in file.axes:
             yield (
@@ -85,7 +92,7 @@ def _name_error(entry: schema.Stage, earlier: Sequence[schema.Stage]) -> str | N
     return None
 
 
-def _may_meet(one: schema.Stage, other: schema.Stage) -> bool:
+def _may_meet(one: schema.Stage, other: schema.Stage | schema.Also) -> bool:
     shared = one.when.keys() & other.when.keys()
     return all({*map(spell, one.when[flag])} & {*map(spell, other.when[flag])} for flag in shared)
 

@@ -87,9 +87,10 @@ def stages_of(case: Case, entries: Sequence[schema.Stage]) -> tuple[Stage, ...]:
     for entry in entries:
         if holds(entry.when, case.flags):
             number = sum(stage.draws for stage in made.values())
-            alone = _case(case, entry, tensor_file.of_operand(case.input, number))
+            named = _named(entry, case.flags)
+            alone = _case(case, entry, named, tensor_file.of_operand(case.input, number))
             reads = _reads(case, entry, alone, made)
-            alone = replace(alone, flags=_of_operands(entry, alone.flags, reads, made))
+            alone = replace(alone, flags=_of_operands(entry, named, alone.flags, reads, made))
             made[entry.stage] = Stage(entry.stage, alone, reads, entry.given)
     return tuple(made.values())
 
@@ -103,16 +104,17 @@ def _entries(case: Case) -> Sequence[schema.Stage]:
     return file_of(case.recipe).pipeline if case.is_gemm else ()  # only a suite of products can have the key
 
 
-def _case(case: Case, entry: schema.Stage, input_name: str) -> Case:
+def _case(case: Case, entry: schema.Stage, named: Mapping[str, FlagValue], input_name: str) -> Case:
     """The stage as a case of its recipe, with a seed from the pipeline's problem and the stage's name.
 
+    named: the flags that the entry names
     input_name: what it draws, if it draws
     """
     defaults = defaults_of(file_of(entry.recipe))
     shared = {name: value for name, value in case.flags.items() if name in defaults}
     return Case(
         entry.recipe,
-        defaults.replace(**{**shared, **entry.flags}),
+        defaults.replace(**{**shared, **named}),
         _problem(case.problem, entry.extents),
         input_name,
         case.mode,
@@ -123,6 +125,15 @@ def _case(case: Case, entry: schema.Stage, input_name: str) -> Case:
             str(name): defaults_of(file_of(str(name))) for name in file_of(entry.recipe).axes.get("recipe", ())
         },
     )
+
+
+def _named(entry: schema.Stage, flags: Flags) -> dict[str, FlagValue]:
+    """The flags that an entry names for these flags of its pipeline."""
+    named = dict(entry.flags)
+    for also in entry.also:
+        if holds(also.when, flags):
+            named |= also.flags
+    return named
 
 
 def _problem(whole: Problem, letters: Sequence[str]) -> Problem:
@@ -184,10 +195,16 @@ def _reads(case: Case, entry: schema.Stage, alone: Case, made: Mapping[str, Stag
     return reads
 
 
-def _of_operands(entry: schema.Stage, flags: Flags, reads: Mapping[str, str], made: Mapping[str, Stage]) -> Flags:
+def _of_operands(
+    entry: schema.Stage,
+    named: Mapping[str, FlagValue],
+    flags: Flags,
+    reads: Mapping[str, str],
+    made: Mapping[str, Stage],
+) -> Flags:
     """The flags of a product or decoder.
 
-    Flags that the entry leaves out are taken from the operands: the largest scale, the layout of the scales, and the
+    Flags that the entry does not name are taken from the operands: the largest scale, the layout of the scales, and the
     granularity of the amaxes.
     """
     found: dict[str, FlagValue] = {}
@@ -202,4 +219,4 @@ def _of_operands(entry: schema.Stage, flags: Flags, reads: Mapping[str, str], ma
         found[f"{operand}scale_layout"] = "swizzled" if scales is None or scales.swizzled else "compact"
         if amax is not None and (not entry.a or (operand == "b_" and flags.get("epilogue") == "row_scaled")):
             found[f"{operand}granularity"] = granularity_of(amax.shape)
-    return flags.replace(**{name: value for name, value in found.items() if name in flags and name not in entry.flags})
+    return flags.replace(**{name: value for name, value in found.items() if name in flags and name not in named})

@@ -52,6 +52,7 @@ FLAGS_OF_SPLIT = {
         *STAGES,
         {"error": "mse", "e4m3_max": 448},
         {"outputs": "columnwise", "error_math": "fp16"},
+        {"block": "block_16x16"},
         {"outputs": "rowwise", "row_scaled": True},
         {"outputs": "rowwise", "row_scaled": True, "stage": "encode", "e4m3_max": 448},
     ],
@@ -76,6 +77,7 @@ SPLITS = {
     [
         *((recipe, *shaped, flags) for shaped in SHAPED for flags in FLAGS for recipe in MODULES),
         *(("per_tensor", *shaped, {"fast_math": True}) for shaped in SHAPED),
+        *(("per_tensor", *shaped, {"block": "block_16x16", "scale_layout": "swizzled"}) for shaped in SHAPED),
         *(
             (recipe, *shaped, flags)
             for recipe, shapes in SPLITS.items()
@@ -99,7 +101,7 @@ def test_every_tensor_is_the_dense_recipe_alone(make_group, kind, shape, flags, 
             by_line = recipe in ("row_scaled", "per_token") or "row_scaled" in flags
             expected = {name: np.zeros(_entries_of_nothing(name, recipe, by_line, rows, cols), F32) for name in given}
         else:
-            of_one = {"fast_math": flags.get("fast_math", False), "block": "block_1x16", "weight_2d": False}
+            of_one = {"fast_math": flags.get("fast_math", False), "weight_2d": False}
             own = {"per_token": 0xACE1}.get(recipe, 0xD7E8)
             of_one |= {"sign_mask": flags.get("sign_mask", own), "multiplier": "direct"}
             of_one |= {"e4m3_max": flags.get("e4m3_max", 256)}
@@ -293,6 +295,17 @@ class TestRefusals:
             ("128x128", {"shape_representation": "varying_both_dims", "dbias": True}, "dbias must be false"),
             ("128x128", {"stage": "encode", "dbias": True}, "dbias must be false, not true: the read that finds"),
             ("128x128", {"shape_representation": "varying_last_dim", "activation": "drelu"}, "activation must be none"),
+            (
+                "128x128",
+                {"block": "block_16x16", "recipe": "per_token"},
+                "block must be block_1x16 with recipe=per_token",
+            ),
+            ("128x128", {"block": "block_16x16", "recipe": "row_scaled"}, "block must be block_1x16 with recipe=row_"),
+            ("128x128", {"block": "block_16x16", "dbias": True}, "dbias must be false, not true: 16x16 blocks are"),
+            ("128x128", {"block": "block_16x16", "activation": "drelu"}, "activation must be none, not drelu: 16x16"),
+            ("128x128", {"block": "block_16x16", "rht": True}, "rht"),
+            ("128x128", {"block": "block_16x16", "rounding": "sr"}, "rounding must be rne, not sr: 16x16 blocks are"),
+            ("128x128", {"block": "block_32x32"}, "block must be block_16x16, not block_32x32"),
             ("128x128", {"amax": "shared"}, "stage must be encode, not full: the other stages find the amax of each"),
             ("128x128", GIVEN | {"recipe": "per_token"}, "recipe must be per_tensor, not per_token: only an encode of"),
             ("128x128", GIVEN | {"rht": True}, "rht must be false, not true: only an encode of per_tensor as it is"),

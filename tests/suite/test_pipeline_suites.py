@@ -107,6 +107,18 @@ MISTAKES = {
     "a product of another": (
         "    b: w\n", "    b: w\n    of: x\n", 33, "a stage `of` another is run, and is no product",
     ),
+    "flags that contradict the stage": (
+        "{rht: true}\n", "{rht: true}\n    also: [{when: {epilogue: per_token}, flags: {rht: false}}]\n", 15,
+        "these flags contradict those of the stage, so it never has them",
+    ),
+    "a flag of no recipe": (
+        "{rht: true}\n", "{rht: true}\n    also: [{when: {rounding: sr}, flags: {rth: false}}]\n", 15,
+        "per_tensor has no flag 'rth'; did you mean 'rht'?",
+    ),
+    "an unknown key of such flags": (
+        "{rht: true}\n", "{rht: true}\n    also: [{when: {rounding: sr}, flag: {rht: false}}]\n", 15,
+        "unknown key 'flag'; did you mean 'flags'?",
+    ),
     "an unknown key": ("given: true", "givn: true", 26, "unknown key 'givn'; did you mean 'given'?"),
     "both kinds": (
         "pipeline:\n", "launches: [{kernel: layer}]\npipeline:\n", 1,
@@ -120,6 +132,14 @@ MISTAKES = {
 @pytest.mark.parametrize(("old", "new", "line", "sentence"), MISTAKES.values(), ids=MISTAKES)
 def test_a_mistake_in_a_pipeline_is_one_sentence(tmp_path, old, new, line, sentence):
     assert_mistake(tmp_path, TEXT, (old, new), sentence, line)
+
+
+def test_flags_may_depend_on_those_of_the_pipeline(tmp_path):
+    further = "[{when: {rounding: [rne, sr]}, flags: {rht: false}}, {when: {rounding: sr}, flags: {dtype: fp16}}]"
+    suite = written(tmp_path, TEXT.replace("{rht: true}\n", f"{{rht: true}}\n    also: {further}\n", 1))
+    for variant, dtype in (("default", "bf16"), ("rounding=sr", "fp16"), ("epilogue=per_token", "bf16")):
+        x = stages_of(suite.find(f"layer/{variant}/16x32x48/normal/eager"), suite.file.pipeline)[0]
+        assert (x.case.flags.rht, x.case.flags.dtype) == (variant == "epilogue=per_token", dtype)
 
 
 # name: the change, the sentence, and the case that is asked for where another would not show it

@@ -12,7 +12,7 @@ from harness.bench.baseline import baseline_id
 from harness.contract.case import other_splits
 from harness.contract.field import Field
 from harness.contract.interval import Interval
-from harness.contract.problem import Grouped, GroupedGemm
+from harness.contract.problem import Gemm, Grouped, GroupedGemm
 from harness.device.emulator import EmulatorDevice
 from harness.errors import ContractError, UsageError
 from harness.expected import pipeline_oracle
@@ -82,6 +82,46 @@ def test_each_product_is_that_of_its_own_group():
         if rows:
             off = [np.linalg.norm(got - own @ other.T) / np.linalg.norm(own @ other.T) for other in w]
             assert off[g] < 0.30 < min(off[:g] + off[g + 1 :])
+
+
+EPILOGUES = {"per_tensor": "per_tensor", "per_token": "per_token_fused", "row_scaled": "row_scaled"}
+
+
+@pytest.mark.parametrize("recipe", ["forward", "backward"])
+@pytest.mark.parametrize(
+    ("variant", "shape"),
+    [
+        ("weight_2d=true", "64+0+192x48x32"),
+        ("recipe=row_scaled,rht=false,weight_2d=true", "16+0+48x32x80"),
+        ("rht=false,four_over_six=all,e4m3_use_256=weights,weight_2d=true", "0+64+16x48x32"),
+        ("recipe=per_token", "64+0+128x48x32"),
+    ],
+)
+def test_each_expert_is_a_dense_layer_alone(recipe, variant, shape):
+    """With gradients rounded to nearest, because random bits are counted by the group."""
+    variant += ",rounding=rne" * (recipe == "backward")
+    case = find_case(f"{recipe}_grouped/{variant}/{shape}/normal/eager")
+    flags = {name: value for name, value in case.flags.items() if name in suite_of(recipe).defaults}
+    flags |= {"epilogue": EPILOGUES[case.flags.recipe], "route": "mma", "weight_2d": case.flags.weight_2d}
+    defaults = suite_of(recipe).defaults
+    dense = replace(case, recipe=recipe, flags=defaults.replace(**flags), defaults=defaults, dense_defaults={})
+    drawn, whole, fields = high_precision(case), pipeline_oracle.numpy_oracle(case, make_inputs(case)), fields_of(case)
+    own = {stage.name: stage.case.problem.group.tensors for stage in stages(case)}
+    for g, (rows, k) in enumerate(case.problem.tensors):
+        if not rows:
+            continue
+        alone = replace(dense, problem=Gemm(rows, k, case.problem.n))
+        given = {name: _tensor(array, own[name], g) for name, array in drawn.items()}
+        expected = pipeline_oracle.numpy_oracle(alone, pipeline_oracle.inputs(alone, **given))
+        assert expected.keys() == whole.keys()
+        for name, value in expected.items():
+            for mine, right in zip(_ends(whole[name]), _ends(value), strict=True):
+                assert fields[name].part(mine, g).tobytes() == right.tobytes(), (g, name)
+
+
+def _tensor(array, tensors, g):
+    start = sum(rows * cols for rows, cols in tensors[:g])
+    return array.reshape(-1)[start:][: tensors[g][0] * tensors[g][1]].reshape(tensors[g])
 
 
 def test_what_is_launched_depends_on_the_capacity_alone():

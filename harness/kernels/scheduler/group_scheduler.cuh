@@ -234,3 +234,9 @@ struct GroupTiles {
     return {int(item / width) * tile_rows, int(item % width) * tile_cols};
   }
 };
+
+// Tiles of whole rows, also of rows without elements, which have amaxes of 0
+template <int tile_rows>
+struct GroupRows {
+  __device__ static u32 count(int rows, int) { return u32(round_up(rows, kScalePadding)) / tile_rows; }
+};
