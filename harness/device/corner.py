@@ -36,15 +36,18 @@ class CornerProgram(EmulatedProgram):
     """A dense case, or the last tensor of a group, inside of a larger one.
 
     launches: of the case with the extents of the tensor around it; small: the grids of each for the case itself
+    rows: of CTAs that have a tile, for the grids of each by turns; none where the grids alone are known
     inputs, fields: the case's own arrays; around: the field of each array in the larger case
     """
 
     def __init__(
         self, launches: Launches, small: Sequence[tuple[Grid, ...]], larger: Case, inputs: Mapping[str, np.ndarray],
         fields: Mapping[str, Field], around: Mapping[str, Field], seed: int | None = None,
+        rows: Sequence[tuple[int, ...]] = (),
     ):  # fmt: skip
         super().__init__(launches, larger, inputs, fields, seed)
         self.small, self.around = dict(zip(launches.of_kernels, small, strict=True)), around
+        self.rows = dict(zip(launches.of_kernels, rows, strict=True)) if rows else {}
 
     def run(self, poison: int, repeat: int) -> Outcome:
         """The launches, in memory of which only touched pages exist; the outputs are the case's own part of it.
@@ -75,8 +78,9 @@ class CornerProgram(EmulatedProgram):
         cluster = each.cluster or module_of(each.code).code(each.entry).resources.kernel.cluster or (1, 1, 1)
         if cluster[2] > 1:
             raise LaunchError("clusters of blocks along z")
-        small = self.small[each]
-        return ends(each.grids[repeat % len(each.grids)], small[repeat % len(small)], cluster[:2])
+        small, rows = self.small[each], self.rows.get(each, (None,))
+        grid = each.grids[repeat % len(each.grids)]
+        return ends(grid, small[repeat % len(small)], cluster[:2], rows[repeat % len(rows)])
 
 
 class SparseMemory(EmulatedMemory):
@@ -93,15 +97,19 @@ class SparseMemory(EmulatedMemory):
         clear(self.arrays[name].data)
 
 
-def ends(grid: Grid, small: Grid, cluster: tuple[int, int] = (1, 1)) -> tuple[int, ...]:
+def ends(grid: Grid, small: Grid, cluster: tuple[int, int] = (1, 1), with_tiles: int | None = None) -> tuple[int, ...]:
     """Numbers of the clusters in the first and the last columns and rows of tiles, as many as the small grid has.
 
-    Rows of tiles go on along z, whose last layer may end before y does, so a layer more is taken; and of clusters of
-    several CTAs one more, because the last may end before its CTAs do. cluster: CTAs along x and y
+    Rows of tiles go on along z, whose last layer may end before y does. All CTAs behind the last tile are taken, too,
+    and if it is not known which is the last, a layer more; and of clusters of several CTAs one more, because the last
+    may end before its CTAs do.
+
+    cluster: CTAs along x and y; with_tiles: rows of CTAs that have a tile
     """
     across, down, layers = grid[0] // cluster[0], grid[1] // cluster[1], grid[2]
     columns = _both_ends(across, small[0] // cluster[0], cluster[0] > 1)
-    rows = _both_ends(down * layers, small[1] * small[2] // cluster[1], layers + (cluster[1] > 1))
+    behind = layers if with_tiles is None else down * layers - -(-with_tiles // cluster[1])
+    rows = _both_ends(down * layers, small[1] * small[2] // cluster[1], behind + (cluster[1] > 1))
     return tuple(row * across + column for row, column in itertools.product(rows, columns))
 
 

@@ -73,15 +73,26 @@ class LaunchGeometry:
             few = max(1, count // 3) if problem.is_group else 1 if count <= _TILES_OF_ONE else own
             few = round_up(few, self.cluster_x)
             return ((own, 1, 1), (few, 1, 1)) if few < own else ((own, 1, 1),)
+        if self.schedule == Schedule.PATCHES:
+            return tuple(each.grid(problem, multiprocessors) for each in self._in_turn(problem, multiprocessors))
+        across, down, layers = own = self.grid(problem, multiprocessors)
+        layered = self.schedule == Schedule.TILES and layers == 1 < down
+        return (own, (across, round_up(-(-down // 2), self.cluster_y), 2)) if layered else (own,)
+
+    def rows(self, problem: Problem, multiprocessors: int) -> tuple[int, ...]:
+        """How many rows of CTAs have a tile, in `grids` by turns; their last layer may have more."""
+        if self.schedule == Schedule.PERSISTENT or problem.is_group:
+            return (1,)
+        return tuple(max(1, each._all_tiles(problem)[0][0]) for each in self._in_turn(problem, multiprocessors))
+
+    def _in_turn(self, problem: Problem, multiprocessors: int) -> tuple[LaunchGeometry, ...]:
+        """The launch itself, or with Schedule.PATCHES the two that give its grids."""
         if self.schedule != Schedule.PATCHES:
-            across, down, layers = own = self.grid(problem, multiprocessors)
-            layered = self.schedule == Schedule.TILES and layers == 1 < down
-            return (own, (across, round_up(-(-down // 2), self.cluster_y), 2)) if layered else (own,)
+            return (self,)
         by_patch = replace(self, schedule=Schedule.TILES)
         by_tile = replace(by_patch, tile_rows=_PADDED_TO, tile_cols=_PADDED_TO)
-        patches, tiles = (launch.grid(problem, multiprocessors) for launch in (by_patch, by_tile))
-        enough = math.prod(patches) >= self.blocks_per_sm * multiprocessors
-        return (patches, tiles) if enough else (tiles, patches)
+        enough = math.prod(by_patch.grid(problem, multiprocessors)) >= self.blocks_per_sm * multiprocessors
+        return (by_patch, by_tile) if enough else (by_tile, by_patch)
 
     def grid(self, problem: Problem, multiprocessors: int) -> Grid:
         """CTAs along x, y and z for the problem's extents; at least one, even for a group without elements."""

@@ -107,8 +107,9 @@ def our_corner(case: Case, device: Device, target: str, expected: Expected) -> t
         inputs, around = inputs_around(case, larger, expected.inputs)
         launches = wide.launches(larger, target)
         small = [each.code.launch.grids(case.problem, _ALL) for each in launches.of_kernels]
+        rows = [each.code.launch.rows(larger.problem, _ALL) for each in launches.of_kernels]
         seed = case.seed + device.targets.index(target)
-        return CornerProgram(launches, small, larger, inputs, expected.fields, around | fields_of(larger), seed)
+        return CornerProgram(launches, small, larger, inputs, expected.fields, around | fields_of(larger), seed, rows)
 
     return wrong_corner(case, device, target, demanded, prepare)
 

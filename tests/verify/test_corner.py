@@ -149,6 +149,20 @@ def test_an_array_of_the_largest_size_is_refused(monkeypatch):
 
 def test_a_layer_more_is_taken_where_z_goes_on():
     assert ends((1, 4, 2), (1, 1, 1)) == (0, 5, 6, 7)
+    assert ends((1, 4, 2), (1, 1, 1), with_tiles=7) == (0, 6, 7)
+    assert ends((1, 4, 2), (1, 1, 1), with_tiles=5) == (0, 4, 5, 6, 7)
+    assert ends((2, 16, 1), (2, 2, 1), (2, 2), with_tiles=15) == (0, 6, 7)
+
+
+@pytest.mark.parametrize("schedule", [Schedule.TILES, Schedule.PATCHES])
+def test_rows_of_ctas_with_a_tile_end_with_the_tensor(schedule: Schedule):
+    launch = LaunchGeometry(tile_rows=32, tile_cols=256, threads=256, blocks_per_sm=8, schedule=schedule)
+    for rows in (128, 256, 268435584, 2147418112):
+        grids, filled = launch.grids(Dense(rows, 256), 132), launch.rows(Dense(rows, 256), 132)
+        for number, (across, down, layers) in enumerate(grids):
+            tile_rows = 128 if across == 2 else 32
+            assert filled[number % len(filled)] * tile_rows == rows
+            assert 0 <= down * layers * tile_rows - rows < layers * tile_rows
 
 
 def test_clusters_are_taken_whole_and_one_more_as_the_last_may_have_ctas_without_a_tile():
@@ -168,9 +182,12 @@ class Asked(NamedTuple):
 
 def test_each_run_has_the_ctas_at_the_ends_of_its_own_grid(monkeypatch: pytest.MonkeyPatch):
     each = Asked((2, 1, 1), ((8, 1, 1), (2, 4, 1)))
-    program = SimpleNamespace(small={each: ((2, 1, 1), (2, 2, 1))})
+    program = SimpleNamespace(small={each: ((2, 1, 1), (2, 2, 1))}, rows={})
     assert CornerProgram._only(program, each, 0) == CornerProgram._only(program, each, 2) == (0, 2, 3)
     assert CornerProgram._only(program, each, 1) == (0, 1, 2, 3)
+    program.rows[each] = (1, 3)
+    assert CornerProgram._only(program, each, 1) == (0, 1, 2, 3)
+    del program.rows[each]
     kernel = SimpleNamespace(cluster=None)
     module = SimpleNamespace(code=lambda entry: SimpleNamespace(resources=SimpleNamespace(kernel=kernel)))
     monkeypatch.setattr(device_corner, "module_of", lambda code: module)
