@@ -139,6 +139,11 @@ class GroupedShape:
         """Cols of each tensor, int64 (num_tensors,)."""
         return np.array(self.side(COLS), np.int64)
 
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The three arrays by which kernels find the tensors."""
+        return {"first_dims": self.first_dims, "last_dims": self.last_dims, "tensor_offsets": self.tensor_offsets}
+
     def logical(self, representation: str) -> tuple[int, int]:
         """(rows, cols) of the allocation as one matrix: extents that may differ are summed, or (1, elements)."""
         kind = ShapeRepresentation(representation)

@@ -29,7 +29,7 @@ def read_arrays(case: Case) -> dict[str, np.ndarray] | None:
         if stage.draws:
             found |= stage.keyed(_fields(stage) if stage.given else _of(stage.case))
         elif stage.case.is_group:
-            found |= stage.keyed(_extents(stage.case))
+            found |= stage.keyed(stage.case.problem.group.arrays)
     return found
 
 
@@ -41,14 +41,14 @@ def _of(case: Case) -> dict[str, np.ndarray]:
         dtypes = {"data": "uint8", "inv": "uint8", "amax": "float32"}
         return {
             name: _array(shape, dtypes.get(name.rpartition("_")[2], str(flags.dtype))) for name, shape in shapes.items()
-        } | (_extents(case) if case.is_group else {})
+        } | (case.problem.group.arrays if case.is_group else {})
     if "to" in flags:
         swizzled = flags.to == "compact"
         found = swizzle.field_name(swizzled)
         direction = layout.DIRECTIONS[flags.direction]
         extents = case.problem.tensors if case.is_group else ((case.rows, case.cols),)
         size = sum(layout.scale_field(*each, direction, "block_1x16", swizzled).size for each in extents)
-        return {found: _array((size,), "uint8")} | (_extents(case) if case.is_group else {})
+        return {found: _array((size,), "uint8")} | (case.problem.group.arrays if case.is_group else {})
     if case.recipe == "dequantize":
         return _encoded(case)
     dtype = str(flags.get("dtype", "bf16"))
@@ -58,7 +58,7 @@ def _of(case: Case) -> dict[str, np.ndarray]:
     return (
         dict.fromkeys(tensors, _array((case.problem.group.allocated,), dtype))
         | {name: _array((f.size + f.slack,), f.dtype) for name, f in grouped.given_fields(case).items()}
-        | _extents(case)
+        | case.problem.group.arrays
     )
 
 
@@ -79,11 +79,6 @@ def _encoded(case: Case) -> dict[str, np.ndarray]:
         "amax": layout.amax_field(case.rows, case.cols, direction, flags.granularity),
     }
     return {name: _array(field.shape, field.dtype) for name, field in fields.items()}
-
-
-def _extents(case: Case) -> dict[str, np.ndarray]:
-    shape = case.problem.group
-    return {"first_dims": shape.first_dims, "last_dims": shape.last_dims, "tensor_offsets": shape.tensor_offsets}
 
 
 def _fields(stage: Stage) -> dict[str, np.ndarray]:

@@ -93,13 +93,7 @@ def inputs(case: Case, *high_precision: np.ndarray, **named: np.ndarray) -> dict
         arrays = [group[name] for group in groups]
         array = np.concatenate([array.reshape(-1) for array in arrays] if _is_flat(case, name) else arrays)
         joined[name] = _allocated(array, _entries(case, name)) if _has_slack(case, name) else array
-    return joined | extents(case)
-
-
-def extents(case: Case) -> dict[str, np.ndarray]:
-    """`first_dims` and `last_dims` (num_tensors,), the M_g and K_g, and `tensor_offsets` (num_tensors + 1,) of A."""
-    shape = case.problem.group
-    return {"first_dims": shape.first_dims, "last_dims": shape.last_dims, "tensor_offsets": shape.tensor_offsets}
+    return joined | case.problem.group.arrays
 
 
 def inputs_of(case: Case, tensors: Mapping[str, Any], g: int) -> dict[str, Any]:
@@ -232,7 +226,7 @@ def _of_group(case: Case, g: int):
 
 
 def shapes(case: Case) -> dict[str, tuple[int, ...]]:
-    """The shape of every array that the case reads, `extents` left out."""
+    """The shape of every array that the case reads, those of the extents left out."""
     last, found = places(case)[-1], {}
     for name, shape in gemm_operands.shapes(case.part(0)).items():
         lines = _entries(case, name) if _has_slack(case, name) else last[name].stop

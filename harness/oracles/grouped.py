@@ -132,12 +132,7 @@ def inputs(case: Case, x: np.ndarray, act_input: np.ndarray | None = None) -> di
     """
     refuse(case)
     shape = case.problem.group
-    tensors = {
-        "input": _allocated(x, shape.allocated),
-        "tensor_offsets": shape.tensor_offsets,
-        "first_dims": shape.first_dims,
-        "last_dims": shape.last_dims,
-    }
+    tensors = {"input": _allocated(x, shape.allocated)} | shape.arrays
     if case.flags.activation != "none":
         tensors["act_input"] = _allocated(act_input, shape.allocated)
     if case.flags.stage == "encode":

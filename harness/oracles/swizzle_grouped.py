@@ -47,7 +47,7 @@ def inputs(case: Case, x: np.ndarray) -> dict[str, np.ndarray]:
             here = slice(shape.tensor_offsets[g], shape.tensor_offsets[g + 1])
             parts.append(swizzle.inputs(case.part(g), x[here].reshape(extents))[name].reshape(-1))
     scales = np.concatenate([np.empty(0, np.uint8), *parts])
-    return {name: scales, **{dims: getattr(shape, dims) for dims in _DIMS}}
+    return {name: scales, **shape.arrays}
 
 
 def inputs_of(case: Case, tensors: Mapping[str, Any], g: int) -> dict[str, Any]:

@@ -95,6 +95,8 @@ EPILOGUES = {"per_tensor": "per_tensor", "per_token": "per_token_fused", "row_sc
         ("recipe=row_scaled,rht=false,weight_2d=true", "16+0+48x32x80"),
         ("rht=false,four_over_six=all,e4m3_use_256=weights,weight_2d=true", "0+64+16x48x32"),
         ("recipe=per_token", "64+0+128x48x32"),
+        ("columns=per_token", "64+0+16x48x32"),
+        ("recipe=row_scaled,weight_2d=true,columns=per_tensor", "0+16x48x32"),
     ],
 )
 def test_each_expert_is_a_dense_layer_alone(recipe, variant, shape):
