@@ -123,7 +123,7 @@ clean: ## Remove what runs, tests and builds leave behind; the environment and b
 HAS_TORCH := import sys, importlib.metadata as m; \
   sys.exit(sys.prefix != sys.base_prefix or tuple(map(int, m.version("torch").split(".")[:2])) < (2, 9))
 
-PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c $(VENV)/constraints.txt
+PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -c $(VENV)/constraints.txt
 # On x86-64; on aarch64 0.3 GB more.
 CUDA_NOTE := note: torch brings 2.1 GB of CUDA packages, 3.4 GB on disk, which a machine without a GPU has no use for; \
   end this with Ctrl-C and say make TORCH_INDEX=URL to take torch from the index of its CPU builds, which README.md names
@@ -153,4 +153,6 @@ $(VENV)/.made: pyproject.toml constraints.txt setup.py
 	@if command -v nvidia-smi >/dev/null && ! $(VENV)/bin/python -c 'import cupy' 2>/dev/null; then \
 	  $(PIP) -e '.[gpu]'; \
 	fi
+	@# pip does this on one core, and with packages' own tests. Some have files that no Python here can read.
+	@$(VENV)/bin/python -m compileall -qq -j 0 -x '/tests?/' $(VENV)/lib || true
 	@touch $@
