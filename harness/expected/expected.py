@@ -27,7 +27,7 @@ from harness.inputs.draw import make
 from harness.inputs.drawn_once import DRAWN, tensor
 from harness.oracles import by_recipe
 from harness.suite import gemm_operands
-from harness.suite.stages import is_pipeline, stages
+from harness.suite.stages import Stage, is_pipeline, stages
 from harness.suite.suite_file import file_of
 
 NUMPY_LARGEST = 1 << 26  # in `Case.work`; beyond it, the NumPy oracle takes minutes, so only torch is asked
@@ -127,7 +127,8 @@ def high_precision(case: Case) -> dict[str, np.ndarray]:
     x: (rows, cols); of a group (elements,), every tensor drawn with its own extents and the seed plus its number
     act_input: the activation's input, drawn like x; only for a case with an activation
     a, b, c, bias: of a GEMM, see `harness.suite.gemm_operands`
-    x, w, ...: of a pipeline, for every stage that quantizes a tensor of its own, drawn with the stage's seed
+    x, w, ...: of a pipeline, for every stage that quantizes a tensor of its own, drawn with the stage's seed;
+        y.bias, dw.c: what its products add
     """
     return dict(_high_precision(replace(case, mode="eager")))
 
@@ -141,7 +142,7 @@ def _high_precision(case: Case) -> dict[str, np.ndarray]:
 def _drawn(case: Case) -> dict[str, np.ndarray]:
     _require_memory(case)
     if is_pipeline(case):
-        return {stage.name: _draw(stage.case, stage.case.tensor_seed) for stage in stages(case) if stage.draws}
+        return {key: x for stage in stages(case) for key, x in _drawn_by(stage).items()}
     if case.is_gemm:
         return gemm_operands.draw(case)
     made = {"x": _draw(case, case.tensor_seed)}
@@ -149,6 +150,13 @@ def _drawn(case: Case) -> dict[str, np.ndarray]:
         # A seed that no tensor of the group uses, so that no gradient equals an activation's input.
         made["act_input"] = _draw(case, case.tensor_seed + MOST_TENSORS)
     return made
+
+
+def _drawn_by(stage: Stage) -> dict[str, np.ndarray]:
+    """The tensor that a stage quantizes, if it is its own, or what a product adds, by names in the pipeline."""
+    if stage.added:
+        return stage.keyed(gemm_operands.draw(stage.case, operands=False))
+    return {stage.name: _draw(stage.case, stage.case.tensor_seed)} if stage.draws else {}
 
 
 def _draw(case: Case, seed: int) -> np.ndarray:

@@ -41,7 +41,7 @@ def outputs(case: Case) -> dict[str, Field]:
 def inputs(case: Case, **high_precision: np.ndarray) -> dict[str, np.ndarray]:
     """The arrays that the first kernels read: tensors by the names of their stages, and outputs of given stages.
 
-    high_precision: (rows, cols) of every stage that quantizes one, by its name
+    high_precision: (rows, cols) of every stage that quantizes one, by its name; what products add, as `y.bias`
     """
     refuse(case)
     found: dict[str, np.ndarray] = {}
@@ -54,6 +54,7 @@ def inputs(case: Case, **high_precision: np.ndarray) -> dict[str, np.ndarray]:
             found |= stage.keyed(tensors)
         elif stage.case.is_group:
             found |= stage.keyed(stage.case.problem.group.arrays)
+        found |= {key: high_precision[key] for key in stage.added.values()}
     return found
 
 

@@ -30,6 +30,7 @@ def read_arrays(case: Case) -> dict[str, np.ndarray] | None:
             found |= stage.keyed(_fields(stage) if stage.given else _of(stage.case))
         elif stage.case.is_group:
             found |= stage.keyed(stage.case.problem.group.arrays)
+        found |= {key: array for name, array in _of(stage.case).items() for key in (stage.added.get(name),) if key}
     return found
 
 

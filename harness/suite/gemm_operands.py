@@ -48,21 +48,24 @@ def shape_of_tensors(layout: str, a: tuple[int, int], b: tuple[int, int]) -> tup
     return m, k, n
 
 
-def draw(case: Case) -> dict[str, np.ndarray]:
+def draw(case: Case, operands: bool = True) -> dict[str, np.ndarray]:
     """`a`, `b` in the types they are quantized from and, where the flags ask for them, `c` (M, N) and `bias` (N,) in
     the output's type.
+
+    operands: whether `a` and `b` are drawn, which other stages write in a pipeline
     """
     if not case.is_group:
-        return _draw(case)
-    groups = [_draw(part) for part in case.parts]
+        return _draw(case, operands)
+    groups = [_draw(part, operands) for part in case.parts]
     return {name: np.concatenate([group[name] for group in groups]) for name in groups[0]}
 
 
-def _draw(case: Case) -> dict[str, np.ndarray]:
+def _draw(case: Case, operands: bool) -> dict[str, np.ndarray]:
     flags = case.flags
     wanted = {
         name: (tensor_file.of_operand(case.input, number), *extents, str(flags.get(f"{name}_dtype", "bf16")))
         for number, (name, extents) in enumerate(_operand_extents(case).items())
+        if operands
     }
     plain = _PLAIN if case.input in DRAWN_AS_BYTES or case.input.startswith(tensor_file.PREFIX) else case.input
     if flags.get("beta", 0) or flags.get("accumulate", False):

@@ -141,8 +141,10 @@ def _refuse(stage: Stage, made: Mapping[str, Stage]) -> None:
         copies = [(*_copy(made, stage.reads[f"{name}_data"]), _moves(made, stage, name)) for name in "ab"]
         operands = zip(*(_tensors(*copy) for copy in copies), strict=True)
         for g, (part, pair) in enumerate(zip(case.parts, operands, strict=True)):
+            shapes = gemm_operands.shapes(part)
+            added = {name: Field(shapes[name], str(part.flags.dtype)) for name in stage.added}
             try:
-                gemm_operands.bind(part, *pair)
+                gemm_operands.bind(part, *pair, **added)
             except ContractError as error:
                 raise ContractError(f"group {g}: {error}" if case.is_group else str(error)) from None
         _refuse_rotations(*(copy[:2] for copy in copies))

@@ -50,6 +50,13 @@ class Stage:
     def multiplies(self) -> bool:
         return "a_data" in self.reads
 
+    @property
+    def added(self) -> dict[str, str]:
+        """What a product adds that is drawn for it, `c` or `bias`, and its name in the pipeline."""
+        flags = self.case.flags if self.multiplies else {}
+        asked = {"c": flags.get("beta", 0) or flags.get("accumulate", False), "bias": flags.get("bias", False)}
+        return {name: self.key(name) for name, wanted in asked.items() if wanted}
+
     def key(self, name: str) -> str:
         """The pipeline's name for an array of the stage."""
         return self.reads.get(name, f"{self.name}.{name}" if self.name else name)

@@ -152,6 +152,10 @@ def tensors(case: Case, drawn: Mapping[str, np.ndarray]) -> Iterator[Drawn]:
             if stage.draws:
                 for label, part in _parts(stage.case, stage.name, drawn[stage.name]):
                     yield Drawn(label, stage.case.input, part, str(stage.case.flags.dtype))
+            for name, key in stage.added.items():
+                yield from (
+                    one._replace(name=f"{stage.name}.{one.name}") for one in _of_product(stage.case, name, drawn[key])
+                )
         return
     for name, x in drawn.items():
         if case.is_gemm:
@@ -232,6 +236,7 @@ def to_inputs(
 def _changed(case: Case, high_precision: Mapping[str, np.ndarray], inputs: Mapping[str, np.ndarray]) -> str:
     """A sentence if a tensor that is read as drawn has other bytes than were drawn, or numbers behind them."""
     names = {"input": "x"} | {name: name for name in _AS_DRAWN} | {stage.name: stage.name for stage in stages(case)}
+    names |= {key: key for stage in stages(case) for key in stage.added.values()}
     for name, source in names.items():
         if name in inputs and source in high_precision:
             read, own = inputs[name], high_precision[source]
