@@ -14,9 +14,11 @@ struct FourOverSixRows {
 };
 
 // As many as registers allow without spilling.
+template <typename Dtype, Block block>
+constexpr int kFourOverSixRowsBlocksPerSm =
+    sizeof(Dtype) == 4 || (block == Block::block_16x16 && __CUDA_ARCH__ > 900) ? 2 : 3;
 template <typename Dtype>
-constexpr int kFourOverSixRowsBlocksPerSm = sizeof(Dtype) == 4 ? 2 : 3;
-constexpr int kFourOverSixTileBlocksPerSm = 2;
+constexpr int kFourOverSixTileBlocksPerSm = sizeof(Dtype) == 4 ? 2 : 3;
 
 // Step 7: replaces the errors of a thread's lines by that of their 16x16 block. Lanes 16 apart hold lines farther apart
 // than lanes 8 apart, and so on.
@@ -47,48 +49,73 @@ __device__ __forceinline__ void sum_columns(float (&error)[2]) {
   error[0] = error[1] = __fadd_rn(error[0], error[1]);
 }
 
-// Steps 1 to 8 for a thread's blocks. values(i, x): the sixteen elements of line i; amax: of each line, or of the tensor
-template <
-    typename Dtype, Block block, Outputs direction, Error error, int e4m3_max, ErrorMath error_math, int granules,
-    int lines, typename Values>
-__device__ __forceinline__ void encode_lines(
-    Values values, const float (&block_amax)[lines], const float (&amax)[granules], const ScaleExtents& extents,
-    const int (&line)[lines], int block_in_line, u8* __restrict__ data, u8* __restrict__ scale_inv) {
-  Map4Map6 tried[lines];
-  GlobalScale global;
-  float granule_amax;
+// Step 7. line_errors(i): of a thread's line i
+template <Outputs direction, int lines, typename LineErrors>
+__device__ __forceinline__ Errors tile_errors(LineErrors line_errors) {
+  float map4[lines], map6[lines];
 #pragma unroll
   for (int i = 0; i < lines; ++i) {
-    if (i < granules) {
-      granule_amax = amax[i];
-      global = global_scale(granule_amax, float(e4m3_max));
-    }
-    float x[kBlock];
-    values(i, x);
-    tried[i] = map4_map6<Dtype, error, error_math, e4m3_max>(x, block_amax[i], granule_amax, global);
-    if constexpr (block == Block::block_1x16) {
-      store_block<ScaleLayout::compact>(data, scale_inv, extents, line[i], block_in_line, tried[i].smaller_error());
-    }
+    const Errors errors = line_errors(i);
+    map4[i] = errors.map4;
+    map6[i] = errors.map6;
   }
-  if constexpr (block == Block::block_16x16) {
-    float map4[lines], map6[lines];
+  if constexpr (direction == Outputs::rowwise) {
+    sum_rows<2 * lines>(map4);
+    sum_rows<2 * lines>(map6);
+  } else {
+    sum_columns(map4);
+    sum_columns(map6);
+  }
+  return {map4[0], map6[0]};
+}
+
+// Steps 1 to 8 for a thread's blocks. values(i, x): the sixteen elements of line i; amax: of each line, or of the tensor
+template <
+    Block block, Outputs direction, Error error, int e4m3_max, ErrorMath error_math, int step, int granules, int lines,
+    typename Values>
+__device__ __forceinline__ void encode_lines(
+    Values values, const float (&block_amax)[lines], const float (&amax)[granules], const Quantized& output,
+    const ScaleExtents& extents, int line, int block_in_line) {
+  const TileStore<ScaleLayout::compact> target(output, extents, line, block_in_line);
+  GlobalScale global;
+  float granule_amax;
+  if constexpr (block == Block::block_1x16) {
 #pragma unroll
     for (int i = 0; i < lines; ++i) {
-      map4[i] = tried[i].map4.error;
-      map6[i] = tried[i].map6.error;
+      if (i < granules) {
+        granule_amax = amax[i];
+        global = global_scale(granule_amax, float(e4m3_max));
+      }
+      float x[kBlock];
+      values(i, x);
+      const Map4Map6 scales(block_amax[i], granule_amax, global);
+      Errors errors = approximate_errors<error>(x, scales, global);
+      if (undecided<error, 1>(errors, scales)) {
+        errors = contract_errors<error, error_math, e4m3_max>(x, scales, granule_amax, global);
+      }
+      target.store(i * step, encode_smaller_error(x, scales, errors, global));
     }
-    if constexpr (direction == Outputs::rowwise) {
-      sum_rows<2 * lines>(map4);
-      sum_rows<2 * lines>(map6);
-    } else {
-      sum_columns(map4);
-      sum_columns(map6);
+  } else {
+    granule_amax = amax[0];
+    global = global_scale(granule_amax, float(e4m3_max));
+    const Map4Map6 scales(block_amax[0], granule_amax, global);
+    Errors errors = tile_errors<direction, lines>([&](int i) {
+      float x[kBlock];
+      values(i, x);
+      return approximate_errors<error>(x, scales, global);
+    });
+    if (__any_sync(~0u, undecided<error, kBlock>(errors, scales))) {
+      errors = tile_errors<direction, lines>([&](int i) {
+        float x[kBlock];
+        values(i, x);
+        return contract_errors<error, error_math, e4m3_max>(x, scales, granule_amax, global);
+      });
     }
 #pragma unroll
     for (int i = 0; i < lines; ++i) {
-      tried[i].map4.error = map4[i];
-      tried[i].map6.error = map6[i];
-      store_block<ScaleLayout::compact>(data, scale_inv, extents, line[i], block_in_line, tried[i].smaller_error());
+      float x[kBlock];
+      values(i, x);
+      target.store(i * step, encode_smaller_error(x, scales, errors, global));
     }
   }
 }
@@ -116,9 +143,9 @@ __device__ __forceinline__ void four_over_six_rows(
   }
   float amax[2] = {block_amax(x[0]), block_amax(x[1])};
   if constexpr (block == Block::block_16x16) amax_16x16<FourOverSixRows::kBlocks>(amax);
-  encode_lines<Dtype, block, Outputs::rowwise, error, e4m3_max, error_math>(
-      [&](int i, float (&values)[kBlock]) { unpack(x[i], values); }, amax, granule_amax, extents, row, block_col,
-      rowwise.data, rowwise.scale_inv);
+  encode_lines<block, Outputs::rowwise, error, e4m3_max, error_math, RowRole<FourOverSixRows::kBlocks>::kStep>(
+      [&](int i, float (&values)[kBlock]) { unpack(x[i], values); }, amax, granule_amax, rowwise, extents, row[0],
+      block_col);
 }
 
 template <typename Dtype>
@@ -159,9 +186,12 @@ __device__ __forceinline__ void four_over_six_tile(
       }
       if constexpr (outputs == Outputs::both) {
         const float tensor_amax[1] = {__ldg(rowwise_amax)};
-        encode_lines<Dtype, block, Outputs::rowwise, error, e4m3_max, error_math>(
-            [&](int i, float (&values)[kBlock]) { unpack(x[i], values); }, amax, tensor_amax, rowwise_extents, row,
-            block_col, rowwise.data, rowwise.scale_inv);
+        // The lines of 16x16 blocks are read twice, from shared memory, because registers for them would leave fewer CTAs.
+        encode_lines<block, Outputs::rowwise, error, e4m3_max, error_math, Pass::Role::kStep>(
+            [&](int i, float (&values)[kBlock]) {
+              unpack(block == Block::block_16x16 ? tile.load(role, i) : x[i], values);
+            },
+            amax, tensor_amax, rowwise, rowwise_extents, row[0], block_col);
       }
     }
     __syncthreads();
@@ -173,16 +203,15 @@ __device__ __forceinline__ void four_over_six_tile(
 #pragma unroll
       for (int pair_index = 0; pair_index < Pass::kPairs; ++pair_index) {
         const int col_in_tile = role.pair_col(pair_index);
-        const int col[2] = {first_col + col_in_tile, first_col + col_in_tile + 1};
         const ColumnPair<Dtype> pair = tile.column_pair(role, pair_index);
         float amax[2];
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           amax[i] = block == Block::block_16x16 ? tile_amax[role.band][col_in_tile / kBlock] : pair.amax(i);
         }
-        encode_lines<Dtype, block, Outputs::columnwise, error, e4m3_max, error_math>(
-            [&](int i, float (&values)[kBlock]) { pair.unpack(i, values); }, amax, tensor_amax, columnwise_extents, col,
-            block_row, columnwise.data, columnwise.scale_inv);
+        encode_lines<block, Outputs::columnwise, error, e4m3_max, error_math, 1>(
+            [&](int i, float (&values)[kBlock]) { pair.unpack(i, values); }, amax, tensor_amax, columnwise,
+            columnwise_extents, first_col + col_in_tile, block_row);
       }
     }
     if (Pass::kPasses > 1) __syncthreads();

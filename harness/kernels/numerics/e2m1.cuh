@@ -32,6 +32,7 @@ struct EncodedBlock {
 // ---------------------------------------------------------------------------------------------------------------------
 
 constexpr float kHalfSteps = 0x1p-14f;
+constexpr u32 kHalfStep = 0x01000100u;  // in both halves of a pair
 
 // Truncates two floats to f16x2, the first in the low half. A NaN of either sign becomes +NaN.
 __device__ __forceinline__ u32 truncate_f16x2(float low, float high) {
@@ -81,20 +82,25 @@ __device__ __forceinline__ u32 e2m1_word(const u32 (&steps)[4], const u32 (&sign
   return merge_bits<0x88888888u>((even + odd * 16u + more) >> 1, signs);
 }
 
+// Moves 2^64 from the values to a tiny multiplier, so that it stays normal when kHalfSteps meets it. A value that
+// underflows is far below the smallest code.
+__device__ __forceinline__ void keep_normal(float (&x)[kBlock], float& multiplier) {
+  if (multiplier < 0x1p-100f) {
+#pragma unroll
+    for (float& value : x) value = __fmul_rn(value, 0x1p-64f);
+    multiplier = __fmul_rn(multiplier, 0x1p64f);
+  }
+}
+
 // Sixteen values and the multiplier that scales them for `truncate_f16x2`
 struct Steps16 {
   float value[kBlock], multiplier;
 
-  __device__ Steps16(const float (&x)[kBlock], float multiplier) {
+  // may_be_tiny: whether the multiplier may need `keep_normal`
+  __device__ Steps16(const float (&x)[kBlock], float multiplier, bool may_be_tiny = true) {
 #pragma unroll
     for (int i = 0; i < kBlock; ++i) value[i] = x[i];
-    // Keep a tiny multiplier normal by moving 2^64 to it from the values. A value that underflows is far below the
-    // smallest code.
-    if (multiplier < 0x1p-100f) {
-#pragma unroll
-      for (int i = 0; i < kBlock; ++i) value[i] = __fmul_rn(value[i], 0x1p-64f);
-      multiplier = __fmul_rn(multiplier, 0x1p64f);
-    }
+    if (may_be_tiny) keep_normal(value, multiplier);
     this->multiplier = __fmul_rn(multiplier, kHalfSteps);
   }
 };
@@ -103,10 +109,9 @@ struct Steps16 {
 // NUMERICS 2.8: code = e2m1(x * multiplier)   f32->e2m1 rounds to nearest even
 // ---------------------------------------------------------------------------------------------------------------------
 
-// E2m1x16: sixteen codes as the conversion leaves them
 #if NVFP4_HAS_E2M1_CVT
 
-using E2m1x16 = Codes16;
+constexpr float kE2m1Unit = 1.0f;
 
 __device__ __forceinline__ u32 e2m1_codes8(const float* x, float multiplier) {
   float v[8];
@@ -124,55 +129,75 @@ __device__ __forceinline__ u32 e2m1_codes8(const float* x, float multiplier) {
   return word;
 }
 
-__device__ __forceinline__ E2m1x16 e2m1_nearest(const float (&x)[kBlock], float multiplier) {
+__device__ __forceinline__ Codes16
+encode16_nearest(const float (&x)[kBlock], float multiplier, bool /*may_be_tiny*/ = true) {
   return {{e2m1_codes8(x, multiplier), e2m1_codes8(x + 8, multiplier)}};
 }
 
-__device__ __forceinline__ Codes16 pack_codes(const E2m1x16& codes) { return codes; }
+// The magnitudes nearest to two values >= 0, all times kE2m1Unit; of a tie that of the even code
+__device__ __forceinline__ float2 nearest_magnitudes(float a, float b) {
+  u32 pair;
+  asm("{ .reg .b8 codes; cvt.rn.satfinite.e2m1x2.f32 codes, %2, %1; cvt.rn.f16x2.e2m1x2 %0, codes; }"
+      : "=r"(pair)
+      : "f"(a), "f"(b));
+  return make_float2(low_to_float(pair, fp16{}), high_to_float(pair, fp16{}));
+}
+
+// The same, but of a tie either. half_step: kHalfStep
+__device__ __forceinline__ float2 near_magnitudes(float a, float b, u32) { return nearest_magnitudes(a, b); }
 
 #else
 
-struct E2m1x16 {
-  u32 pair[2][4];  // four f16x2 for each word of codes
-};
+constexpr float kE2m1Unit = kHalfSteps;
 
 // Adding one half step before truncation rounds to nearest with ties up. A tie whose lower code is even must round
 // down, so it is nudged below the tie first.
-__device__ __forceinline__ E2m1x16 e2m1_nearest(const float (&x)[kBlock], float multiplier) {
+__device__ __forceinline__ float below_even_tie(float v) {
   constexpr u32 kLowerIsOdd = 0x00400000u;   // set in a tie whose lower code is odd
   constexpr float kBelow = 1.0f - 0x1p-24f;  // multiplied and truncated, gives the next smaller float
-  Steps16 steps(x, multiplier);
+  return (__float_as_uint(v) & kLowerIsOdd) == 0 ? __fmul_rz(v, kBelow) : v;
+}
+
+// may_be_tiny: see Steps16
+__device__ __forceinline__ Codes16
+encode16_nearest(const float (&x)[kBlock], float multiplier, bool may_be_tiny = true) {
+  Steps16 steps(x, multiplier, may_be_tiny);
 #pragma unroll
-  for (float& v : steps.value) {
-    v = __fmul_rn(v, steps.multiplier);
-    if ((__float_as_uint(v) & kLowerIsOdd) == 0) v = __fmul_rz(v, kBelow);
-  }
-  E2m1x16 codes;
+  for (float& v : steps.value) v = below_even_tie(__fmul_rn(v, steps.multiplier));
+  Codes16 codes;
 #pragma unroll
-  for (int i = 0; i < kBlock / 2; ++i) {
-    const int low = i / 4 * 8 + first_of_pair(i % 4);
-    codes.pair[i / 4][i % 4] = truncate_f16x2(steps.value[low], steps.value[low + 2]);
+  for (int w = 0; w < 2; ++w) {
+    u32 pair[4], half_steps[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const int low = 8 * w + first_of_pair(j);
+      pair[j] = truncate_f16x2(steps.value[low], steps.value[low + 2]);
+      half_steps[j] = saturated(pair[j]);
+    }
+    codes.word[w] = e2m1_word(half_steps, pair, 0x11111111u);
   }
   return codes;
 }
 
-__device__ __forceinline__ Codes16 pack_codes(const E2m1x16& codes) {
-  Codes16 packed;
-#pragma unroll
-  for (int w = 0; w < 2; ++w) {
-    u32 steps[4];
-#pragma unroll
-    for (int j = 0; j < 4; ++j) steps[j] = saturated(codes.pair[w][j]);
-    packed.word[w] = e2m1_word(steps, codes.pair[w], 0x11111111u);
-  }
-  return packed;
+__device__ __forceinline__ float2 near_magnitudes(float a, float b, u32 half_step) {
+  u32 pair = truncate_f16x2(a, b);
+#if __CUDA_ARCH__ >= 900
+  // One instruction; a NaN is larger than 6.
+  asm("{ .reg .b32 up; add.u16x2 up, %1, %2; min.u16x2 %0, up, %3; }"
+      : "=r"(pair)
+      : "r"(pair), "r"(half_step), "r"(0x0E000E00u));
+#else
+  pair = saturated(pair) + half_step;
+#endif
+  pair &= 0x0E000E00u;
+  return make_float2(low_to_float(pair, fp16{}), high_to_float(pair, fp16{}));
+}
+
+__device__ __forceinline__ float2 nearest_magnitudes(float a, float b) {
+  return near_magnitudes(below_even_tie(a), below_even_tie(b), kHalfStep);
 }
 
 #endif
-
-__device__ __forceinline__ Codes16 encode16_nearest(const float (&x)[kBlock], float multiplier) {
-  return pack_codes(e2m1_nearest(x, multiplier));
-}
 
 // ---------------------------------------------------------------------------------------------------------------------
 // NUMERICS 2.9: a random fraction of a step is added to x * multiplier, and the sum truncated
@@ -214,44 +239,3 @@ __device__ __forceinline__ float e2m1_decode(u32 code) {
   // The three magnitude bits shifted up 22 are a float whose exponent is 126 too small; code 1 is a subnormal float.
   return __fmul_rn(__uint_as_float((code & 7u) << 22 | (code & 8u) << 28), 0x1p126f);
 }
-
-// Magnitudes of sixteen codes, times kE2m1Unit
-#if NVFP4_HAS_E2M1_CVT
-
-constexpr float kE2m1Unit = 1.0f;
-
-__device__ __forceinline__ void e2m1_magnitudes(const E2m1x16& codes, float (&value)[kBlock]) {
-#pragma unroll
-  for (int w = 0; w < 2; ++w) {
-    u32 pair[4];
-    asm("{ .reg .b8 b0, b1, b2, b3;\n"
-        "mov.b32 {b0, b1, b2, b3}, %4;\n"
-        "cvt.rn.f16x2.e2m1x2 %0, b0;\n"
-        "cvt.rn.f16x2.e2m1x2 %1, b1;\n"
-        "cvt.rn.f16x2.e2m1x2 %2, b2;\n"
-        "cvt.rn.f16x2.e2m1x2 %3, b3; }"
-        : "=r"(pair[0]), "=r"(pair[1]), "=r"(pair[2]), "=r"(pair[3])
-        : "r"(codes.word[w]));
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      value[8 * w + 2 * j] = fabsf(low_to_float(pair[j], fp16{}));
-      value[8 * w + 2 * j + 1] = fabsf(high_to_float(pair[j], fp16{}));
-    }
-  }
-}
-
-#else
-
-constexpr float kE2m1Unit = kHalfSteps;
-
-__device__ __forceinline__ void e2m1_magnitudes(const E2m1x16& codes, float (&value)[kBlock]) {
-#pragma unroll
-  for (int i = 0; i < kBlock / 2; ++i) {
-    const u32 pair = (saturated(codes.pair[i / 4][i % 4]) + 0x01000100u) & 0x0E000E00u;
-    const int low = i / 4 * 8 + first_of_pair(i % 4);
-    value[low] = low_to_float(pair, fp16{});
-    value[low + 2] = high_to_float(pair, fp16{});
-  }
-}
-
-#endif

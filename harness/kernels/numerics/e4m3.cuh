@@ -35,6 +35,28 @@ __device__ __forceinline__ E4m3 e4m3_round(float value) {
 #endif
 }
 
+struct E4m3x2 {
+  u32 codes;  // of `low` in the low byte, of `high` in the next
+  float low, high;
+};
+
+// Two values like that of `e4m3_round`
+__device__ __forceinline__ E4m3x2 e4m3_round(float low, float high) {
+#if __CUDA_ARCH__ >= 890
+  u32 codes, halves;
+  asm("{ .reg .b16 pair;\n"
+      "cvt.rn.satfinite.e4m3x2.f32 pair, %2, %3;\n"
+      "cvt.u32.u16 %0, pair;\n"
+      "cvt.rn.f16x2.e4m3x2 %1, pair; }"
+      : "=r"(codes), "=r"(halves)
+      : "f"(high), "f"(low));
+  return {codes, low_to_float(halves, fp16{}), high_to_float(halves, fp16{})};
+#else
+  const E4m3 first = e4m3_round(low), second = e4m3_round(high);
+  return {first.code | second.code << 8, first.value, second.value};
+#endif
+}
+
 // f32->e4m3 of any float: the sign of zero is kept, NaN of either sign is 0x7F.
 __device__ __forceinline__ u32 e4m3_encode(float value) {
   if (isnan(value)) return 0x7Fu;
