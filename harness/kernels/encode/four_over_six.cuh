@@ -163,7 +163,7 @@ __device__ __forceinline__ void four_over_six_tile(
 
   for (int pass = 0; pass < Pass::kPasses; ++pass) {
     const int first_col = origin.col + pass * Pass::kCols;
-    // Rowwise from registers, on the way into shared memory
+    // Rowwise, a thread reads back what it has put into shared memory
     {
       const typename Pass::Role role;
       const int block_col = u32(first_col) / kBlock + role.block;
@@ -186,12 +186,10 @@ __device__ __forceinline__ void four_over_six_tile(
       }
       if constexpr (outputs == Outputs::both) {
         const float tensor_amax[1] = {__ldg(rowwise_amax)};
-        // The lines of 16x16 blocks are read twice, from shared memory, because registers for them would leave fewer CTAs.
+        // Lines are read again from shared memory, because registers for them would leave fewer CTAs.
         encode_lines<block, Outputs::rowwise, error, e4m3_max, error_math, Pass::Role::kStep>(
-            [&](int i, float (&values)[kBlock]) {
-              unpack(block == Block::block_16x16 ? tile.load(role, i) : x[i], values);
-            },
-            amax, tensor_amax, rowwise, rowwise_extents, row[0], block_col);
+            [&](int i, float (&values)[kBlock]) { unpack(tile.load(role, i), values); }, amax, tensor_amax, rowwise,
+            rowwise_extents, row[0], block_col);
       }
     }
     __syncthreads();
