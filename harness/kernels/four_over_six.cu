@@ -13,6 +13,9 @@
 //                   exact: d = code * scale_inv * amax / (6 E) - x       fp16: d = code * scale_inv - x * S_enc
 //   7. 16x16: the errors of a block's sixteen lines are added as a tree: lines 8 apart first, then 4, 2, 1
 //   8. map to 4 if its error is smaller, else to 6, which a tie or a NaN thus chooses
+//      Shorter sums decide this where they are farther apart than all roundings (numerics/map4_map6.cuh); elsewhere a warp
+//      takes step 6 as it stands: for one block in two thousand of normal bf16 data, and for every block that both maps
+//      hold exactly, as those of one magnitude. That is 2.7 times the instructions. Blocks of zeros are decided at once.
 // -0 keeps its sign, NaN is code 7, inf is +-6 beside a scale of 448.
 // rowwise: blocks along cols. columnwise: blocks of the transpose, stored transposed, with a choice of their own.
 //

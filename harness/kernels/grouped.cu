@@ -424,8 +424,7 @@ __global__ void __launch_bounds__(RowScaledRows::kThreads, kRowScaledRowsBlocksP
         int num_tensors) {
   __shared__ u32 warp_max[2][RowScaledRows::kWarps];
   for_each_work_item<schedule, Offsets::both>(
-      {first_dims, last_dims, tensor_offsets, num_tensors}, WholeRows::count,
-      [&](int, const GroupTensor& tensor, u32 item) {
+      {first_dims, last_dims, tensor_offsets, num_tensors}, WholeRows::count, [&](int, const GroupTensor& tensor, u32 item) {
         row_scaled_rows<Dtype, scale_layout, stage>(
             warp_max, input + tensor.element, rowwise_amax + tensor.row,
             {rowwise_data + tensor.element / 2, rowwise_scale_inv + tensor.rowwise_scale_inv}, tensor.rows, tensor.cols,
@@ -548,8 +547,7 @@ __global__ void __launch_bounds__(RowScaledRows::kThreads, kRowScaledRowsBlocksP
         int num_tensors) {
   __shared__ u32 warp_max[2][RowScaledRows::kWarps];
   for_each_work_item<Schedule::tiles, Offsets::lines>(
-      {first_dims, last_dims, tensor_offsets, num_tensors}, WholeRows::count,
-      [&](int, const GroupTensor& tensor, u32 item) {
+      {first_dims, last_dims, tensor_offsets, num_tensors}, WholeRows::count, [&](int, const GroupTensor& tensor, u32 item) {
         row_scaled_rows<Dtype, ScaleLayout::compact, Stage::amax>(
             warp_max, input + tensor.element, rowwise_amax + tensor.row, {}, tensor.rows, tensor.cols,
             int(item) * RowScaledRows::kRows);
