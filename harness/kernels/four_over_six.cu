@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(kThreads) four_over_six_amax_rows(
 
 // Reads the input once: 2 bytes of bf16 in, 0.5625 out.
 template <typename Dtype, Block block, Error error, int e4m3_max, ErrorMath error_math, bool row_scaled>
-__global__ void __launch_bounds__(kThreads, kFourOverSixRowsBlocksPerSm<Dtype, block>) four_over_six_encode_rowwise(
+__global__ void __launch_bounds__(kThreads, kFourOverSixBlocksPerSm<Dtype, block>) four_over_six_encode_rowwise(
     const Dtype* __restrict__ input,         // (rows, cols)
     const float* __restrict__ rowwise_amax,  // (1,), or (rows,) with row_scaled
     u8* __restrict__ rowwise_data,           // (rows, cols/2) e2m1 pairs
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(kThreads, kFourOverSixRowsBlocksPerSm<Dtype, b
 
 // Reads the input once: 2 bytes of bf16 in, 0.5625 out for each direction.
 template <typename Dtype, Block block, Outputs outputs, Error error, int e4m3_max, ErrorMath error_math>
-__global__ void __launch_bounds__(kThreads, kFourOverSixTileBlocksPerSm<Dtype>) four_over_six_encode_tile(
+__global__ void __launch_bounds__(kThreads, kFourOverSixBlocksPerSm<Dtype, block>) four_over_six_encode_tile(
     const Dtype* __restrict__ input,            // (rows, cols)
     Optional<const float> rowwise_amax,         // (1,)
     const float* __restrict__ columnwise_amax,  // (1,)

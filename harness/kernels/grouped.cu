@@ -82,7 +82,7 @@ template <>
 constexpr int kSplitBlocksPerSm<fp16> = __CUDA_ARCH__ >= 900 ? 3 : 2;
 constexpr int kRowScaledAmaxBlocksPerSm = 4;
 template <typename Dtype, Block block, bool row_scaled>
-constexpr int kFourOverSixBlocksPerSm = row_scaled ? 2 : kFourOverSixRowsBlocksPerSm<Dtype, block>;
+constexpr int kFourOverSixRowsBlocksPerSm = row_scaled ? 2 : kFourOverSixBlocksPerSm<Dtype, block>;
 
 // =====================================================================================================================
 // amaxes (step 3)
@@ -557,7 +557,7 @@ __global__ void __launch_bounds__(RowScaledRows::kThreads, kRowScaledRowsBlocksP
 // Reads the input once: 2 bytes of bf16 in, 0.5625 out.
 template <
     typename Dtype, Error error, int e4m3_max, ErrorMath error_math, bool row_scaled, Schedule schedule, Block block>
-__global__ void __launch_bounds__(FourOverSixRows::kThreads, kFourOverSixBlocksPerSm<Dtype, block, row_scaled>)
+__global__ void __launch_bounds__(FourOverSixRows::kThreads, kFourOverSixRowsBlocksPerSm<Dtype, block, row_scaled>)
     grouped_four_over_six_encode_rowwise(
         const Dtype* __restrict__ input,         // (elements,)
         const i64* __restrict__ first_dims,      // (num_tensors,)
@@ -580,7 +580,7 @@ __global__ void __launch_bounds__(FourOverSixRows::kThreads, kFourOverSixBlocksP
 // Reads the input once: 2 bytes of bf16 in, 0.5625 out for each direction.
 template <
     typename Dtype, Outputs outputs, Error error, int e4m3_max, ErrorMath error_math, Schedule schedule, Block block>
-__global__ void __launch_bounds__(TransposeTile::kThreads, kFourOverSixTileBlocksPerSm<Dtype>)
+__global__ void __launch_bounds__(TransposeTile::kThreads, kFourOverSixBlocksPerSm<Dtype, block>)
     grouped_four_over_six_encode_tile(
         const Dtype* __restrict__ input,            // (elements,)
         const i64* __restrict__ first_dims,         // (num_tensors,)

@@ -15,10 +15,8 @@ struct FourOverSixRows {
 
 // As many as registers allow without spilling.
 template <typename Dtype, Block block>
-constexpr int kFourOverSixRowsBlocksPerSm =
-    sizeof(Dtype) == 4 || (block == Block::block_16x16 && __CUDA_ARCH__ > 900) ? 2 : 3;
-template <typename Dtype>
-constexpr int kFourOverSixTileBlocksPerSm = sizeof(Dtype) == 4 ? 2 : 3;
+constexpr int kFourOverSixBlocksPerSm =
+    sizeof(Dtype) == 4 || (block == Block::block_16x16 && __CUDA_ARCH__ != 900) ? 2 : 3;
 
 // Step 7: replaces the errors of a thread's lines by that of their 16x16 block. Lanes 16 apart hold lines farther apart
 // than lanes 8 apart, and so on.
