@@ -11,7 +11,8 @@ import pytest
 from copied_tree import Tree
 
 from harness.check import recipe_files, set_rules
-from harness.errors import Exit
+from harness.errors import ContractError, Exit
+from harness.expected import expected
 from harness.files import ROOT
 from harness.suite.suite import suite_of
 
@@ -130,6 +131,19 @@ def test_a_disagreement_is_told_with_its_line(told: list[list[str]], number: int
         problem.startswith(f"{file.format(recipe)}:{line}: ") and sentence in problem for problem in told[number]
     )
     assert all(re.match(r"[\w/.]+:\d+: \w", problem) for problem in told[number])
+
+
+def test_an_oracle_may_refuse_what_the_suite_excludes_and_nothing_else():
+    suite, oracle = suite_of("dequantize"), expected.oracle_of("dequantize")
+    assert list(set_rules._refusal_errors(suite, oracle)) == []
+
+    def refuse(case):
+        oracle.refuse(case)
+        if case.flags.dtype == "fp32":
+            raise ContractError("odd")
+
+    (told,) = set_rules._refusal_errors(suite, SimpleNamespace(refuse=refuse))
+    assert told.endswith(": the oracle refuses dtype=fp32: odd; the suite must exclude it, too")
 
 
 @pytest.mark.parametrize(
