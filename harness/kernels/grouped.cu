@@ -191,7 +191,7 @@ __global__ void __launch_bounds__(kThreads, kRowwiseBlocksPerSm<Dtype>) grouped_
     u8* __restrict__ rowwise_data,           // (elements / 2,) e2m1 pairs
     u8* __restrict__ rowwise_scale_inv,      // (padded scales of each tensor,) e4m3
     int num_tensors, u64 seed, u32 offset) {
-  for_each_work_item<schedule, Offsets::scales>(
+  for_each_work_item<schedule, Offsets::scales, From::last>(
       {first_dims, last_dims, tensor_offsets, num_tensors}, RowwiseTiles::count,
       [&](int index, const GroupTensor& tensor, u32 item) {
         const DactPrologue<Dtype, activation> prologue = {input + tensor.element, act_input + tensor.element};
@@ -243,7 +243,7 @@ __global__ void __launch_bounds__(
         int num_tensors, u64 seed, u32 offset) {
   static_assert(outputs != Outputs::rowwise, "rowwise alone needs no transposition: use grouped_encode_rowwise");
   __shared__ EncodeSmem<Dtype> shared;
-  for_each_work_item<schedule, Offsets::scales>(
+  for_each_work_item<schedule, Offsets::scales, From::last>(
       {first_dims, last_dims, tensor_offsets, num_tensors}, TransposeTiles::count,
       [&](int index, const GroupTensor& tensor, u32 item) {
         const DactPrologue<Dtype, activation> prologue = {input + tensor.element, act_input + tensor.element};
@@ -351,7 +351,7 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kTokenBlocksPerSm<rou
         int num_tensors, u64 seed, u32 offset) {
   __shared__ EncodeSmem<bf16> tile;
   // Without edges nothing is padded, and a tensor's scales begin where its elements do.
-  for_each_work_item<schedule, edges ? Offsets::both : Offsets::lines>(
+  for_each_work_item<schedule, edges ? Offsets::both : Offsets::lines, From::last>(
       {first_dims, last_dims, tensor_offsets, num_tensors}, TransposeTiles::count,
       [&](int index, const GroupTensor& tensor, u32 item) {
         const DactPrologue<bf16, activation> prologue = {input + tensor.element, act_input + tensor.element};
@@ -488,7 +488,7 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kSplitBlocksPerSm<Dty
     int num_tensors) {
   static_assert(outputs != Outputs::rowwise, "rowwise alone needs no transposition: use grouped_row_scaled_quantize");
   __shared__ TransposeSmem<Dtype> tile;
-  for_each_work_item<schedule, Offsets::both>(
+  for_each_work_item<schedule, Offsets::both, From::last>(
       {first_dims, last_dims, tensor_offsets, num_tensors}, TransposeTiles::count,
       [&](int, const GroupTensor& tensor, u32 item) {
         row_scaled_tile<Dtype, outputs, scale_layout>(

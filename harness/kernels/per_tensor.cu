@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(kThreads, kRowwiseBlocksPerSm<Dtype>) per_tens
     u8* __restrict__ rowwise_data,           // (rows, cols/2) e2m1 pairs
     u8* __restrict__ rowwise_scale_inv,      // (round_up(rows, 128), round_up(cols/16, 4)) e4m3
     int rows, int cols, u64 seed, u32 offset) {
-  const TileOrigin origin = tile_origin(kRowwiseTileRows, kRowwiseTileCols);
+  const TileOrigin origin = tile_origin_bottom_up(kRowwiseTileRows, kRowwiseTileCols, round_up(rows, 128));
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int block_col = origin.col / kBlock + lane;
   const ScaleExtents extents(rows, cols / kBlock);
@@ -141,8 +141,9 @@ __global__ void __launch_bounds__(
   per_tensor_tile<block, outputs, rht, rounding, scale_layout, fast_math, sign_mask>(
       shared, prologue, [&] { return amax_of_launch_ahead(rowwise_amax); },
       [&] { return amax_of_launch_ahead(columnwise_amax); }, {rowwise_data, rowwise_scale_inv},
-      {columnwise_data, columnwise_scale_inv}, rows, cols, tile_origin(TransposeTile::kRows, TransposeTile::kCols),
-      seed, offset);
+      {columnwise_data, columnwise_scale_inv}, rows, cols,
+      tile_origin_bottom_up(TransposeTile::kRows, TransposeTile::kCols, round_up(rows, TransposeTile::kRows)), seed,
+      offset);
 }
 
 // per_tensor_encode_tile for 16x16 blocks to nearest-even, which encodes each block once for both directions. Both

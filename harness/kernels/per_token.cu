@@ -116,13 +116,12 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kEncodeBlocksPerSm<ro
     Optional<u8> columnwise_scale_inv,      // (round_up(cols, 128), round_up(rows/16, 4)) e4m3
     int rows, int cols, u64 seed, u32 offset) {
   __shared__ EncodeSmem<bf16> shared;
-  TileOrigin origin = tile_origin(TransposeTile::kRows, TransposeTile::kCols);
+  const TileOrigin origin = tile_origin_bottom_up(
+      TransposeTile::kRows, TransposeTile::kCols, edges ? round_up(rows, TransposeTile::kRows) : rows);
   if (origin.row >= rows) {
     wait_for_launch_ahead();
     return;
   }
-  // Bottom up, because L2 still holds what the amax read last
-  origin.row = (edges ? round_up(rows, TransposeTile::kRows) : rows) - TransposeTile::kRows - origin.row;
   const InputPrologue<bf16, true> prologue = {input};
   per_token_encode_tile<outputs, rht, rounding, scale_layout, weight_2d, sign_mask, edges, true>(
       shared, prologue, rowwise_amax, columnwise_amax, {rowwise_data, rowwise_scale_inv},

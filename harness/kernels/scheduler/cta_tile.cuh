@@ -10,12 +10,13 @@ struct CtaTile {
   int row, col, rows, cols;
 };
 
-// This CTA's tile. A grid that covers the matrix with 128x128 tiles has a CTA for each.
+// This CTA's tile, bottom up. A grid that covers the matrix with 128x128 tiles has a CTA for each.
 __device__ __forceinline__ CtaTile cta_tile(const Launch& launch, int rows, int cols) {
   constexpr int kTile = 128;
   const int tall = gridDim.y * gridDim.z * kTile < u32(rows) ? launch.tile_rows : kTile;
   const int wide = gridDim.x * kTile < u32(cols) ? launch.tile_cols : kTile;
-  const TileOrigin origin = tile_origin(tall, wide);
+  const int end = tall == kTile ? round_up(rows, kTile) : round_up(rows, launch.tile_rows);
+  const TileOrigin origin = tile_origin_bottom_up(tall, wide, end);
   return {
       origin.row, origin.col, min(tall, round_up(rows, kTile) - origin.row),
       min(wide, round_up(cols, kTile) - origin.col)};

@@ -1,8 +1,8 @@
 // Work items of a group of tensors, from extents in device memory.
 //
-// CTA b of a grid of G takes items b, b + G, b + 2G, ...; the bytes do not depend on who takes which. All four shape
-// representations arrive as the same arrays of extents. The host sizes a grid for the capacity of the allocation, so
-// CTAs may find no item, and leave.
+// CTA b of a grid of G takes items b, b + G, b + 2G, ..., or counts b from the end of the grid; the bytes do not depend
+// on who takes which. All four shape representations arrive as the same arrays of extents. The host sizes a grid for
+// the capacity of the allocation, so CTAs may find no item, and leave.
 #pragma once
 
 #include "memory/scale_layout.cuh"
@@ -198,9 +198,13 @@ __device__ __forceinline__ void find_work_item(
   __syncthreads();
 }
 
+// The item with which the grid of Schedule::tiles begins: an encode begins with the last, because the L2 still holds
+// what the amax ahead read last.
+enum class From { first, last };
+
 // All threads call work(index of the tensor, tensor, item within it) for each item of this CTA. Schedule::tiles finds
 // each item anew, because a CTA has one or two; Schedule::persistent reads the extents once.
-template <Schedule schedule, Offsets places, typename ItemsOf, typename Work>
+template <Schedule schedule, Offsets places, From from = From::first, typename ItemsOf, typename Work>
 __device__ __forceinline__ void for_each_work_item(const GroupExtents& extents, ItemsOf items_of, Work work) {
   if constexpr (schedule == Schedule::persistent) {
     __shared__ Group group;
@@ -211,7 +215,7 @@ __device__ __forceinline__ void for_each_work_item(const GroupExtents& extents, 
     });
   } else {
     __shared__ WorkItem work_item;
-    for (u32 item = blockIdx.x;;) {
+    for (u32 item = from == From::last ? gridDim.x - 1 - blockIdx.x : blockIdx.x;;) {
       find_work_item<places>(work_item, item, extents, items_of);
       if (work_item.index >= extents.num_tensors) return;
       work(work_item.index, work_item.tensor, work_item.item);

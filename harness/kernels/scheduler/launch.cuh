@@ -37,3 +37,11 @@ struct TileOrigin {
 __device__ __forceinline__ TileOrigin tile_origin(int tile_rows, int tile_cols) {
   return {int(blockIdx.z * gridDim.y + blockIdx.y) * tile_rows, int(blockIdx.x) * tile_cols};
 }
+
+// The same tiles from the last row of them up, for an encode, because the L2 still holds what an amax ahead read last.
+// CTAs beyond the last row stay there. end: the rows of all tiles, a multiple of tile_rows
+__device__ __forceinline__ TileOrigin tile_origin_bottom_up(int tile_rows, int tile_cols, int end) {
+  TileOrigin origin = tile_origin(tile_rows, tile_cols);
+  if (origin.row < end) origin.row = end - tile_rows - origin.row;
+  return origin;
+}
