@@ -137,7 +137,7 @@ __global__ void __launch_bounds__(kThreads, kDbiasBlocksPerSm) grouped_amax_dbia
   __shared__ Group group;
   __shared__ CtaGroupAmax<kValues> maxima;
   maxima.clear();
-  read_group(group, {first_dims, last_dims, tensor_offsets, num_tensors}, DbiasTiles::count);
+  read_group<Offsets::chunks>(group, {first_dims, last_dims, tensor_offsets, num_tensors}, DbiasTiles::count);
   for_each_work_item(group, [&](int index, const GroupTensor& tensor, u32 item) {
     const DactPrologue<Dtype, activation> prologue = {input + tensor.element, act_input + tensor.element};
     const TileOrigin origin = DbiasTiles::origin(tensor.cols, item);
@@ -311,7 +311,7 @@ __global__ void __launch_bounds__(kThreads, kDbiasBlocksPerSm) grouped_per_token
   __shared__ Group group;
   __shared__ u32 row_max[kChunkRows];
   // Columns of an empty tensor have amaxes of 0.
-  read_group(group, {first_dims, last_dims, tensor_offsets, num_tensors}, [](int rows, int cols) {
+  read_group<Offsets::chunks>(group, {first_dims, last_dims, tensor_offsets, num_tensors}, [](int rows, int cols) {
     return DbiasTiles::count(max(rows, 1), cols);
   });
   for_each_work_item(group, [&](int, const GroupTensor& tensor, u32 item) {

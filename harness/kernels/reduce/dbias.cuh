@@ -99,7 +99,7 @@ template <int threads, typename Dtype>
 __device__ __forceinline__ void group_dbias(
     const float* __restrict__ dbias_partials, const GroupExtents& extents, Dtype* __restrict__ dbias) {
   __shared__ Group group;
-  read_group(group, extents, [](int rows, int cols) { return u32(cols + threads - 1) / threads; });
+  read_group<Offsets::chunks>(group, extents, [](int rows, int cols) { return u32(cols + threads - 1) / threads; });
   for_each_work_item(group, [&](int index, const GroupTensor& tensor, u32 item) {
     const int col = int(item) * threads + threadIdx.x;
     if (col >= tensor.cols) return;

@@ -69,7 +69,8 @@ __device__ __forceinline__ void group_amax(
   __shared__ Group group;
   __shared__ CtaGroupAmax<1> maxima;
   maxima.clear();
-  read_group(group, extents, [](int rows, int cols) { return u32((i64(rows) * cols + kPerItem - 1) / kPerItem); });
+  read_group<Offsets::none>(
+      group, extents, [](int rows, int cols) { return u32((i64(rows) * cols + kPerItem - 1) / kPerItem); });
   u32 running = 0;
   int current = 0;
   for_each_work_item(group, [&](int index, const GroupTensor& tensor, u32 item) {
@@ -99,7 +100,8 @@ __device__ __forceinline__ void group_amax_rht(
   __shared__ Group group;
   __shared__ CtaGroupAmax<2> maxima;
   maxima.clear();
-  read_group(group, extents, [](int rows, int cols) { return u32((i64(rows) * cols + kPerItem - 1) / kPerItem); });
+  read_group<Offsets::none>(
+      group, extents, [](int rows, int cols) { return u32((i64(rows) * cols + kPerItem - 1) / kPerItem); });
   RhtAmax running;
   int current = 0;
   for_each_work_item(group, [&](int index, const GroupTensor& tensor, u32 item) {

@@ -39,9 +39,20 @@ __device__ __forceinline__ void group_row_col_amax(
   using Strip = RowColStrip<rht>;
   __shared__ Group group;
   __shared__ Strip shared;
-  const WorkSplit<Strip> split(extents);
-  read_group(
-      group, extents, [&](int rows, int cols) { return u32(split.strips_of(cols) * split.team_of(rows, cols)); });
+  __shared__ WorkSplit<Strip> split;
+  if (threadIdx.x < 32) {
+    TensorPair two(extents, [](int, int) { return 0u; });
+    WorkSplit<Strip> chosen;
+    chosen.choose(two, extents);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      if (!two.holds(i, extents)) continue;
+      two.items[i] = chosen.strips_of(two.cols[i]) * chosen.team_of(two.rows[i], two.cols[i]);
+    }
+    fill_group<Offsets::lines>(group, two);
+    if (threadIdx.x == 0) split = chosen;
+  }
+  __syncthreads();
   for_each_work_item(group, [&](int, const GroupTensor& tensor, u32 item) {
     const i64 elements = __ldg(extents.tensor_offsets + extents.num_tensors);
     const int strips = split.strips_of(tensor.cols), team = split.team_of(tensor.rows, tensor.cols);

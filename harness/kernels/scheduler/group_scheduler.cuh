@@ -38,6 +38,16 @@ struct Group {
   u32 items_to[kMaxTensors];  // up to and including the tensor's own; after the last tensor, the total
 };
 
+// The offsets of a tensor that are computed besides that of its elements; the others are 0
+enum class Offsets {
+  none,
+  lines,    // row and col
+  chunks,   // row, col and chunk
+  scales,   // rowwise_scale_inv and columnwise_scale_inv
+  both,     // row, col, rowwise_scale_inv and columnwise_scale_inv
+  product,  // for a GEMM: row and col, rowwise_scale_inv of A, and columnwise_scale_inv as if B had 128 lines
+};
+
 // Bytes of a padded scale matrix
 __device__ __forceinline__ i64 scale_bytes(int lines, int elements) {
   const ScaleExtents extents(lines, elements / kBlock);
@@ -87,6 +97,10 @@ struct TensorPair {
       }
     }
   }
+  // Those of the pair that the group has
+  __device__ bool holds(int i, const GroupExtents& extents) const {
+    return 2 * int(threadIdx.x) + i < extents.num_tensors;
+  }
 };
 
 // The index of an item's tensor: the number of tensors that end at or before the item, so empty ones are skipped
@@ -95,35 +109,45 @@ __device__ __forceinline__ int tensor_of(u32 item, const u32 (&items_to)[2]) {
   return __popc(__ballot_sync(~0u, items_to[0] <= item)) + __popc(__ballot_sync(~0u, items_to[1] <= item));
 }
 
-// Fills `group` with the first warp. All threads call this once; a barrier is included.
-template <typename ItemsOf>
-__device__ __forceinline__ void read_group(Group& group, const GroupExtents& extents, ItemsOf items_of) {
-  if (threadIdx.x < 32) {
-    const TensorPair two(extents, items_of);
+// Fills `group` with the tensors that the first warp has read. A barrier must follow.
+template <Offsets places>
+__device__ __forceinline__ void fill_group(Group& group, const TensorPair& two) {
+  int row[2] = {}, col[2] = {}, chunk[2] = {};
+  i64 rowwise_before[2] = {}, columnwise_before[2] = {};
+  if constexpr (places == Offsets::lines || places == Offsets::chunks || places == Offsets::both) {
+    exclusive_sum(two.rows, row);
+    exclusive_sum(two.cols, col);
+  }
+  if constexpr (places == Offsets::chunks) {
     int chunks[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) chunks[i] = round_up(two.rows[i], kChunkRows) / kChunkRows;
+    exclusive_sum(chunks, chunk);
+  }
+  if constexpr (places == Offsets::scales || places == Offsets::both) {
     i64 rowwise[2], columnwise[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       rowwise[i] = scale_bytes(two.rows[i], two.cols[i]);
       columnwise[i] = scale_bytes(two.cols[i], two.rows[i]);
-      chunks[i] = round_up(two.rows[i], kChunkRows) / kChunkRows;
     }
-    int row[2], col[2], chunk[2];
-    i64 rowwise_before[2], columnwise_before[2];
-    u32 item[2];
-    exclusive_sum(two.rows, row);
-    exclusive_sum(two.cols, col);
-    exclusive_sum(chunks, chunk);
     exclusive_sum(rowwise, rowwise_before);
     exclusive_sum(columnwise, columnwise_before);
-    exclusive_sum(two.items, item);
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      group.member[2 * threadIdx.x + i] = {two.element[i], rowwise_before[i], columnwise_before[i], row[i], col[i],
-                                           chunk[i],       two.rows[i],       two.cols[i],          item[i]};
-      group.items_to[2 * threadIdx.x + i] = item[i] + two.items[i];
-    }
   }
+  u32 item[2];
+  exclusive_sum(two.items, item);
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    group.member[2 * threadIdx.x + i] = {two.element[i], rowwise_before[i], columnwise_before[i], row[i], col[i],
+                                         chunk[i],       two.rows[i],       two.cols[i],          item[i]};
+    group.items_to[2 * threadIdx.x + i] = item[i] + two.items[i];
+  }
+}
+
+// Fills `group` with the first warp. All threads call this once; a barrier is included.
+template <Offsets places, typename ItemsOf>
+__device__ __forceinline__ void read_group(Group& group, const GroupExtents& extents, ItemsOf items_of) {
+  if (threadIdx.x < 32) fill_group<places>(group, TensorPair(extents, items_of));
   __syncthreads();
 }
 
@@ -141,14 +165,6 @@ __device__ __forceinline__ void for_each_work_item(const Group& group, Work work
     work(index, tensor, item - tensor.item);
   }
 }
-
-// The offsets of a tensor that find_work_item computes, besides the offset of its elements
-enum class Offsets {
-  lines,    // row and col
-  scales,   // rowwise_scale_inv and columnwise_scale_inv
-  both,     // all of these
-  product,  // for a GEMM: row and col, rowwise_scale_inv of A, and columnwise_scale_inv as if B had 128 lines
-};
 
 struct WorkItem {
   int index;  // num_tensors or more if there is no such item
@@ -208,7 +224,7 @@ template <Schedule schedule, Offsets places, From from = From::first, typename I
 __device__ __forceinline__ void for_each_work_item(const GroupExtents& extents, ItemsOf items_of, Work work) {
   if constexpr (schedule == Schedule::persistent) {
     __shared__ Group group;
-    read_group(group, extents, items_of);
+    read_group<places>(group, extents, items_of);
     for_each_work_item(group, [&](int index, const GroupTensor& tensor, u32 item) {
       work(index, tensor, item);
       __syncthreads();  // before the next item takes over the work's shared memory
