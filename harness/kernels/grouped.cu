@@ -73,7 +73,7 @@ constexpr int kMostGroupedResidentBlocksPerSm =
     rounding == Rounding::sr                ? kGroupedResidentBlocksPerSm
     : scale_layout == ScaleLayout::swizzled ? 3
                                             : kMostResidentBlocksPerSm<outputs, rht, rounding>;
-constexpr int kTokenAmaxBlocksPerSm = __CUDA_ARCH__ >= 900 ? 4 : 3;
+constexpr int kTokenAmaxBlocksPerSm = 2;  // as the dense kernel, to merge half as many maxima as four
 constexpr int kTokenAmaxRhtBlocksPerSm = __CUDA_ARCH__ >= 900 ? 3 : 2;
 constexpr int kDbiasBlocksPerSm = 2;
 template <typename Dtype>
