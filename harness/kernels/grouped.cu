@@ -61,8 +61,10 @@ constexpr int kTensorBlocksPerSm =
     : rounding == Rounding::sr && schedule == Schedule::persistent    ? kLoopBlocksPerSm<Dtype, activation>
     : rht && fast_math && scale_layout == ScaleLayout::compact        ? kLoopBlocksPerSm<Dtype, activation>
                                                                       : kTileBlocksPerSm<Dtype, activation>;
-template <typename Dtype>
-constexpr int kRowwiseBlocksPerSm = sizeof(Dtype) == 4 ? 1 : 2;
+template <typename Dtype, Rounding rounding, Activation activation, Schedule schedule>
+constexpr int kRowwiseBlocksPerSm = sizeof(Dtype) == 4 || activation != Activation::none || __CUDA_ARCH__ < 900 ? 2
+                                    : rounding == Rounding::sr || schedule != Schedule::tiles                   ? 3
+                                                                                                                : 4;
 template <Rounding rounding, Activation activation, Schedule schedule>
 constexpr int kTokenBlocksPerSm = rounding == Rounding::sr           ? 2
                                   : schedule == Schedule::persistent ? kLoopBlocksPerSm<bf16, activation>
@@ -181,16 +183,17 @@ __global__ void __launch_bounds__(kThreads) grouped_dbias(
 template <
     typename Dtype, Rounding rounding, ScaleLayout scale_layout, bool fast_math, Activation activation,
     Schedule schedule, GivenAmax amax, Block block>
-__global__ void __launch_bounds__(kThreads, kRowwiseBlocksPerSm<Dtype>) grouped_encode_rowwise(
-    const Dtype* __restrict__ input,         // (elements,)
-    Optional<const Dtype> act_input,         // (elements,)
-    const i64* __restrict__ first_dims,      // (num_tensors,)
-    const i64* __restrict__ last_dims,       // (num_tensors,)
-    const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
-    const float* __restrict__ rowwise_amax,  // (num_tensors,), or (1,) with shared
-    u8* __restrict__ rowwise_data,           // (elements / 2,) e2m1 pairs
-    u8* __restrict__ rowwise_scale_inv,      // (padded scales of each tensor,) e4m3
-    int num_tensors, u64 seed, u32 offset) {
+__global__ void __launch_bounds__(kThreads, kRowwiseBlocksPerSm<Dtype, rounding, activation, schedule>)
+    grouped_encode_rowwise(
+        const Dtype* __restrict__ input,         // (elements,)
+        Optional<const Dtype> act_input,         // (elements,)
+        const i64* __restrict__ first_dims,      // (num_tensors,)
+        const i64* __restrict__ last_dims,       // (num_tensors,)
+        const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
+        const float* __restrict__ rowwise_amax,  // (num_tensors,), or (1,) with shared
+        u8* __restrict__ rowwise_data,           // (elements / 2,) e2m1 pairs
+        u8* __restrict__ rowwise_scale_inv,      // (padded scales of each tensor,) e4m3
+        int num_tensors, u64 seed, u32 offset) {
   for_each_work_item<schedule, Offsets::scales, From::last>(
       {first_dims, last_dims, tensor_offsets, num_tensors}, RowwiseTiles::count,
       [&](int index, const GroupTensor& tensor, u32 item) {
@@ -206,6 +209,9 @@ __global__ void __launch_bounds__(kThreads, kRowwiseBlocksPerSm<Dtype>) grouped_
         float tile_amax[kBands] = {};
         if constexpr (block == Block::block_16x16) amax_16x16_of_rows<kWarps>(x, tile_amax);
         const GlobalScale global = global_scale(given_amax<amax>(rowwise_amax, index), kE4m3Max);
+        const TileStore<scale_layout> target(
+            {rowwise_data + tensor.element / 2, rowwise_scale_inv + tensor.rowwise_scale_inv}, extents, first_row,
+            block_col);
 #pragma unroll
         for (int i = 0; i < kRowwiseRepeat; ++i) {
           const int row = first_row + i * kWarps;
@@ -215,9 +221,7 @@ __global__ void __launch_bounds__(kThreads, kRowwiseBlocksPerSm<Dtype>) grouped_
               block == Block::block_16x16 ? tile_amax[i * kBands / kRowwiseRepeat] : block_amax(x[i]);
           const EncodedBlock encoded = per_tensor_encode_block<rounding, fast_math>(
               values, amax_of_block, global, seed, block_index(extents, row, block_col), 0, offset + index);
-          store_block<scale_layout>(
-              rowwise_data + tensor.element / 2, rowwise_scale_inv + tensor.rowwise_scale_inv, extents, row, block_col,
-              encoded);
+          target.store(i * kWarps, encoded);
         }
       });
 }
