@@ -358,7 +358,7 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kTokenBlocksPerSm<rou
   for_each_work_item<schedule, edges ? Offsets::both : Offsets::lines, From::last>(
       {first_dims, last_dims, tensor_offsets, num_tensors}, TransposeTiles::count,
       [&](int index, const GroupTensor& tensor, u32 item) {
-        const DactPrologue<bf16, activation> prologue = {input + tensor.element, act_input + tensor.element};
+        const DactPrologue<bf16, activation, true> prologue = {input + tensor.element, act_input + tensor.element};
         per_token_encode_tile<
             outputs, rht, rounding, scale_layout, false, kPerTokenSigns<sign_mask>, edges, outputs != Outputs::rowwise>(
             tile, prologue, rowwise_amax + tensor.row, columnwise_amax + tensor.col,
@@ -368,6 +368,7 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kTokenBlocksPerSm<rou
              columnwise_scale_inv + (edges ? tensor.columnwise_scale_inv : tensor.element / kBlock)},
             tensor.rows, tensor.cols, TransposeTiles::origin(tensor.cols, item), seed, offset + index);
       });
+  wait_for_launch_ahead();  // of a CTA without an item
 }
 
 // Amaxes and encoding in one launch, on a device that holds all tiles at once, one to a CTA.

@@ -34,21 +34,21 @@ __device__ __forceinline__ float2 load_pair(const Dtype* __restrict__ source) {
 // Prologue
 // ---------------------------------------------------------------------------------------------------------------------
 
-// act_input: null without an activation
-template <typename Dtype, Activation activation>
+// act_input: null without an activation. in_order: see load_words_in_order
+template <typename Dtype, Activation activation, bool in_order = false>
 struct DactPrologue {
   const Dtype* __restrict__ input;      // (rows, cols)
   const Dtype* __restrict__ act_input;  // (rows, cols)
 
   // Sixteen elements from `first` on, rounded to their type
   __device__ Packed16<Dtype> block(i64 first) const {
-    const Packed16<Dtype> grad = load16(input + first);
+    const Packed16<Dtype> grad = load16<in_order>(input + first);
     if constexpr (activation == Activation::none) {
       return grad;
     } else {
       float v[kBlock], x[kBlock];
       unpack(grad, v);
-      unpack(load16(act_input + first), x);
+      unpack(load16<in_order>(act_input + first), x);
 #pragma unroll
       for (int i = 0; i < kBlock; ++i) v[i] = activated<activation>(v[i], x[i]);
       return pack<Dtype>(v);
