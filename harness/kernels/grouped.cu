@@ -66,9 +66,11 @@ constexpr int kRowwiseBlocksPerSm = sizeof(Dtype) == 4 || activation != Activati
                                     : rounding == Rounding::sr || schedule != Schedule::tiles                   ? 3
                                                                                                                 : 4;
 template <Rounding rounding, Activation activation, Schedule schedule>
-constexpr int kTokenBlocksPerSm = rounding == Rounding::sr           ? 2
-                                  : schedule == Schedule::persistent ? kLoopBlocksPerSm<bf16, activation>
-                                                                     : kTileBlocksPerSm<bf16, activation>;
+constexpr int kTokenBlocksPerSm =
+    rounding == Rounding::rne
+        ? (schedule == Schedule::persistent ? kLoopBlocksPerSm<bf16, activation> : kTileBlocksPerSm<bf16, activation>)
+    : schedule == Schedule::tiles && activation == Activation::none && __CUDA_ARCH__ == 900 ? 3
+                                                                                            : 2;
 constexpr int kGroupedResidentBlocksPerSm = 2;
 template <Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout>
 constexpr int kMostGroupedResidentBlocksPerSm =
