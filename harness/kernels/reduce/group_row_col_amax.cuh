@@ -39,20 +39,20 @@ __device__ __forceinline__ void group_row_col_amax(
   using Strip = RowColStrip<rht>;
   __shared__ Group group;
   __shared__ Strip shared;
-  __shared__ WorkSplit<Strip> split;
+  __shared__ int chunks_per_cta;
   if (threadIdx.x < 32) {
     TensorPair two(extents, [](int, int) { return 0u; });
-    WorkSplit<Strip> chosen;
-    chosen.choose(two, extents);
+    const WorkSplit<Strip> split(two, extents);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       if (!two.holds(i, extents)) continue;
-      two.items[i] = chosen.strips_of(two.cols[i]) * chosen.team_of(two.rows[i], two.cols[i]);
+      two.items[i] = split.strips_of(two.cols[i]) * split.team_of(two.rows[i], two.cols[i]);
     }
     fill_group<Offsets::lines>(group, two);
-    if (threadIdx.x == 0) split = chosen;
+    if (threadIdx.x == 0) chunks_per_cta = split.chunks_per_cta;
   }
   __syncthreads();
+  const WorkSplit<Strip> split(chunks_per_cta);
   for_each_work_item(group, [&](int, const GroupTensor& tensor, u32 item) {
     const i64 elements = __ldg(extents.tensor_offsets + extents.num_tensors);
     const int strips = split.strips_of(tensor.cols), team = split.team_of(tensor.rows, tensor.cols);

@@ -9,10 +9,10 @@ template <typename Strip>
 struct WorkSplit {
   int chunks_per_cta;
 
+  __device__ explicit WorkSplit(int chunks_per_cta) : chunks_per_cta(chunks_per_cta) {}
   // Each lane of the first warp, which has read the tensors, tries a size, from 1/16 to twice a CTA's fair part, and
   // the warp takes the one with which the grid is done first. The end of a part costs as much as half a chunk.
-  __device__ void choose(const TensorPair& two, const GroupExtents& extents) {
-    chunks_per_cta = 1;
+  __device__ WorkSplit(const TensorPair& two, const GroupExtents& extents) : chunks_per_cta(1) {
     const u32 lane = threadIdx.x;
     const u32 chunks = u32(u64(__ldg(extents.tensor_offsets + extents.num_tensors)) / (Strip::kRows * Strip::kCols));
     if (chunks <= gridDim.x) return;
