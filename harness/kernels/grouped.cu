@@ -61,10 +61,11 @@ constexpr int kTensorBlocksPerSm =
     : rounding == Rounding::sr && schedule == Schedule::persistent    ? kLoopBlocksPerSm<Dtype, activation>
     : rht && fast_math && scale_layout == ScaleLayout::compact        ? kLoopBlocksPerSm<Dtype, activation>
                                                                       : kTileBlocksPerSm<Dtype, activation>;
-template <typename Dtype, Rounding rounding, Activation activation, Schedule schedule>
-constexpr int kRowwiseBlocksPerSm = sizeof(Dtype) == 4 || activation != Activation::none || __CUDA_ARCH__ < 900 ? 2
-                                    : rounding == Rounding::sr || schedule != Schedule::tiles                   ? 3
-                                                                                                                : 4;
+template <typename Dtype, Block block, Rounding rounding, Activation activation, Schedule schedule>
+constexpr int kRowwiseBlocksPerSm =
+    sizeof(Dtype) == 4 || activation != Activation::none || __CUDA_ARCH__ < 900              ? 2
+    : block == Block::block_16x16 || rounding == Rounding::sr || schedule != Schedule::tiles ? 3
+                                                                                             : 4;
 template <Rounding rounding, Activation activation, Schedule schedule>
 constexpr int kTokenBlocksPerSm =
     rounding == Rounding::rne
@@ -185,7 +186,7 @@ __global__ void __launch_bounds__(kThreads) grouped_dbias(
 template <
     typename Dtype, Rounding rounding, ScaleLayout scale_layout, bool fast_math, Activation activation,
     Schedule schedule, GivenAmax amax, Block block>
-__global__ void __launch_bounds__(kThreads, kRowwiseBlocksPerSm<Dtype, rounding, activation, schedule>)
+__global__ void __launch_bounds__(kThreads, kRowwiseBlocksPerSm<Dtype, block, rounding, activation, schedule>)
     grouped_encode_rowwise(
         const Dtype* __restrict__ input,         // (elements,)
         Optional<const Dtype> act_input,         // (elements,)
@@ -431,7 +432,8 @@ __global__ void __launch_bounds__(RowScaledRows::kThreads, kRowScaledRowsBlocksP
         int num_tensors) {
   __shared__ u32 warp_max[2][RowScaledRows::kWarps];
   for_each_work_item<schedule, Offsets::both>(
-      {first_dims, last_dims, tensor_offsets, num_tensors}, WholeRows::count, [&](int, const GroupTensor& tensor, u32 item) {
+      {first_dims, last_dims, tensor_offsets, num_tensors}, WholeRows::count,
+      [&](int, const GroupTensor& tensor, u32 item) {
         row_scaled_rows<Dtype, scale_layout, stage>(
             warp_max, input + tensor.element, rowwise_amax + tensor.row,
             {rowwise_data + tensor.element / 2, rowwise_scale_inv + tensor.rowwise_scale_inv}, tensor.rows, tensor.cols,
@@ -554,7 +556,8 @@ __global__ void __launch_bounds__(RowScaledRows::kThreads, kRowScaledRowsBlocksP
         int num_tensors) {
   __shared__ u32 warp_max[2][RowScaledRows::kWarps];
   for_each_work_item<Schedule::tiles, Offsets::lines>(
-      {first_dims, last_dims, tensor_offsets, num_tensors}, WholeRows::count, [&](int, const GroupTensor& tensor, u32 item) {
+      {first_dims, last_dims, tensor_offsets, num_tensors}, WholeRows::count,
+      [&](int, const GroupTensor& tensor, u32 item) {
         row_scaled_rows<Dtype, ScaleLayout::compact, Stage::amax>(
             warp_max, input + tensor.element, rowwise_amax + tensor.row, {}, tensor.rows, tensor.cols,
             int(item) * RowScaledRows::kRows);

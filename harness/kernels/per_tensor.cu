@@ -88,7 +88,8 @@ __global__ void __launch_bounds__(kThreads, kRowwiseBlocksPerSm<Dtype>) per_tens
     u8* __restrict__ rowwise_data,           // (rows, cols/2) e2m1 pairs
     u8* __restrict__ rowwise_scale_inv,      // (round_up(rows, 128), round_up(cols/16, 4)) e4m3
     int rows, int cols, u64 seed, u32 offset) {
-  const TileOrigin origin = tile_origin_bottom_up(kRowwiseTileRows, kRowwiseTileCols, round_up(rows, 128));
+  const TileOrigin origin =
+      tile_origin_bottom_up(kRowwiseTileRows, kRowwiseTileCols, tiles_down(rows, kRowwiseTileRows));
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int block_col = origin.col / kBlock + lane;
   const ScaleExtents extents(rows, cols / kBlock);
@@ -142,7 +143,7 @@ __global__ void __launch_bounds__(
       shared, prologue, [&] { return amax_of_launch_ahead(rowwise_amax); },
       [&] { return amax_of_launch_ahead(columnwise_amax); }, {rowwise_data, rowwise_scale_inv},
       {columnwise_data, columnwise_scale_inv}, rows, cols,
-      tile_origin_bottom_up(TransposeTile::kRows, TransposeTile::kCols, round_up(rows, TransposeTile::kRows)), seed,
+      tile_origin_bottom_up(TransposeTile::kRows, TransposeTile::kCols, tiles_down(rows, TransposeTile::kRows)), seed,
       offset);
 }
 

@@ -117,7 +117,8 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kEncodeBlocksPerSm<ro
     int rows, int cols, u64 seed, u32 offset) {
   __shared__ EncodeSmem<bf16> shared;
   const TileOrigin origin = tile_origin_bottom_up(
-      TransposeTile::kRows, TransposeTile::kCols, edges ? round_up(rows, TransposeTile::kRows) : rows);
+      TransposeTile::kRows, TransposeTile::kCols,
+      edges ? tiles_down(rows, TransposeTile::kRows) : rows / TransposeTile::kRows);
   if (origin.row >= rows) {
     wait_for_launch_ahead();
     return;

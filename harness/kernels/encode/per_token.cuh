@@ -1,5 +1,5 @@
-// per_token: a tile in both directions, from one read. edges: whether the tile may reach beyond the matrix; without, it
-// lies inside.
+// per_token: a tile in both directions, from one read. edges: whether a tile may reach beyond the matrix; without, rows
+// and cols are multiples of 128 and nothing is padded.
 #pragma once
 
 #include "encode/scale_pair.cuh"
@@ -157,8 +157,7 @@ __device__ __forceinline__ void per_token_encode_columns(
 }
 
 // Encodes the TransposeTile at `origin`, given the amaxes. All threads call this; shared memory may be reused after the
-// next barrier. edges: whether the matrix has tiles that reach beyond it; others need none of their checks. ahead: whether
-// to read the amaxes of rows early, which hides the latency and takes registers
+// next barrier. ahead: whether to read the amaxes of rows early, which hides the latency and takes registers
 template <
     Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, bool weight_2d, int sign_mask, bool edges,
     bool ahead, typename Prologue>
@@ -167,13 +166,6 @@ __device__ __forceinline__ void per_token_encode_tile(
     const float* __restrict__ columnwise_amax, const Quantized& rowwise, const Quantized& columnwise, int rows,
     int cols, const TileOrigin& origin, u64 seed, u32 offset) {
   static_assert(!rht || !weight_2d, "a rotated column has no 16x16 tile in common with the rowwise output");
-  if constexpr (edges) {
-    if (origin.row + TransposeTile::kRows <= rows && origin.col + TransposeTile::kCols <= cols) {
-      per_token_encode_tile<outputs, rht, rounding, scale_layout, weight_2d, sign_mask, false, ahead>(
-          shared, prologue, rowwise_amax, columnwise_amax, rowwise, columnwise, rows, cols, origin, seed, offset);
-      return;
-    }
-  }
   {
     PairAmaxes amaxes = {};
     const TileRows tile =

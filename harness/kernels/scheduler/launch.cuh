@@ -39,9 +39,9 @@ __device__ __forceinline__ TileOrigin tile_origin(int tile_rows, int tile_cols) 
 }
 
 // The same tiles from the last row of them up, for an encode, because the L2 still holds what an amax ahead read last.
-// CTAs beyond the last row stay there. end: the rows of all tiles, a multiple of tile_rows
-__device__ __forceinline__ TileOrigin tile_origin_bottom_up(int tile_rows, int tile_cols, int end) {
-  TileOrigin origin = tile_origin(tile_rows, tile_cols);
-  if (origin.row < end) origin.row = end - tile_rows - origin.row;
-  return origin;
+// CTAs beyond the last row stay there. The product comes last, so that the compiler knows what divides a row.
+// down: rows of tiles
+__device__ __forceinline__ TileOrigin tile_origin_bottom_up(int tile_rows, int tile_cols, int down) {
+  const int row = blockIdx.z * gridDim.y + blockIdx.y;
+  return {(row < down ? down - 1 - row : row) * tile_rows, int(blockIdx.x) * tile_cols};
 }
