@@ -77,7 +77,7 @@ template <Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout
 constexpr int kMostGroupedResidentBlocksPerSm =
     rounding == Rounding::sr                ? kGroupedResidentBlocksPerSm
     : scale_layout == ScaleLayout::swizzled ? 3
-                                            : kMostResidentBlocksPerSm<outputs, rht, rounding>;
+                                            : kMostResidentBlocksPerSm<outputs, rht, rounding, false>;
 constexpr int kTokenAmaxBlocksPerSm = 2;  // as the dense kernel, to merge half as many maxima as four
 constexpr int kTokenAmaxRhtBlocksPerSm = __CUDA_ARCH__ >= 900 ? 3 : 2;
 constexpr int kDbiasBlocksPerSm = 2;
@@ -400,7 +400,7 @@ __global__ void __launch_bounds__(kThreads, kMostGroupedResidentBlocksPerSm<outp
     // A tensor has at most as many rows or columns of tiles as it has tiles.
     const i64 tile = tensor.element / (TransposeTile::kRows * TransposeTile::kCols);
     const InputPrologue<bf16> prologue = {input + tensor.element};
-    per_token_resident_tile<outputs, rht, rounding, scale_layout, kPerTokenSigns<sign_mask>>(
+    per_token_resident_tile<outputs, rht, rounding, scale_layout, kPerTokenSigns<sign_mask>, false>(
         shared, prologue, rowwise_bands + tile, columnwise_bands + tile,
         [&] {
           return PerTokenOutputs{

@@ -133,23 +133,23 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kEncodeBlocksPerSm<ro
 // full (steps 1 to 5)
 // =====================================================================================================================
 
-// Reads the input once, on a device that holds all tiles at once. No tile has an edge.
-template <Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, int sign_mask>
-__global__ void __launch_bounds__(TransposeTile::kThreads, kMostResidentBlocksPerSm<outputs, rht, rounding>)
+// Reads the input once, on a device that holds all tiles at once.
+template <Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, int sign_mask, bool edges>
+__global__ void __launch_bounds__(TransposeTile::kThreads, kMostResidentBlocksPerSm<outputs, rht, rounding, edges>)
     per_token_resident(
         const bf16* __restrict__ input,           // (rows, cols)
         Optional<float> rowwise_amax,             // (rows,)
         Optional<float> columnwise_amax,          // (cols,)
         Optional<u8> rowwise_data,                // (rows, cols/2) e2m1 pairs
-        Optional<u8> rowwise_scale_inv,           // (rows, cols/16) e4m3
+        Optional<u8> rowwise_scale_inv,           // (round_up(rows, 128), round_up(cols/16, 4)) e4m3
         Optional<u8> columnwise_data,             // (cols, rows/2) e2m1 pairs
-        Optional<u8> columnwise_scale_inv,        // (cols, rows/16) e4m3
-        TileSync* __restrict__ rowwise_bands,     // (rows/128,) zero before and after
-        TileSync* __restrict__ columnwise_bands,  // (cols/128,) zero before and after
+        Optional<u8> columnwise_scale_inv,        // (round_up(cols, 128), round_up(rows/16, 4)) e4m3
+        TileSync* __restrict__ rowwise_bands,     // (rows/128 + 1,) zero before and after
+        TileSync* __restrict__ columnwise_bands,  // (cols/128 + 1,) zero before and after
         int rows, int cols, u64 seed, u32 offset) {
   __shared__ ResidentSmem shared;
   const InputPrologue<bf16> prologue = {input};
-  per_token_resident_tile<outputs, rht, rounding, scale_layout, sign_mask>(
+  per_token_resident_tile<outputs, rht, rounding, scale_layout, sign_mask, edges>(
       shared, prologue, rowwise_bands, columnwise_bands,
       [&] {
         return PerTokenOutputs{
