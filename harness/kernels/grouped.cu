@@ -68,10 +68,8 @@ constexpr int kRowwiseBlocksPerSm =
                                                                                              : 4;
 template <Rounding rounding, Activation activation, Schedule schedule>
 constexpr int kTokenBlocksPerSm =
-    rounding == Rounding::rne
-        ? (schedule == Schedule::persistent ? kLoopBlocksPerSm<bf16, activation> : kTileBlocksPerSm<bf16, activation>)
-    : schedule == Schedule::tiles && activation == Activation::none && __CUDA_ARCH__ == 900 ? 3
-                                                                                            : 2;
+    rounding == Rounding::sr || schedule == Schedule::persistent ? kLoopBlocksPerSm<bf16, activation>
+                                                                 : kTileBlocksPerSm<bf16, activation>;
 constexpr int kGroupedResidentBlocksPerSm = 2;
 template <Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout>
 constexpr int kMostGroupedResidentBlocksPerSm =
@@ -338,7 +336,6 @@ __global__ void __launch_bounds__(kThreads, kDbiasBlocksPerSm) grouped_per_token
   });
 }
 
-// Reads the input once: 2 bytes in, 0.5625 out for each direction.
 template <
     Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, Activation activation, int sign_mask,
     Schedule schedule, bool edges>
@@ -433,11 +430,11 @@ __global__ void __launch_bounds__(RowScaledRows::kThreads, kRowScaledRowsBlocksP
   __shared__ u32 warp_max[2][RowScaledRows::kWarps];
   for_each_work_item<schedule, Offsets::both>(
       {first_dims, last_dims, tensor_offsets, num_tensors}, WholeRows::count,
-      [&](int, const GroupTensor& tensor, u32 item) {
+      [&](int, const GroupTensor& tensor, u32 at) {
         row_scaled_rows<Dtype, scale_layout, stage>(
             warp_max, input + tensor.element, rowwise_amax + tensor.row,
             {rowwise_data + tensor.element / 2, rowwise_scale_inv + tensor.rowwise_scale_inv}, tensor.rows, tensor.cols,
-            int(item) * RowScaledRows::kRows);
+            int(at) * RowScaledRows::kRows);
       });
 }
 
@@ -481,7 +478,6 @@ __global__ void __launch_bounds__(RowScaledAmaxTile::kThreads, kRowScaledAmaxBlo
       });
 }
 
-// Reads the input once: 2 bytes of bf16 in, 0.5625 out for each direction.
 template <typename Dtype, Outputs outputs, ScaleLayout scale_layout, Schedule schedule>
 __global__ void __launch_bounds__(TransposeTile::kThreads, kSplitBlocksPerSm<Dtype>) grouped_row_scaled_encode_tile(
     const Dtype* __restrict__ input,            // (elements,)
@@ -557,14 +553,13 @@ __global__ void __launch_bounds__(RowScaledRows::kThreads, kRowScaledRowsBlocksP
   __shared__ u32 warp_max[2][RowScaledRows::kWarps];
   for_each_work_item<Schedule::tiles, Offsets::lines>(
       {first_dims, last_dims, tensor_offsets, num_tensors}, WholeRows::count,
-      [&](int, const GroupTensor& tensor, u32 item) {
+      [&](int, const GroupTensor& tensor, u32 at) {
         row_scaled_rows<Dtype, ScaleLayout::compact, Stage::amax>(
             warp_max, input + tensor.element, rowwise_amax + tensor.row, {}, tensor.rows, tensor.cols,
-            int(item) * RowScaledRows::kRows);
+            int(at) * RowScaledRows::kRows);
       });
 }
 
-// Reads the input once: 2 bytes of bf16 in, 0.5625 out.
 template <
     typename Dtype, Error error, int e4m3_max, ErrorMath error_math, bool row_scaled, Schedule schedule, Block block>
 __global__ void __launch_bounds__(FourOverSixRows::kThreads, kFourOverSixRowsBlocksPerSm<Dtype, block, row_scaled>)
@@ -587,7 +582,6 @@ __global__ void __launch_bounds__(FourOverSixRows::kThreads, kFourOverSixRowsBlo
       });
 }
 
-// Reads the input once: 2 bytes of bf16 in, 0.5625 out for each direction.
 template <
     typename Dtype, Outputs outputs, Error error, int e4m3_max, ErrorMath error_math, Schedule schedule, Block block>
 __global__ void __launch_bounds__(TransposeTile::kThreads, kFourOverSixBlocksPerSm<Dtype, block>)

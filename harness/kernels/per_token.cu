@@ -124,7 +124,8 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kEncodeBlocksPerSm<ro
     return;
   }
   const InputPrologue<bf16, true> prologue = {input};
-  per_token_encode_tile<outputs, rht, rounding, scale_layout, weight_2d, sign_mask, edges, true>(
+  constexpr bool kSectors = edges && !weight_2d && outputs != Outputs::columnwise;
+  per_token_encode_tile<outputs, rht, rounding, scale_layout, weight_2d, sign_mask, edges, true, kSectors>(
       shared, prologue, rowwise_amax, columnwise_amax, {rowwise_data, rowwise_scale_inv},
       {columnwise_data, columnwise_scale_inv}, rows, cols, origin, seed, offset);
 }

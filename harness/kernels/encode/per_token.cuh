@@ -36,6 +36,14 @@ __device__ __forceinline__ float line_amax(const float* __restrict__ amax, int f
   return amax_of_launch_ahead(amax + first + line);
 }
 
+// Where a row of codes is no multiple of 32 bytes, the 64 bytes of a tile's row begin anywhere in a sector, and the L2
+// takes longer for parts of sectors (results/NOTES.md). So the blocks of each row may begin up to three left of the
+// tile, with a sector. A last tile of one to four blocks has lanes for those that are left; with more, none are moved.
+__device__ __forceinline__ int blocks_to_the_left(const TransposePass<bf16>::Role& role, int cols) {
+  const u32 blocks = u32(cols) / kBlock;
+  return blocks % 8 <= 4 ? int(role.first * blocks % 4) : 0;
+}
+
 struct RowBlock {
   Packed16<bf16> x;
   float amax;
@@ -48,19 +56,30 @@ struct TileRows {
   Packed16<bf16> x[Pass::kLines];
   float amax[Pass::kLines];
 
-  // Reads the blocks; zeros outside the matrix. shares: whether to store them to shared memory as well; meanwhile():
-  // called while the loads are in flight
-  template <bool shares, bool weight_2d, bool edges, typename Prologue, typename Meanwhile>
+  // Reads the blocks; zeros outside the matrix. shares: whether to store the tile to shared memory as well; sectors:
+  // whether blocks begin with a sector of codes, left of the tile; meanwhile(): called while the loads are in flight
+  template <bool shares, bool weight_2d, bool edges, bool sectors = false, typename Prologue, typename Meanwhile>
   __device__ static TileRows load(
       EncodeSmem<bf16>& shared, const Prologue& prologue, int matrix_rows, int cols, const TileOrigin& origin,
       Meanwhile meanwhile) {
     TileRows rows;
-    const typename Pass::Role& role = rows.role;
+    typename Pass::Role role;  // in shared memory
+    if constexpr (sectors) {
+      rows.role.block -= blocks_to_the_left(role, cols);
+      role.block = rows.role.block & (Pass::kBlocks - 1);
+    }
 #pragma unroll
     for (int i = 0; i < Pass::kLines; ++i) {
       if constexpr (edges) {
         const ScaleExtents extents(matrix_rows, u32(cols) / kBlock);
-        rows.x[i] = prologue.block(extents, origin.row + role.row(i), u32(origin.col) / kBlock + role.block);
+        const int row = origin.row + role.row(i), block = u32(origin.col) / kBlock + rows.role.block;
+        if constexpr (sectors && shares) {
+          // The tile's last blocks of a row belong to those left of the next tile.
+          const BlockPlace place(extents, row, u32(origin.col) / kBlock + role.block);
+          if (rows.role.block < 0)
+            shared.tile.copy(role, i, prologue.input + (place.inside ? place.element : 0), place.inside);
+        }
+        rows.x[i] = sectors && block < 0 ? Packed16<bf16>{} : prologue.block(extents, row, block);
       } else {
         rows.x[i] = prologue.block(row_offset(origin.row + role.row(i), cols) + origin.col + role.block * kBlock);
       }
@@ -69,7 +88,7 @@ struct TileRows {
 #pragma unroll
     for (int i = 0; i < Pass::kLines; ++i) {
       rows.amax[i] = block_amax(rows.x[i]);
-      if constexpr (shares) shared.tile.store(role, i, rows.x[i]);
+      if (shares && (!sectors || rows.role.block >= 0)) shared.tile.store(role, i, rows.x[i]);
     }
     if constexpr (weight_2d) {
       amax_16x16<Pass::kBlocks>(rows.amax);
@@ -88,7 +107,9 @@ __device__ __forceinline__ void per_token_encode_rows(
   const bool odd = threadIdx.x % 2 != 0;
   const int block_col = u32(origin.col) / kBlock + role.block, blocks = u32(cols) / kBlock;
   const ScaleExtents extents(edges ? rows : origin.row + TransposeTile::kRows, blocks);  // else to the end of this tile
-  const TileStore<scale_layout, edges> target(rowwise, extents, origin.row + role.row(0), block_col);
+  const bool left = edges && block_col < 0;  // of the matrix; nothing is stored beyond its padding, either
+  const TileStore<scale_layout, edges> target(
+      rowwise, extents, origin.row + role.row(0), left ? extents.padded_blocks : block_col);
 #pragma unroll
   for (int i = 0; i < TransposePass<bf16>::kLines; i += 2) {
     const ScalePair<kTokenMultiplier<weight_2d>> lines(token_scale<weight_2d>(amax_of(i / 2, role.row(i + odd))));
@@ -157,10 +178,11 @@ __device__ __forceinline__ void per_token_encode_columns(
 }
 
 // Encodes the TransposeTile at `origin`, given the amaxes. All threads call this; shared memory may be reused after the
-// next barrier. ahead: whether to read the amaxes of rows early, which hides the latency and takes registers
+// next barrier. ahead: whether to read the amaxes of rows early, which hides the latency and takes registers; sectors:
+// see TileRows::load
 template <
     Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, bool weight_2d, int sign_mask, bool edges,
-    bool ahead, typename Prologue>
+    bool ahead, bool sectors = false, typename Prologue>
 __device__ __forceinline__ void per_token_encode_tile(
     EncodeSmem<bf16>& shared, const Prologue& prologue, const float* __restrict__ rowwise_amax,
     const float* __restrict__ columnwise_amax, const Quantized& rowwise, const Quantized& columnwise, int rows,
@@ -168,8 +190,8 @@ __device__ __forceinline__ void per_token_encode_tile(
   static_assert(!rht || !weight_2d, "a rotated column has no 16x16 tile in common with the rowwise output");
   {
     PairAmaxes amaxes = {};
-    const TileRows tile =
-        TileRows::load<outputs != Outputs::rowwise, weight_2d, edges>(shared, prologue, rows, cols, origin, [&] {
+    const TileRows tile = TileRows::load<outputs != Outputs::rowwise, weight_2d, edges, sectors>(
+        shared, prologue, rows, cols, origin, [&] {
           wait_for_launch_ahead();
           if constexpr (ahead && outputs != Outputs::columnwise) {
             const TransposePass<bf16>::Role role;
@@ -194,6 +216,7 @@ __device__ __forceinline__ void per_token_encode_tile(
         // before the barrier, to hide the latency
         line_amax<edges>(columnwise_amax, origin.col, role.pair_col(0) + odd, cols),
         line_amax<edges>(columnwise_amax, origin.col, role.pair_col(1) + odd, cols)};
+    if constexpr (sectors) cp_async_wait_all();
     __syncthreads();
     per_token_encode_columns<rht, rounding, weight_2d, sign_mask, edges>(
         shared, [&](int pair) { return amaxes.of_pair(pair); }, columnwise, rows, cols, origin, seed, offset);

@@ -1,6 +1,7 @@
 // A tile transposed through shared memory, so that both directions are quantized from one read.
 #pragma once
 
+#include "memory/cp_async.cuh"
 #include "numerics/packed16.cuh"
 
 // A CTA takes 128x128 elements and stores 64 contiguous bytes of codes and 8 of scales either way, because the L2 takes
@@ -109,6 +110,16 @@ struct TransposeSmem {
       const u32* word = x.word + 4 * j;
       const int at = place(role.band, role.row_in_band(i), role.block * kBlock + j * kChunk);
       *reinterpret_cast<uint4*>(elements + at) = make_uint4(word[0], word[1], word[2], word[3]);
+    }
+  }
+
+  // Starts to copy a block to the role's row `i`, or zeros if not `used`.
+  __device__ void copy(
+      const typename TransposePass<Dtype>::Role& role, int i, const Dtype* __restrict__ source, bool used) {
+#pragma unroll
+    for (int j = 0; j < kBlock / kChunk; ++j) {
+      const int at = place(role.band, role.row_in_band(i), role.block * kBlock + j * kChunk);
+      cp_async<16>(elements + at, source + j * kChunk, used);
     }
   }
 
