@@ -76,14 +76,12 @@ constexpr int kMostGroupedResidentBlocksPerSm =
     rounding == Rounding::sr                ? kGroupedResidentBlocksPerSm
     : scale_layout == ScaleLayout::swizzled ? 3
                                             : kMostResidentBlocksPerSm<outputs, rht, rounding, false>;
-constexpr int kTokenAmaxBlocksPerSm = 2;  // as the dense kernel, to merge half as many maxima as four
-constexpr int kTokenAmaxRhtBlocksPerSm = __CUDA_ARCH__ >= 900 ? 3 : 2;
-constexpr int kDbiasBlocksPerSm = 2;
+constexpr int kTokenAmaxBlocksPerSm = 2, kTokenAmaxRhtBlocksPerSm = __CUDA_ARCH__ >= 900 ? 3 : 2;  // as dense ones
+constexpr int kDbiasBlocksPerSm = 2, kRowScaledAmaxBlocksPerSm = 4;
 template <typename Dtype>
 constexpr int kSplitBlocksPerSm = kTileBlocksPerSm<Dtype, Activation::none>;  // for row_scaled and local_1x64
 template <>
 constexpr int kSplitBlocksPerSm<fp16> = __CUDA_ARCH__ >= 900 ? 3 : 2;
-constexpr int kRowScaledAmaxBlocksPerSm = 4;
 template <typename Dtype, Block block, bool row_scaled>
 constexpr int kFourOverSixRowsBlocksPerSm = row_scaled ? 2 : kFourOverSixBlocksPerSm<Dtype, block>;
 
@@ -430,11 +428,11 @@ __global__ void __launch_bounds__(RowScaledRows::kThreads, kRowScaledRowsBlocksP
   __shared__ u32 warp_max[2][RowScaledRows::kWarps];
   for_each_work_item<schedule, Offsets::both>(
       {first_dims, last_dims, tensor_offsets, num_tensors}, WholeRows::count,
-      [&](int, const GroupTensor& tensor, u32 at) {
+      [&](int, const GroupTensor& tensor, u32 item) {
         row_scaled_rows<Dtype, scale_layout, stage>(
             warp_max, input + tensor.element, rowwise_amax + tensor.row,
             {rowwise_data + tensor.element / 2, rowwise_scale_inv + tensor.rowwise_scale_inv}, tensor.rows, tensor.cols,
-            int(at) * RowScaledRows::kRows);
+            int(item) * RowScaledRows::kRows);
       });
 }
 
@@ -553,10 +551,10 @@ __global__ void __launch_bounds__(RowScaledRows::kThreads, kRowScaledRowsBlocksP
   __shared__ u32 warp_max[2][RowScaledRows::kWarps];
   for_each_work_item<Schedule::tiles, Offsets::lines>(
       {first_dims, last_dims, tensor_offsets, num_tensors}, WholeRows::count,
-      [&](int, const GroupTensor& tensor, u32 at) {
+      [&](int, const GroupTensor& tensor, u32 item) {
         row_scaled_rows<Dtype, ScaleLayout::compact, Stage::amax>(
             warp_max, input + tensor.element, rowwise_amax + tensor.row, {}, tensor.rows, tensor.cols,
-            int(at) * RowScaledRows::kRows);
+            int(item) * RowScaledRows::kRows);
       });
 }
 
