@@ -178,6 +178,7 @@ def test_what_came_out_of_an_activation_is_what_is_replayed():
         "dbias": True,
         **grouped.OWN_FLAGS,
         "amax": "each",
+        "block": "block_1x16",
     }
     case = Case(
         "grouped",
