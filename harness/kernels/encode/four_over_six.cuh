@@ -161,7 +161,7 @@ __device__ __forceinline__ void four_over_six_tile(
 
   for (int pass = 0; pass < Pass::kPasses; ++pass) {
     const int first_col = origin.col + pass * Pass::kCols;
-    // Rowwise, a thread reads back what it has put into shared memory
+    // Rowwise, on the way into shared memory
     {
       const typename Pass::Role role;
       const int block_col = u32(first_col) / kBlock + role.block;

@@ -143,7 +143,7 @@ __device__ __forceinline__ float2 nearest_magnitudes(float a, float b) {
   return make_float2(low_to_float(pair, fp16{}), high_to_float(pair, fp16{}));
 }
 
-// The same, but of a tie either. half_step: kHalfStep
+// The same, but a tie may go either way. half_step: kHalfStep
 __device__ __forceinline__ float2 near_magnitudes(float a, float b, u32) { return nearest_magnitudes(a, b); }
 
 #else

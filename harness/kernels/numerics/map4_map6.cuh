@@ -47,7 +47,7 @@ struct Errors {
 };
 
 // ---------------------------------------------------------------------------------------------------------------------
-// Which error is smaller, where that does not depend on how their sums are rounded
+// The smaller error by approximate sums, where rounding cannot change which one it is
 //
 // Bytes depend on the two errors only through the sign of their difference. Both are therefore first computed with fewer
 // and other roundings, and the contract's own sums only where the difference is smaller than those roundings together.

@@ -97,7 +97,7 @@ struct TensorPair {
       }
     }
   }
-  // Those of the pair that the group has
+  // Whether the group has tensor i of the pair
   __device__ bool holds(int i, const GroupExtents& extents) const {
     return 2 * int(threadIdx.x) + i < extents.num_tensors;
   }
