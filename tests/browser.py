@@ -14,8 +14,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from processes import LONGEST
+
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-PATIENCE = 30.0  # seconds until a browser that does not answer fails the test
 FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-extensions", "--remote-debugging-pipe",
@@ -66,7 +67,7 @@ class Browser:
         self._session = None
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             self.call("Browser.close")
-            self._process.wait(PATIENCE)
+            self._process.wait(LONGEST)
         self._process.kill()
         self._process.wait()
         os.close(self._in)
@@ -80,7 +81,7 @@ class Browser:
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         self.call("Page.navigate", url=path.resolve().as_uri())
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + LONGEST
         while not self.value(f"document.readyState === 'complete' && location.href === {path.resolve().as_uri()!r}"):
             if time.monotonic() > end:
                 raise TimeoutError(f"{path} did not load")
@@ -136,7 +137,7 @@ class Browser:
                 self.complaints.append(json.dumps(told["args"]))
 
     def _read(self) -> dict:
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + LONGEST
         while b"\0" not in self._buffer:
             try:
                 part = os.read(self._in, 1 << 20)

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from processes import LONGEST
+
 from harness.files import ROOT
 
 
@@ -37,4 +39,4 @@ class Tree:
     def python(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """Python in the copy, which leaves no bytecode that a changed file could be taken for."""
         command = [sys.executable, "-B", *arguments]
-        return subprocess.run(command, cwd=self.root, input=stdin, capture_output=True, text=True, timeout=300)
+        return subprocess.run(command, cwd=self.root, input=stdin, capture_output=True, text=True, timeout=LONGEST)

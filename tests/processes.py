@@ -7,6 +7,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+# Seconds after which something hangs. Limits end a hang and judge no speed: a machine may do other things as well.
+LONGEST = 600.0
+
 
 def _fields(pid: int | str) -> list[str]:
     """State, parent and so on, as /proc has them behind the name; empty for a process that there is not."""
@@ -21,15 +24,21 @@ def lives(pid: int | str) -> bool:
     return bool(found := _fields(pid)) and found[0] not in "ZX"
 
 
+def sleeps(pid: int) -> bool:
+    return _fields(pid)[:1] == ["S"]
+
+
 def children(pid: int) -> list[int]:
     pids = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
     return [each for each in pids if (found := _fields(each)) and int(found[1]) == pid]
 
 
-def wait_until(done: Callable[[], bool], seconds: float) -> None:
-    """Wait for something, so long at most; what follows checks whether it came."""
-    until = time.monotonic() + seconds
-    while not done() and time.monotonic() < until:
+def wait_until(done: Callable[[], object]) -> None:
+    """Wait for something. Raises TimeoutError if it does not come."""
+    until = time.monotonic() + LONGEST
+    while not done():
+        if time.monotonic() > until:
+            raise TimeoutError
         time.sleep(0.01)
 
 

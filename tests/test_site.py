@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from browser import Browser, find_browser
 from copied_tree import Tree
+from processes import LONGEST
 
 from harness.files import ROOT
 from harness.ground.yaml_lines import read
@@ -33,7 +34,7 @@ def test_every_page_is_in_the_navigation_once():
 
 def build(tree: Path, site: Path) -> subprocess.CompletedProcess[str]:
     words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(site)]
-    return subprocess.run(words, cwd=tree, capture_output=True, text=True, timeout=120)
+    return subprocess.run(words, cwd=tree, capture_output=True, text=True, timeout=LONGEST)
 
 
 @pytest.fixture(scope="module")

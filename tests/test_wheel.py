@@ -10,6 +10,7 @@ import zipfile
 from pathlib import Path
 
 from copied_tree import Tree
+from processes import LONGEST
 
 from harness.errors import Exit
 from harness.files import ROOT
@@ -62,7 +63,7 @@ class Installed:
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         """`harness WORDS` in the empty folder."""
         command = [self.python.with_name("harness"), *words]
-        return subprocess.run(command, cwd=self.empty, env=outside(), capture_output=True, text=True, timeout=300)
+        return subprocess.run(command, cwd=self.empty, env=outside(), capture_output=True, text=True, timeout=LONGEST)
 
 
 def test_a_wheel_holds_the_harness_and_its_suites_and_verifies_in_an_empty_folder(tmp_path: Path):

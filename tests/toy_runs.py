@@ -55,6 +55,10 @@ def verify(case, device, numpy_largest):
     if word == "SLOW":
         time.sleep(0.1)
         word = "PASS"
+    if word == "WAIT":
+        while not (HERE / "go on").exists():
+            time.sleep(0.01)
+        word = "PASS"
     if word == "HANG":
         time.sleep(1000)
     if word == "EXIT":

@@ -14,7 +14,7 @@ from pathlib import Path
 
 Trial = Callable[[random.Random], str]
 
-LONGEST = 5  # seconds of a trial
+LONGEST = 60  # seconds of a trial, which takes far less, on a machine that does other things as well
 ROOM = 2 << 30  # bytes of address space that trials may use together, on top of the process's use at the start
 SAY_EVERY = 30  # seconds between two lines of progress
 

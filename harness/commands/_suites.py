@@ -24,7 +24,7 @@ from harness.runner.supervisor import leave, supervise
 from harness.suite.suite_file import suite_path
 from harness.suite.wanted import Wanted
 
-LONGEST = 30.0  # seconds in which pytest's plugins are loaded
+LONGEST = 120.0  # seconds in which pytest's plugins are loaded
 _TAKE_NOTHING = ("-x", "-v", "-vv", "-q", "-s", "-l", "--lf", "--ff", "--resume", "--bench", "--exitfirst")
 
 

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from processes import LONGEST
 from toy_runs import CONFTEST, SMOKE, Runs
 from ways import must_be_red
 
@@ -26,7 +27,7 @@ def in_this_process(run: Runs, *words: str) -> subprocess.CompletedProcess[str]:
 
 def pytest_run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pytest", "-p", "harness.plugin", "-p", "no:hypothesispytest", *words]
-    return subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=LONGEST)
 
 
 LEAVING = {
@@ -129,7 +130,7 @@ def test_an_option_that_runs_nothing(run: Runs, word: str):
 def test_a_word_for_pytest_behind_the_command():
     """`harness verify` hands --version to pytest, which prints it and runs nothing."""
     command = [sys.executable, "-m", "harness", "verify", "swizzle", "--version"]
-    must_be_red(subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=ROOT))
+    must_be_red(subprocess.run(command, capture_output=True, text=True, timeout=LONGEST, cwd=ROOT))
 
 
 def test_the_last_failures_alone(run: Runs):
@@ -180,7 +181,7 @@ def test_the_environment_says_that_somebody_supervises(run: Runs):
     """The variable by which a supervised process knows itself names the shell that started it."""
     run.pytester.makeconftest(CONFTEST + "\nos._exit(0)\n")
     command = f"HARNESS_SUPERVISOR=$$ {sys.executable} -m pytest -p harness.plugin suites --run-dir out; exit $?"
-    must_be_red(subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=120))
+    must_be_red(subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=LONGEST))
 
 
 def test_what_a_green_run_prints_last(run: Runs):

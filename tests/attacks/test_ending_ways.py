@@ -18,7 +18,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from processes import python_path
+from processes import LONGEST, python_path
 from suite_files import SUITE
 from ways import Command, StillGreenError, must_be_red, must_be_refused, still_green_if
 
@@ -56,7 +56,9 @@ def test_a_parent_that_ignores_its_children(tmp_path: Path):
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # `trap '' CHLD` does not in every shell
 
     try:
-        done = subprocess.run(words, env=environment, preexec_fn=ignore, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            words, env=environment, preexec_fn=ignore, capture_output=True, text=True, timeout=LONGEST
+        )
     except subprocess.TimeoutExpired:
         raise StillGreenError("the run does not end") from None
     must_be_red(done, "'nonsense' is not a case id", code=64)
@@ -66,7 +68,7 @@ def test_a_parent_that_ignores_its_children(tmp_path: Path):
 def test_a_folder_that_is_gone(tmp_path: Path, command: str):
     words = f"cd {tmp_path} && rmdir {tmp_path} && exec {sys.executable} -m {command}"
     environment = {**os.environ, "PYTHONPATH": python_path(seal.ROOT)}
-    done = subprocess.run(["sh", "-c", words], env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["sh", "-c", words], env=environment, capture_output=True, text=True, timeout=LONGEST)
     still_green_if("Traceback" in done.stderr, f"it ends in a traceback:\n{done.stderr}")
     must_be_red(done, "error: the current folder: No such file or directory", code=64)
 
@@ -101,7 +103,7 @@ def test_a_supervisor_that_is_the_first_process_of_a_container():
         pytest.skip("this machine lets no process have process ids of its own")
     words = [*PROCESS_1.split(), sys.executable, "-m", "harness", "verify", "casts", "--device", "cuda"]
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=LONGEST)
     must_be_red(done, "error: device 'cuda'", code=4)  # a second supervisor would read its child's code as pytest's
 
 
@@ -190,12 +192,12 @@ def test_a_lock_of_another_is_not_waited_for_silently(
             for _ in range(2 if lock == "memory" else 1):
                 held.enter_context(LOCKS[lock](open_folder))
             holding.set()
-            enough.wait(20)
+            enough.wait(LONGEST)
 
     holding = threading.Event()
     holder = threading.Thread(target=hold)
     holder.start()
-    assert holding.wait(20)
+    assert holding.wait(LONGEST)
     with LOCKS[lock](open_folder):
         assert enough.is_set()
     holder.join()

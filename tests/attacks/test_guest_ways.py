@@ -13,7 +13,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from processes import lives, wait_until
+from processes import LONGEST, lives, wait_until
 from ways import StillGreenError, still_green_if
 
 from harness.device.emulator import EmulatorDevice
@@ -93,7 +93,7 @@ def children() -> Iterator[list[Child]]:
 
 def subject(children: list[Child], act: str) -> SubjectDevice:
     Path("mine.py").write_text(f"{HEAD}\ndef act(output):\n    pass\n{act}\n")
-    children.append(Child("mine:quantize", 60))
+    children.append(Child("mine:quantize", LONGEST))
     return with_subject(EmulatorDevice(), start("mine:quantize", children[-1]))
 
 
@@ -154,7 +154,7 @@ def test_an_output_that_is_written_after_its_case(name: str, folder: Path, child
     device = subject(children, f"    {WRITERS[name]}\n\ndef late(output):\n    {writes}")
     assert audit(find_case(CASE), device).verdict is Verdict.PASS
     Path("judged").touch()
-    wait_until(Path("wrote").exists, 10)
+    wait_until(Path("wrote").exists)
     found = getattr(device, "end", device.child.end)()  # once a run only ended its process
     still_green_if(not found, "nobody reads the outputs again")
     assert found == f"writes_late: output 'swizzled_scale_inv' of {CASE} changed after that case was judged"
@@ -297,7 +297,7 @@ STOPS = {
     "the supervisor": ("os.kill(os.getppid(), signal.SIGSTOP)", 5, "the supervisor of this run, was stopped"),
     "again and again": (
         "subprocess.Popen([sys.executable, '-S', '-c', f'import os, time\\nwhile True: os.kill({judge}, 19)"
-        "; time.sleep(.02)'])",
+        "; time.sleep(.02)'])\ntime.sleep(600)",
         -9,
         "was stopped again and again",
     ),
@@ -332,7 +332,7 @@ def test_a_subject_that_stops_a_process_of_its_run(folder: Path):
         Path(f"{number}.py").write_text(CHILD.format(act))
     words = [sys.executable, "-c", JUDGE, *(f"{number}.py" for number in range(len(STOPS)))]
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=60, start_new_session=True)
+        done = subprocess.run(words, capture_output=True, text=True, timeout=LONGEST, start_new_session=True)
     except subprocess.TimeoutExpired as error:
         raise StillGreenError(f"the run does not end: {error.stderr}") from None
     printed = done.stderr.split("ended ")
@@ -361,7 +361,7 @@ def test_a_whole_run_whose_supervisor_is_stopped(folder: Path):
         start_new_session=True,
     ) as process:  # fmt: skip
         try:
-            printed = process.communicate(timeout=60)[0]
+            printed = process.communicate(timeout=LONGEST)[0]
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             raise StillGreenError("the run does not end") from None

@@ -11,7 +11,7 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
-from processes import python_path
+from processes import LONGEST, python_path
 from ways import StillGreenError, must_be_red
 
 from harness.device.emulator import EmulatorDevice
@@ -121,7 +121,7 @@ def judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Capture
     """Has the subject `quantize` of a module judged, from a folder of its own."""
     monkeypatch.chdir(tmp_path)
 
-    def judge(module: str, patience: float = 60.0, to_load: float = 60.0) -> CompletedProcess[str]:
+    def judge(module: str, patience: float = LONGEST, to_load: float = LONGEST) -> CompletedProcess[str]:
         Path("mine.py").write_text(HEAD + module)
         done = _in_its_process(patience, to_load) if process else _in_one_process()
         printed = capfd.readouterr().out
@@ -152,7 +152,7 @@ def _in_one_process() -> CompletedProcess[str]:
         env={**os.environ, "PYTHONPATH": python_path(ROOT)},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=LONGEST,
         start_new_session=True,
     )
 
@@ -163,7 +163,7 @@ def test_a_subject_that(name: str, judge: Judge):
     """A subject does no work, and goes for its process, the harness or the answers in the way that `WAYS` tells."""
     does, offences, lines = WAYS[name]
     body = textwrap.indent(textwrap.dedent(lines).strip(), "    ")
-    done = judge(f"def quantize(case, inputs, outputs):\n{body}\n", 1.0 if name in HANGING else 60.0)
+    done = judge(f"def quantize(case, inputs, outputs):\n{body}\n", 1.0 if name in HANGING else LONGEST)
     must_be_red(done, code=Exit.BYTES_DIFFER)
     assert any(f"{offence}: " in done.stdout for offence in offences.split("|")), f"{does}: {done.stdout}"
 
@@ -183,7 +183,9 @@ AS_IT_IS_LOADED = {
 def test_a_module_that_attacks_while_it_is_imported(name: str, judge: Judge):
     """A subject's module acts when it is imported, before anything of it is called."""
     line, code, because = AS_IT_IS_LOADED[name]
-    done = judge(f"def quantize(case, inputs, outputs):\n    pass\n{line}\n", to_load=2.0 if name == "hangs" else 60.0)
+    done = judge(
+        f"def quantize(case, inputs, outputs):\n    pass\n{line}\n", to_load=2.0 if name == "hangs" else LONGEST
+    )
     must_be_red(done, because, code=code)
 
 

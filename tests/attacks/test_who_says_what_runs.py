@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import LONGEST
 from runs_on_disk import GPU, IDS, about, mismatch, passed, sources, write_run
 from timed_runs import GATE_HEADER, HEADER, gate_lines
 from toy_runs import CONFTEST, SMOKE, Runs
@@ -186,7 +187,9 @@ def test_a_gate_loads_nothing_that_it_is_not_given(run: Runs):
     Path("fakes.py").write_text(CONFTEST)
     Path("pytest.ini").write_text("[pytest]\naddopts = -p leaves\n")
     environment = {**os.environ, "PYTEST_PLUGINS": "leaves", "PYTEST_ADDOPTS": "-p leaves -k normal"}
-    done = subprocess.run([sys.executable, "-c", GATE], env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", GATE], env=environment, capture_output=True, text=True, timeout=LONGEST
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1] == f"{SMOKE} selected, {SMOKE} compared, 0 excluded"
     assert done.stderr == "PYTEST_ADDOPTS and PYTEST_PLUGINS are not read: only the command line says what runs\n"

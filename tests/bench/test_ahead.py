@@ -6,12 +6,13 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from processes import LONGEST, wait_until
 
 from harness.bench import ahead
 from harness.bench.ahead import Ahead, in_order, instantiations
@@ -19,6 +20,8 @@ from harness.contract.case import Case
 from harness.contract.interval import Interval
 from harness.expected import expected
 from harness.expected.prepared import SOURCE, Prepared
+from harness.jit.compile import instantiation
+from harness.jit.signature import Signature
 from harness.suite.suite import find_case
 
 CASES = [
@@ -31,11 +34,25 @@ CASES = [
         "backward/default/128x128x128/normal/eager",
     )
 ]
-LONGEST = 60  # seconds
 
 
 @pytest.fixture
-def make() -> Iterator[Callable[..., Ahead]]:
+def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file with a line for each kernel that a process would compile; no process is niced."""
+    path = tmp_path / "compiled"
+    path.touch()
+
+    def compile_kernel(signature: Signature, flags: Mapping[str, object], target: str) -> None:
+        with path.open("a") as file:
+            file.write(f"{instantiation(signature, flags)} {target}\n")
+
+    monkeypatch.setattr(ahead, "compile_kernel", compile_kernel)
+    monkeypatch.setattr(os, "nice", lambda by: by)
+    return path
+
+
+@pytest.fixture
+def make(compiled: Path) -> Iterator[Callable[..., Ahead]]:
     made: list[Ahead] = []
 
     def begin(
@@ -58,15 +75,8 @@ def clear() -> None:
         cache.cache_clear()
 
 
-def until(true: Callable[[], bool]) -> None:
-    end = time.monotonic() + LONGEST
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 def claimed(each: Ahead, count: int) -> None:
-    until(lambda: each._next[0] >= count)
+    wait_until(lambda: each._next[0] >= count)
 
 
 def arrays_of(value: object) -> list[np.ndarray]:
@@ -111,12 +121,16 @@ def test_an_expectation_of_what_was_prepared_elsewhere_is_the_same(make):
     assert all(made.values is not None for made in taken)
 
 
-def test_without_opponents_the_cases_alone_are_prepared(make):
+def test_without_opponents_the_cases_alone_are_prepared_and_their_kernels_compiled(make, compiled):
     each = make(opponents=False)
     assert [case.id for case in each.cases] == [case.id for case in in_order(CASES, with_opponents=False)]
     assert {case.id for case in each.cases} == {replace(case, mode="eager").id for case in CASES}
     claimed(each, len(each.cases))
     assert all(each.take(case) is not None for case in each.cases)
+    kernels = [
+        f"{instantiation(step.signature, step.flags)} sm_90a" for _, step in instantiations(enumerate(each.cases))
+    ]
+    wait_until(lambda: compiled.read_text().splitlines() == kernels)
 
 
 def test_each_case_is_handed_over_once_and_others_not_at_all(make):
@@ -194,7 +208,7 @@ def test_processes_end_with_the_one_that_times():
     told = os.read(reading, 4096).decode()
     assert told.isdecimal(), told
     worker = Path("/proc", told, "stat")
-    until(lambda: not worker.exists() or worker.read_text().rpartition(")")[2].split()[0] == "Z")
+    wait_until(lambda: not worker.exists() or worker.read_text().rpartition(")")[2].split()[0] == "Z")
 
 
 def test_a_process_that_cannot_be_forked_leaves_none_waiting(monkeypatch):
@@ -225,7 +239,6 @@ def test_all_processes_compile_one_list_of_kernels(make, monkeypatch):
         ahead, "instantiations", lambda numbered: lists.append([number for number, _ in numbered]) or 1 / 0
     )
     monkeypatch.setattr(ahead, "end_with_parent", lambda parent: None)
-    monkeypatch.setattr(ahead.os, "nice", lambda by: 0)
     monkeypatch.setattr(ahead.signal, "signal", lambda *_: None)
     monkeypatch.setattr(ahead.draw, "MOST_THREADS", 1)
     monkeypatch.setattr(ahead.torch_calls, "leave_gpus_alone", lambda: None)

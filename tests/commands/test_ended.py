@@ -10,20 +10,20 @@ import time
 from pathlib import Path
 
 import pytest
-from processes import children, lives, wait_until
+from processes import LONGEST, children, lives, sleeps, wait_until
 
 from harness.errors import Exit
 
 # Each piece of work takes longer than a test waits. More of them than a pool hands out at once: some have not begun.
 POOLS = {
     "side by side": "from harness.ground.side_by_side import side_by_side\n"
-    "side_by_side(time.sleep, [5, 5, *[300] * 18], 2)",
+    "side_by_side(time.sleep, [5, 5, *[6000] * 18], 2)",
     "spawned processes": "from harness.ground.side_by_side import process_pool\n"
     "with process_pool(2, 'spawn') as pool:\n"
-    "    tasks = [pool.submit(time.sleep, 300) for _ in range(20)]\n"
+    "    tasks = [pool.submit(time.sleep, 6000) for _ in range(20)]\n"
     "    [task.result() for task in tasks]",
     "a pool": "import multiprocessing; from harness.ground.ending import serve_parent\n"
-    "with multiprocessing.get_context('fork').Pool(2, serve_parent) as pool: pool.map(time.sleep, [300, 300])",
+    "with multiprocessing.get_context('fork').Pool(2, serve_parent) as pool: pool.map(time.sleep, [6000, 6000])",
 }  # fmt: skip
 
 
@@ -42,8 +42,11 @@ cli.Commands.list_commands = lambda self, context: ["work"]
 cli.main(["work"])
 """
     process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
-    wait_until(lambda: len(children(process.pid)) >= 2, 20)
-    time.sleep(0.3)  # until they have begun
+    asleep = 0
+    while asleep < 30:  # all of them, for a while: they have begun
+        time.sleep(0.01)
+        pids = [process.pid, *children(process.pid)]
+        asleep = asleep + 1 if len(pids) > 2 and all(map(sleeps, pids)) else 0
     return process, children(process.pid)
 
 
@@ -53,10 +56,10 @@ def test_a_pool_ends_with_its_command(work: str, ending: signal.Signals):
     """SIGTERM, as `timeout` and a CI send it, ends it as Ctrl-C does; its processes end whatever ended it."""
     process, workers = started(work)
     os.kill(process.pid, ending)
-    _, printed = process.communicate(timeout=20)
+    _, printed = process.communicate(timeout=LONGEST)
     assert process.returncode == (-ending if ending == signal.SIGKILL else Exit.INTERRUPTED), printed
     assert "Traceback" not in printed
-    wait_until(lambda: not any(map(lives, workers)), 5)
+    wait_until(lambda: not any(map(lives, workers)))
     assert len(workers) >= 2 and not any(map(lives, workers))  # a third one where processes are spawned: the tracker
 
 
@@ -72,14 +75,14 @@ def work():
     while os.getppid() == multiprocessing.parent_process().pid:
         time.sleep(0.01)
     serve_parent()
-    time.sleep(300)
+    time.sleep(6000)
 multiprocessing.get_context("fork").Process(target=work).start()
 while not Path({str(pid)!r}).exists() or not Path({str(pid)!r}).read_text():
     time.sleep(0.01)
 os._exit(0)
 """
     subprocess.run([sys.executable, "-c", code], check=True)
-    wait_until(lambda: not lives(pid.read_text()), 10)
+    wait_until(lambda: not lives(pid.read_text()))
     assert not lives(pid.read_text())
 
 
@@ -92,7 +95,7 @@ def test_ctrl_c_is_noticed_behind_a_compilation():
     process.stdout.readline()
     time.sleep(0.2)
     process.send_signal(signal.SIGINT)
-    _, printed = process.communicate(timeout=20)
+    _, printed = process.communicate(timeout=LONGEST)
     assert printed.rstrip().endswith(b"KeyboardInterrupt")
 
 
@@ -111,5 +114,5 @@ time.sleep(60)"""
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     process.stdout.readline()
     process.send_signal(signal.SIGINT)
-    _, printed = process.communicate(timeout=20)
+    _, printed = process.communicate(timeout=LONGEST)
     assert printed.rstrip().endswith("KeyboardInterrupt") and "Exception ignored" not in printed

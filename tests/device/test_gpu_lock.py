@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from filelock import Timeout
+from processes import LONGEST
 
 from harness.device.gpu_account import gpu_lock
 from harness.files import ROOT
@@ -34,7 +35,7 @@ except Timeout:
 
 def another_process(folder: Path) -> int:
     """0 if it gets the lock, 3 if it would wait; as another user where this one may become one."""
-    return subprocess.run([sys.executable, "-c", TRY, str(ROOT), str(folder)], timeout=60).returncode
+    return subprocess.run([sys.executable, "-c", TRY, str(ROOT), str(folder)], timeout=LONGEST).returncode
 
 
 @pytest.fixture

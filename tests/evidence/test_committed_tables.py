@@ -8,12 +8,12 @@ import re
 import shlex
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import click
 import pytest
+from processes import LONGEST, wait_until
 from timed_runs import HEADER, record
 
 import evidence.__main__
@@ -372,11 +372,9 @@ except KeyboardInterrupt:
     print("interrupted")
 """
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 20
-    while not (began.exists() and began.read_text().strip()) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_until(lambda: began.exists() and began.read_text().strip())
     process.terminate()
-    assert process.communicate(timeout=20)[0] == "interrupted\n"
+    assert process.communicate(timeout=LONGEST)[0] == "interrupted\n"
     assert not Path(f"/proc/{began.read_text().strip()}").exists()
 
 

@@ -307,10 +307,10 @@ def test_each_item_has_a_process_of_its_own():
         if item == 2:
             os._exit(1)
         if item == 4:
-            time.sleep(60)
+            time.sleep(6000)
         return item, os.getpid()
 
-    found = dict(each_alone(function, [1, 2, 3, 4], 2, longest=2))
+    found = dict(each_alone(function, [1, 2, 3, 4], 2, longest=5))
     assert found[2] is None
     assert found[4] is None
     assert found[1] is not None

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from processes import LONGEST
 
 from evidence.mutants.places import Places
 from evidence.thresholds import run, watched_kernels, watched_oracles
@@ -260,7 +261,7 @@ def instruction(mnemonic: str):
 def test_the_command_watches_kernels_and_oracles(tmp_path):
     """In a process of its own, because it replaces modules."""
     command = [sys.executable, "-m", "evidence", "thresholds", "casts", "--jobs", "1", "--out", str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LONGEST)
     assert done.returncode == 0, done.stderr
     found = (tmp_path / "thresholds.csv").read_text()
     # All scalars meet every threshold of both casts.

@@ -11,12 +11,12 @@ from contextlib import AbstractContextManager
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
+from processes import LONGEST
 
 from evidence.mutants.hunt import at_most
 from evidence.mutated_text import TOKENS
 
 FACTOR = int(os.environ.get("HARNESS_FUZZ", "1"))
-PATIENCE = 20  # seconds, on a machine that does other things as well; what hangs, hangs for minutes
 
 
 def bounded(examples: int) -> settings:
@@ -29,7 +29,7 @@ def bounded(examples: int) -> settings:
 
 def patience() -> AbstractContextManager[None]:
     """Raise TimeoutError in what takes too long."""
-    return at_most(PATIENCE)
+    return at_most(int(LONGEST))
 
 
 @st.composite

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 import timed_runs
 from gate_runs import CASE, OTHER, Folder, changed, record, without_time
+from processes import lives, wait_until
 from timed_runs import GATE_HEADER, HEADER, gate_line, gate_lines
 
 from harness.cli import main
@@ -299,31 +299,15 @@ def test_a_second_process_is_of_this_harness_and_its_exit_code_is_known():
 
 def test_a_second_process_ends_with_a_gate_that_is_killed(tmp_path: Path):
     sleeper, number = tmp_path / "sleeper", tmp_path / "pid"
-    sleeper.write_text(f"#!/bin/sh\necho $$ > {number}.new; mv {number}.new {number}; exec sleep 60\n")
+    sleeper.write_text(f"#!/bin/sh\necho $$ > {number}.new; mv {number}.new {number}; exec sleep 6000\n")
     sleeper.chmod(0o755)
     start = "from harness.gate.second_process import run_harness; run_harness()"
     program = f"import sys; sys.executable = {str(sleeper)!r}\n{start}"
     gate = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT)
-    _until(number.exists)
+    wait_until(number.exists)
     gate.kill()
     gate.wait()
-    _until(lambda: not _runs(int(number.read_text())))
-
-
-def _runs(pid: int) -> bool:
-    """Whether a process exists and is not a zombie; in a container there may be nobody to reap it."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-def _until(done) -> None:
-    for _ in range(300):
-        if done():
-            return
-        time.sleep(0.1)
-    pytest.fail("not within 30 s")
+    wait_until(lambda: not lives(number.read_text().strip()))
 
 
 # A gate of a run asks one

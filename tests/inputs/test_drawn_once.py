@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from processes import LONGEST
 
 from harness.inputs import drawn_once
 from harness.inputs.drawn_once import DrawnOnce
@@ -68,7 +69,7 @@ def test_another_process_maps_what_was_drawn(shared):
     answers = context.Queue()
     process = context.Process(target=elsewhere, args=(answers,))
     process.start()
-    assert answers.get(timeout=30) == (15.0, shared.reference(drawn))
+    assert answers.get(timeout=LONGEST) == (15.0, shared.reference(drawn))
     process.join()
 
 

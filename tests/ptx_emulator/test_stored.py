@@ -6,7 +6,6 @@ import os
 import pickle
 import subprocess
 import sys
-import time
 import zlib
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 from both_paths import both, outcome
 from cuda_source import ptx
-from processes import python_path
+from processes import LONGEST, python_path
 from ptx_snippets import kernel
 from test_compiled_launches import EXCHANGE
 
@@ -172,14 +171,14 @@ def test_a_folder_that_cannot_be_written_changes_nothing(tmp_path: Path) -> None
 
 
 RACER = """
-import sys, time
+import sys
 from pathlib import Path
 import numpy as np
 from ptx_emulator import stored
 
-folder, start = Path(sys.argv[1]), float(sys.argv[2])
-while time.time() < start:
-    pass
+folder = Path(sys.argv[1])
+print(flush=True)
+sys.stdin.read()
 for i in range(200):
     value = np.full(5000, i)
     found = stored.stored(folder, (str(i),), lambda: value)
@@ -189,12 +188,17 @@ for i in range(200):
 
 def test_two_processes_at_once(tmp_path: Path) -> None:
     """Both write the same files at the same time, and neither ever reads half of one."""
-    start = str(time.time() + 2)
-    command = [sys.executable, "-c", RACER, str(tmp_path), start]
+    command = [sys.executable, "-c", RACER, str(tmp_path)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     environment = {**os.environ, "PYTHONPATH": python_path(Path(decode.__file__).parents[2])}
-    running = [subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    running = [subprocess.Popen(command, env=environment, **pipes) for _ in range(2)]
     for process in running:
-        _, errors = process.communicate(timeout=120)
+        process.stdout.readline()
+    for process in running:
+        process.stdin.close()
+    for process in running:
+        process.stdin = None
+        _, errors = process.communicate(timeout=LONGEST)
         assert process.returncode == 0, errors
     assert len(files(tmp_path)) == 200
     assert len(list(tmp_path.iterdir())) == 201  # the key, and no temporary file

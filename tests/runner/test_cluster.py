@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from own_recipe import NAME, written
-from processes import python_path, wait_until
+from processes import LONGEST, python_path, wait_until
 
 from harness.device.emulator import EmulatorDevice
 from harness.errors import DeviceUnavailable, Exit, InputError, SuiteError, UsageError
@@ -69,7 +69,7 @@ def verifying(folder: Path, *words: str) -> list[str]:
 
 
 def verify(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(verifying(folder, *words), cwd=ROOT, capture_output=True, text=True, timeout=300)
+    return subprocess.run(verifying(folder, *words), cwd=ROOT, capture_output=True, text=True, timeout=LONGEST)
 
 
 def records(folder: Path) -> list[dict]:
@@ -77,8 +77,8 @@ def records(folder: Path) -> list[dict]:
 
 
 def wait_for(journal: Path, cases: int) -> None:
-    """Wait until so many cases are done, a minute at most."""
-    wait_until(lambda: journal.exists() and len(journal.read_text().splitlines()) > cases, 60)
+    """Wait until so many cases are done."""
+    wait_until(lambda: journal.exists() and len(journal.read_text().splitlines()) > cases)
 
 
 def told(folder: Path) -> Mapping[str, tuple]:
@@ -94,7 +94,7 @@ def told(folder: Path) -> Mapping[str, tuple]:
 
 def work(**changes: object) -> Work:
     sealed = sealed_here(SUITES)
-    return Work(**{"device": "emulator", "case_timeout": 60.0, "recipe_dirs": (), "suites": SUITES, **changes,
+    return Work(**{"device": "emulator", "case_timeout": LONGEST, "recipe_dirs": (), "suites": SUITES, **changes,
                    "state": state_of(sealed), "tensors": {}})  # fmt: skip
 
 
@@ -128,7 +128,7 @@ def test_a_cluster_whose_workers_are_killed_tells_what_a_plain_run_tells(address
 def test_wrong_cases_are_as_red_as_here_and_one_may_not_end(address: str, tmp_path: Path):
     own = written(tmp_path / "own")
     (own / f"{NAME}.cu").write_text(broken((own / f"{NAME}.cu").read_text()))
-    there = verify(tmp_path / "there", "--recipe-dir", str(own), "--cluster", address, "--case-timeout", "60")
+    there = verify(tmp_path / "there", "--recipe-dir", str(own), "--cluster", address, "--case-timeout", "600")
     assert there.returncode == Exit.BYTES_DIFFER, there.stdout + there.stderr
     assert {each["verdict"] for each in records(tmp_path / "there")} <= {"MISMATCH", "UNWRITTEN", "PASS"}
     assert "reproduce" in there.stdout
@@ -189,7 +189,7 @@ def test_what_is_closed(address: str):
 
 
 @pytest.fixture
-def served(tmp_path: Path) -> Iterator[Callable[..., str]]:
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
     """Start `dask scheduler` with some words; what it listens at."""
     started = []
 
@@ -199,9 +199,10 @@ def served(tmp_path: Path) -> Iterator[Callable[..., str]]:
         started.append(subprocess.Popen(
             [*command, "--scheduler-file", str(file)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         ))  # fmt: skip
-        wait_until(lambda: file.exists() and file.read_text() or started[-1].poll() is not None, 60)
+        wait_until(lambda: file.exists() and file.read_text() or started[-1].poll() is not None)
         return json.loads(file.read_text())["address"]
 
+    monkeypatch.setattr(connection, "CONNECTING", LONGEST)
     yield serve
     for each in started:
         each.kill()

@@ -19,7 +19,7 @@ from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
-from processes import children
+from processes import LONGEST, children, wait_until
 from toy_runs import SMOKE, Runs
 
 from harness.device.cuda import CudaDevice
@@ -55,11 +55,11 @@ def alone(run: Runs, part: str) -> list[dict]:
 )
 def test_a_kernel_that_hangs_costs_its_case(run: Runs, processes: tuple[str, ...]):
     run.verdicts(**{"48x80/ties": "HANG"})
-    result = run("suites", "--case-timeout", "0.5", "--junitxml", "junit.xml", *processes, fork=True)
+    result = run("suites", "--case-timeout", "3", "--junitxml", "junit.xml", *processes, fork=True)
     assert result.ret == Exit.BYTES_DIFFER
     wrong = alone(run, "48x80/ties")
     for record in wrong:
-        assert record["verdict"] == "LAUNCH_ERROR" and record["reason"].startswith("no end after 0.5 s, in ")
+        assert record["verdict"] == "LAUNCH_ERROR" and record["reason"].startswith("no end after 3 s, in ")
         assert not record["died"]
     result.stdout.fnmatch_lines(["*LAUNCH_ERROR  toy/*/48x80/ties/eager"])
     assert len(run.verified()) == SMOKE
@@ -102,7 +102,8 @@ def test_every_case_may_cost_a_worker(run: Runs):
 # One worker would go on with the next case before the controller hears that the GPU of this one is gone.
 @pytest.mark.parametrize("processes", [IN_ONE_PROCESS, IN_ONE_WORKER, IN_WORKERS], ids=["here", "worker", "workers"])
 def test_a_gpu_that_vanishes_ends_the_run_with_what_was_measured(run: Runs, processes: tuple[str, ...]):
-    run.verdicts(**{"16x16/ties": "GONE"})
+    # In workers not the first case of one, which may be ready while the other still starts.
+    run.verdicts(**{"48x80/normal" if processes == IN_WORKERS else "16x16/ties": "GONE"})
     result = run("suites", *processes, fork=True)
     assert result.ret == Exit.NO_DEVICE
     result.stderr.fnmatch_lines(["error: GPU 0 is there no more: cudaErrorNoDevice"])
@@ -135,7 +136,7 @@ def test_a_disk_that_fills_up_ends_the_run_with_what_is_on_it(run: Runs, process
     words = ("suites", "-p", "harness.plugin", "-p", "no:cacheprovider", "--run-dir", "out", *processes)
     room = len(json.dumps(seal.seal())) + 2000  # for the header and some records
     done = subprocess.run(
-        [sys.executable, "-c", LIMITED.format(room), *words], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", LIMITED.format(room), *words], capture_output=True, text=True, timeout=LONGEST
     )
     assert done.returncode == Exit.USAGE, done.stdout + done.stderr
     assert "error: " in done.stderr and "cannot be written: File too large; make room" in done.stderr
@@ -186,7 +187,9 @@ def kills(run: Runs, process: subprocess.Popen, seed: int, of_worker: bool) -> I
     if victims and process.poll() is None:
         os.kill(chance.choice(victims), signal.SIGKILL)
         yield 1
-    process.wait(60)
+    Path("go on").touch()
+    process.wait(LONGEST)
+    Path("go on").unlink()
 
 
 @pytest.mark.parametrize(
@@ -194,8 +197,10 @@ def kills(run: Runs, process: subprocess.Popen, seed: int, of_worker: bool) -> I
     ids=["one process", "controller", "worker"],
 )  # fmt: skip
 def test_a_kill_loses_what_was_in_flight_and_nothing_else(run: Runs, processes, of_worker: bool):
-    run.verdicts(**{"48x80/ties": "MISMATCH", "toy": "SLOW"})
+    run.verdicts(**{"16x16/ties": "MISMATCH", "48x80/ties": "WAIT", "toy": "SLOW"})
+    Path("go on").touch()
     assert run("suites", "--run-dir", "undisturbed").ret == Exit.BYTES_DIFFER
+    Path("go on").unlink()
     expected = by_id("undisturbed")
     Path("verified.txt").unlink()
     killed, held = 0, {}
@@ -206,6 +211,7 @@ def test_a_kill_loses_what_was_in_flight_and_nothing_else(run: Runs, processes, 
         assert all(now[name] == record for name, record in held.items() if not record["died"])
         held = now
     assert killed
+    Path("go on").touch()
     assert run("suites", "--resume", *processes, fork=bool(processes)).ret == Exit.BYTES_DIFFER
     assert by_id("out") == expected
     assert len(run.verified()) <= SMOKE + killed * max(1, len(processes))
@@ -228,11 +234,10 @@ def test_a_run_killed_before_its_first_line_can_be_started_and_resumed(run: Runs
 
 
 def test_two_runs_do_not_write_one_journal(run: Runs):
-    run.verdicts(toy="SLOW")
+    run.verdicts(toy="WAIT")
     process = start()
     try:
-        while not run.verified():
-            time.sleep(0.01)
+        wait_until(run.verified)
         result = run("suites", "--resume")
         assert result.ret == Exit.USAGE
         result.stderr.fnmatch_lines(["error: *journal.jsonl is written by another run; *"])
@@ -251,7 +256,7 @@ def test_a_resumed_run_tells_its_earlier_failures_again(run: Runs):
 
 def test_stopping_at_the_first_failure_holds_for_a_hanging_one(run: Runs):
     run.verdicts(**{"16x16/ties": "HANG"})
-    assert run("suites", "-x", "--case-timeout", "0.5", fork=True).ret == Exit.BYTES_DIFFER
+    assert run("suites", "-x", "--case-timeout", "3", fork=True).ret == Exit.BYTES_DIFFER
     assert sum(record["verdict"] == "LAUNCH_ERROR" for record in run.journal()) == 1
     assert len(run.journal()) < SMOKE
 
@@ -294,10 +299,10 @@ LIMITED_CASE = find_case("swizzle/default/16x16/normal/eager")
 @pytest.mark.parametrize("waits", [1, 3])
 def test_a_wait_for_room_is_not_counted(waits: int):
     late = []
-    with Watchdog(0.3, lambda *told: late.append(told)).over(LIMITED_CASE):
+    with Watchdog(0.5, lambda *told: late.append(told)).over(LIMITED_CASE):
         for _ in range(waits):
             with WAITS.waiting():
-                time.sleep(0.5 / waits)
+                time.sleep(0.8 / waits)
     assert not late
 
 
@@ -307,5 +312,5 @@ def test_the_rest_is(wait: float):
     with Watchdog(0.1, lambda *told: late.append(told)).over(LIMITED_CASE):
         with WAITS.waiting() if wait else nullcontext():
             time.sleep(wait)
-        time.sleep(0.3)
+        wait_until(lambda: late)
     assert len(late) == 1 and late[0][1].startswith("no end after 0.1 s")

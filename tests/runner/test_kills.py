@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from processes import children, lives, wait_until
+from processes import LONGEST, children, lives, wait_until
 from test_isolation import by_id
 from toy_runs import SMOKE, Runs
 
@@ -60,17 +60,17 @@ def test_a_kill_at_any_moment(run: Runs, seed: int):
     victim, how = chance.choice(chance.choice(levels)), chance.choice(SIGNALS)
     with suppress(ProcessLookupError):
         os.kill(victim, how)
-    printed, _ = process.communicate(timeout=60)
+    printed, _ = process.communicate(timeout=LONGEST)
     whole = len(by_id("out")) == SMOKE if Path("out/journal.jsonl").exists() else False
     what = f"seed {seed}, {how.name} to process {victim} of {levels}:\n{printed}"
     assert process.returncode != Exit.CLEAN, what
     assert whole or process.returncode != Exit.BYTES_DIFFER or "MISMATCH" in printed or "error: " in printed, what
-    wait_until(lambda: gone(levels), 5)
+    wait_until(lambda: gone(levels))
     assert gone(levels), f"{below(process.pid)} are left, {what}"
     begun = Path("out/journal.jsonl").exists()
     held = by_id("out") if begun else {}
     last = start(*processes, *(["--resume"] if begun else []))
-    printed, _ = last.communicate(timeout=60)
+    printed, _ = last.communicate(timeout=LONGEST)
     assert last.returncode == Exit.BYTES_DIFFER, what + printed
     now = by_id("out")
     assert {name: record["verdict"] for name, record in now.items()} == {
@@ -82,12 +82,11 @@ def test_a_kill_at_any_moment(run: Runs, seed: int):
 
 @pytest.mark.parametrize("processes", [(), ("-n", "2")], ids=["one process", "workers"])
 def test_sigterm_tells_how_to_go_on(run: Runs, processes: tuple[str, ...]):
-    run.verdicts(toy="SLOW")
+    run.verdicts(**{"48x80/ties": "WAIT", "toy": "SLOW"})
     process = start(*processes)
-    while not run.verified():
-        time.sleep(0.01)
+    wait_until(run.verified)
     os.killpg(process.pid, signal.SIGTERM)
-    printed, _ = process.communicate(timeout=60)
+    printed, _ = process.communicate(timeout=LONGEST)
     assert process.returncode == Exit.INTERRUPTED, printed
     assert "cases are done; go on with" in printed and "--resume" in printed
     assert "without a result" in printed.splitlines()[-1]
@@ -100,9 +99,9 @@ def test_an_interrupt_behind_the_last_case_is_one(run: Runs, hook: str):
         f"import time, pathlib\ndef {hook}():\n    pathlib.Path('ending').touch()\n    time.sleep(60)\n"
     )
     process = start("-p", "slow_end")
-    wait_until(Path("ending").exists, 60)
+    wait_until(Path("ending").exists)
     process.send_signal(signal.SIGINT)
-    printed, _ = process.communicate(timeout=60)
+    printed, _ = process.communicate(timeout=LONGEST)
     assert process.returncode == Exit.INTERRUPTED and "Traceback" not in printed, printed
     assert len(by_id("out")) == SMOKE
 
@@ -111,7 +110,7 @@ def test_an_interrupt_behind_the_last_case_is_one(run: Runs, hook: str):
 def test_a_plugin_that_fails_behind_the_last_case_is_not_a_wrong_kernel(run: Runs, hook: str):
     Path("failing_end.py").write_text(f"def {hook}():\n    raise RuntimeError('of another plugin')\n")
     process = start("-p", "failing_end")
-    printed, _ = process.communicate(timeout=60)
+    printed, _ = process.communicate(timeout=LONGEST)
     assert process.returncode == Exit.BYTES_DIFFER and "RuntimeError: of another plugin" in printed, printed
     assert printed.splitlines()[-1].endswith("; exit 1 (every case is right, but the run failed, as it says above)")
     assert len(by_id("out")) == SMOKE

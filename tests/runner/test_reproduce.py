@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from copied_tree import Tree
 from own_recipe import NAME, change, written
-from processes import python_path
+from processes import LONGEST, python_path
 
 from harness.device.emulator import EmulatorDevice
 from harness.files import ROOT
@@ -61,7 +61,9 @@ IN_A_TREE = {
 def pasted(line: str, folder: Path, package: Path | None = None) -> subprocess.CompletedProcess[str]:
     """A line in a shell of a folder. package: of another tree"""
     environment = os.environ | ({"PYTHONPATH": python_path(package)} if package else {})
-    return subprocess.run(["sh", "-c", line], cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    return subprocess.run(
+        ["sh", "-c", line], cwd=folder, env=environment, capture_output=True, text=True, timeout=LONGEST
+    )
 
 
 def harness(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:

@@ -57,7 +57,7 @@ def typed(program: str, *words: str) -> tuple[int, str]:
     process, terminal = pty.fork()
     if process == 0:
         os.execv(sys.executable, [sys.executable, "-c", program, *words])
-    wait_until(Path("reached").exists, 30)
+    wait_until(Path("reached").exists)
     os.write(terminal, CTRL_C)
     Path("typed").touch()
     printed = b""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from processes import LONGEST
 
 from harness.verify import room as module
 from harness.verify.room import AT_A_TIME, LARGE, host_room
@@ -40,7 +41,7 @@ def test_one_more_large_case_waits_until_another_ends() -> None:
         thread.start()
         time.sleep(0.1)
         assert not entered.is_set()
-    thread.join(10)
+    thread.join(LONGEST)
     assert entered.is_set()
 
 
