@@ -3,7 +3,8 @@
 A quantizer is compared with the production training recipe at the same stage, outputs, shape and input, and a group
 with a group. A product is compared with cuBLAS on bf16 operands of the same shape, with a bf16 output; if its epilogue
 is not per_tensor, it is compared with the per_tensor product, too. A pipeline is compared with itself by the production
-recipe. A kernel that only moves or decodes bytes is compared with a copy of as many.
+recipe. A kernel that only moves or decodes bytes is compared with a copy of as many. A layer of experts, its quantizer
+and its product have a second opponent, too: our dense kernels in a loop over the experts.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from harness.contract.case import Case
 from harness.contract.problem import Dense
 from harness.device import cublas
 from harness.errors import HarnessError
+from harness.oracles.gemm import FASTEST_ROWS
+from harness.records.times import LOOP
 from harness.suite.stages import is_pipeline, terms
 from harness.suite.suite import find_case, suite_of
 
@@ -96,6 +99,46 @@ def second_of(case: Case) -> Case | None:
         return find_case(replace(case, flags=case.flags.replace(epilogue="per_tensor")).id)
     except HarnessError:  # per_tensor lacks some products, such as one that accumulates
         return None
+
+
+_DENSE = {"forward_grouped": "forward", "backward_grouped": "backward"}  # pipelines of groups, and of one tensor
+_PRODUCTION = {"outputs": "both", "stage": "full", "rht": True, "rounding": "sr", "dtype": "bf16"}
+_EPILOGUES = {"per_token": "per_token_fused"}  # recipe of a group's activations → `epilogue` of the dense pipeline
+
+
+def second_id(case: Case) -> str:
+    """The id of the second opponent, of a case or `loop/<case id>`; empty if there is none."""
+    found = second_of(case)
+    return found.id if found else f"{LOOP}/{case.id}" if loop_of(case) else ""
+
+
+@lru_cache(maxsize=1 << 13)
+def loop_of(case: Case) -> tuple[Case, ...]:
+    """The dense cases that a loop over the tensors of a group runs in place of it, those without elements left out.
+
+    Products go the faster of their routes. Tensors of one shape are one case, drawn once. Empty for a case that is not
+    compared with a loop: a dense one, one with a dbias or an activation, which no dense quantizer has, a quantizer
+    other than production's, which is its own baseline, and a product of another epilogue than per_tensor, whose
+    second opponent that is.
+    """
+    if not case.is_group or against_copy(case) or second_of(case):
+        return ()
+    fused = case.flags.get("dbias") or case.flags.get("activation", "none") != "none"
+    if fused or (not case.is_gemm and (baseline_of(case) != case or _same_work(case) != _PRODUCTION)):
+        return ()
+    return tuple(_expert(case, g) for g, (rows, cols) in enumerate(case.problem.tensors) if rows and cols)
+
+
+def _expert(case: Case, g: int) -> Case:
+    if case.recipe not in _DENSE:
+        part = case.part(g)
+        routes = {"route": "fastest"} if "route" in part.flags else {}
+        return replace(part, flags=part.flags.replace(**routes), seed_of="", philox_offset=0)
+    suite, problem = suite_of(_DENSE[case.recipe]), case.problem.part(g)
+    recipe = str(case.flags.recipe)
+    flags = {name: value for name, value in case.flags.items() if name in suite.defaults}
+    flags |= {"epilogue": _EPILOGUES.get(recipe, recipe), "route": "mma" if problem.m <= FASTEST_ROWS else "library"}
+    return Case(suite.recipe, suite.defaults.replace(**flags), problem, case.input, case.mode, suite.defaults)
 
 
 def opponents(case: Case) -> Iterable[Case]:

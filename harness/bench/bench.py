@@ -16,20 +16,22 @@ from harness.bench.baseline import (
     baseline_id,
     baseline_of,
     copy_of,
+    loop_of,
     product,
     product_bytes,
+    second_id,
     second_of,
 )  # fmt: skip
 from harness.bench.energy import Energy, Meter, Replays, measure
 from harness.bench.gpu_timer import Clock, pilot
 from harness.bench.rounds import PILOT, WARM_UP, Baseline, InterleavedRounds, Recorder, Round, steady
 from harness.bench.statistics import summarize
-from harness.bench.timed import Timed, TimedKernels, WrongBytesError, digest
+from harness.bench.timed import Timed, TimedKernels, TimedLoop, WrongBytesError, digest
 from harness.bench.times import Timing, second_times, times
 from harness.contract.case import Case
 from harness.device.device import Device
 from harness.errors import CaseError, LaunchError, NoDevice
-from harness.expected.expected import NUMPY_LARGEST_TIMED, expect
+from harness.expected.expected import NUMPY_LARGEST_TIMED, Expected, expect
 from harness.ground.seconds import ROUNDS, SECONDS, VERIFY, WARMING
 from harness.suite.launch_plan import plan
 from harness.suite.physics import bytes_moved, impossible, peak_tflops
@@ -80,7 +82,7 @@ class Bench:
             timing = replace(timing, rounds=[replace(each, baseline=each.seconds) for each in timing.rounds])
         found = times(case, timing, baseline, name, self.roofline_gbps)
         if second:
-            found |= second_times(timing, second, second_of(case).id)
+            found |= second_times(timing, second, second_id(case))
         return replace(verified, times=found)
 
     def _measure(self, case: Case, baseline: Baseline, record: Recorder, second: Baseline | None = None) -> Timing:
@@ -125,24 +127,28 @@ class Bench:
         return impossible(us, timing.needs, int(identity["l2_bytes"]), self.roofline_gbps, peak)
 
     def _prepare(self, case: Case) -> Timed:
-        expected = expect(case, "cuda", NUMPY_LARGEST_TIMED).on(self.device.targets[0])
-        return TimedKernels(self.device, case, expected, self.clock, self._in_passes)
+        return TimedKernels(self.device, case, self._expected(case), self.clock, self._in_passes)
+
+    def _expected(self, case: Case) -> Expected:
+        return expect(case, "cuda", NUMPY_LARGEST_TIMED).on(self.device.targets[0])
 
     def _baseline(self, case: Case) -> Baseline:
         """The opponent of the case, verified and warmed up once for each shape and mode.
 
         Opponents of other cases are dropped, but a product keeps all of its shape.
         """
-        kept = {baseline_id(replace(case, mode=mode)) for mode in ("eager", "graph")}
+        kept = {name(replace(case, mode=mode)) for name in (baseline_id, second_id) for mode in ("eager", "graph")}
         if against_library(case):
             kept |= {name for name in self._baselines if name.split("/")[2] == case.shape}
         self._baselines = {name: value for name, value in self._baselines.items() if name in kept}
         return self._once(baseline_id(case), lambda: self._opponent(case))
 
     def _second(self, case: Case) -> Baseline | None:
-        """The other opponent of a product, None if it has none. Asked after `_baseline`."""
-        found = second_of(case)
-        return self._once(found.id, lambda: self.ready(found)) if found else None
+        """The other opponent, None if there is none. Asked after `_baseline`."""
+        name, found = second_id(case), second_of(case)
+        if not name:
+            return None
+        return self._once(name, lambda: self.ready(found) if found else self._loop(loop_of(case)))
 
     def _once(self, name: str, make: Callable[[], Baseline]) -> Baseline:
         if name not in self._baselines:
@@ -170,12 +176,23 @@ class Bench:
 
     def ready(self, case: Case) -> Baseline:
         """Verify a case and warm it up, to compare others with it."""
-        with SECONDS.of(VERIFY):
-            verified = verify(case, self.device, NUMPY_LARGEST_TIMED)
-        if verified.verdict is not Verdict.PASS:
-            return Baseline(why_not=f"{verified.verdict} {verified.reason}")
+        return self._warmed([case], lambda: self._prepare(case))
+
+    def _loop(self, cases: Sequence[Case]) -> Baseline:
+        """Verify each of the cases, and warm up all of them one after the other."""
+        return self._warmed(
+            list(dict.fromkeys(cases)),
+            lambda: TimedLoop(self.device, cases, {case.id: self._expected(case) for case in cases}, self.clock),
+        )
+
+    def _warmed(self, cases: Sequence[Case], make: Callable[[], Timed]) -> Baseline:
+        for case in cases:
+            with SECONDS.of(VERIFY):
+                verified = verify(case, self.device, NUMPY_LARGEST_TIMED)
+            if verified.verdict is not Verdict.PASS:
+                return Baseline(why_not=f"{verified.verdict} {verified.reason}")
         try:
-            timed = self._prepare(case)
+            timed = make()
             with timed.current():
                 timed.begin()
                 pilot(self.clock, timed.enqueue, WARM_UP, PILOT, timed.calls)

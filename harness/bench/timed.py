@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from math import inf
 from typing import Any, Protocol
 
-from harness.bench.cold_copies import Passes, Rotation, capture, memories, rotate
+from harness.bench.cold_copies import Passes, Rotation, capture, copies_for, memories, rotate
 from harness.bench.gpu_timer import Clock
 from harness.contract.case import Case
 from harness.device.cuda import CudaDevice
@@ -132,6 +133,60 @@ class TimedKernels(Timed):
             return rotate(self._clock, launches)
         passes = Passes(self._clock, capture(self._clock, launches, len(launches)), len(launches))
         return passes, passes.calls
+
+
+class TimedLoop(Timed):
+    """Our kernels on several cases, one case after the other: eager once a round, or a graph of all of them.
+
+    cases: each as often as it is launched, all of one mode; expected: what each of them must write
+    """
+
+    needs = Needs()
+
+    def __init__(self, device: CudaDevice, cases: Sequence[Case], expected: Mapping[str, Expected], clock: Clock):
+        self._device, self._clock, self._order = device, clock, random.Random(cases[0].seed)
+        self._expected: Mapping[str, Expected] | None = expected
+        firsts = {case.id: CaseMemory.upload(expected[case.id].inputs, expected[case.id].fields) for case in cases}
+        in_graph = cases[0].mode == "graph"
+        nbytes = sum(firsts[case.id].nbytes for case in cases)
+        copies = copies_for(nbytes, device.properties["l2CacheSize"]) if in_graph else 1
+        self._rotations = {}
+        for case in dict.fromkeys(cases):
+            first = firsts[case.id]
+            twins = [first.twin() for _ in range(copies * cases.count(case) - 1)]
+            self._rotations[case.id] = Rotation(device, case, [first, *twins])
+        steps = {name: rotation.programs[0].steps for name, rotation in self._rotations.items()}
+        self.program = self._rotations[cases[0].id].programs[0]
+        self.launches = sum(len(steps[case.id]) for case in cases)
+        self.moved = sum(
+            bytes_moved(steps[case.id], expected[case.id].inputs, expected[case.id].fields) for case in cases
+        )
+        waiting = {name: iter(rotation.launches) for name, rotation in self._rotations.items()}
+        self._loops = [partial(_each, [next(waiting[case.id]) for case in cases]) for _ in range(copies)]
+        self._graph, self.calls = rotate(clock, self._loops) if in_graph else (None, 1)
+
+    def current(self) -> AbstractContextManager[Any]:
+        return self._clock.stream
+
+    def begin(self) -> None:
+        for rotation in self._rotations.values():
+            rotation.poison(POISON)
+
+    def enqueue(self) -> None:
+        if self._graph is None:
+            self._loops[0]()
+        else:
+            self._graph.launch(self._clock.stream)
+
+    def check(self) -> None:
+        for name, rotation in self._rotations.items():
+            require_right(self._device, rotation.outcomes(POISON, self._order), self._expected[name])
+        self._expected = None  # as in `TimedKernels`
+
+
+def _each(launches: Sequence[Callable[[], None]]) -> None:
+    for launch in launches:
+        launch()
 
 
 def require_right(device: Device, outcomes: Sequence[tuple[str, Outcome]], expected: Expected) -> None:

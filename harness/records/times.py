@@ -8,6 +8,7 @@ from typing import Any
 
 from harness.files import SUITES, is_file
 
+LOOP = "loop"  # begins the name of a second opponent that is a loop over the tensors of a group
 Key = tuple[str | None, str | None]
 
 

@@ -14,6 +14,7 @@ from harness.files import write_text
 from harness.ground.command_lines import Asked
 from harness.records.records import Record
 from harness.records.run_folder import BENCH, Header
+from harness.records.times import LOOP
 from harness.report.merge_request import write_code_quality
 from harness.report.pages import LAUNCHES, number, page, rows
 from harness.report.plots import bar_groups, heat_maps, roofline_plot
@@ -41,13 +42,14 @@ _MARKDOWN = str.maketrans(
 _EMOJI = re.compile(r":(?=[\w+-]+:)")
 _AGAINST_BASELINE = (
     "which is named for each, on the same input, in the same mode and run, in turns with it, and on the same shape "
-    "unless another is named; x per_tensor: as fast as the per_tensor product"
+    "unless another is named; x per_tensor: as fast as the per_tensor product; x loop: as fast as our dense kernels "
+    "in a loop over the tensors of the group"
 )
 _AGAINST_OURS = "our kernel on the same case, in turns with it; MB are those that our kernel reads and writes"
 RATE = "TFLOP/s"
 _SUBJECT = "subject, in place of our kernels"
 _OWN = "of the harness"
-_SECOND = "x per_tensor"
+_SECONDS = ("x per_tensor", "x loop")  # the second opponents
 _LEGEND = "rate: % of the copy, or TFLOP/s of a product; x: times as fast as the baseline; all else is in bench.html"
 
 
@@ -162,7 +164,7 @@ def write_times(folder: Path, stem: str, header: Header, records: Sequence[Recor
         "facts": facts, "pairs": rows(pairs), "table": rows(table), "untimed": untimed, "modes": _MODES,
         "widest": max([100.0, *table["roofline_percent"]]),
         "rate": RATE if f"graph {RATE}" in pairs.columns else "",
-        "second": _SECOND if f"graph {_SECOND}" in pairs.columns else "",
+        "seconds": [name for name in _SECONDS if f"graph {name}" in pairs.columns],
         **pictures_of(header, timed),
     }  # fmt: skip
     text = ["# Times", markdown(frame(facts.items(), columns=["", "this run"])), markdown(as_text(pairs))]
@@ -227,10 +229,10 @@ def pair_table(timed: Sequence[Record]) -> pd.DataFrame:
         row[f"{mode} x"] = times["baseline_ratio"]
         row[f"{mode} base %"] = times.get("baseline_percent")
         row[f"{mode} {RATE}"] = times.get("tflops")
-        row[f"{mode} {_SECOND}"] = times.get("second_ratio")
+        if times.get("second_ratio"):
+            row[f"{mode} {_SECONDS[times['second'].startswith(f'{LOOP}/')]}"] = times["second_ratio"]
     units = ["us", "%", "x", "base %"]
-    if any(record["times"].get("second_ratio") for record in timed):
-        units.append(_SECOND)
+    units += [name for name in _SECONDS if any(f"{mode} {name}" in row for row in rows.values() for mode in _MODES)]
     if any("tflops" in record["times"] for record in timed):
         units.append(RATE)
     columns = [f"{mode} {unit}" for unit in units for mode in _MODES]

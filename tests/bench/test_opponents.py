@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from types import SimpleNamespace
 
@@ -15,11 +15,21 @@ from timed_runs import times_of
 
 import harness.bench.baseline
 import harness.bench.bench
+import harness.bench.timed
 from harness.bench import cold_copies
-from harness.bench.baseline import against_copy, against_library, baseline_id, baseline_of, opponents, second_of
+from harness.bench.baseline import (
+    against_copy,
+    against_library,
+    baseline_id,
+    baseline_of,
+    loop_of,
+    opponents,
+    second_id,
+    second_of,
+)
 from harness.bench.bench import Bench
 from harness.bench.rounds import Baseline, InterleavedRounds
-from harness.bench.timed import Timed
+from harness.bench.timed import POISON, Timed, TimedLoop
 from harness.contract.case import Case
 from harness.records.records import Times
 from harness.suite.stages import is_pipeline
@@ -84,6 +94,93 @@ def test_a_quantizer_of_the_bench_is_compared_with_the_same_stage_outputs_and_sh
         assert find_case(other.id) == other  # no flags that the suites refuse
         assert baseline_of(other) == other
     assert seen > 600
+
+
+def test_a_group_is_compared_with_a_loop_of_dense_cases_that_the_suites_have():
+    looped = [case for case in benched() if loop_of(case)]
+    assert {case.recipe for case in looped} == {"grouped", "gemm_grouped", "forward_grouped", "backward_grouped"}
+    for case in looped:
+        extents = [each for each in case.problem.tensors if 0 not in each]
+        assert [(part.rows, part.cols) for part in loop_of(case)] == extents, case.id
+        assert second_id(case) == f"loop/{case.id}"
+        for part in dict.fromkeys(loop_of(case)):
+            assert find_case(part.id) == part and not part.is_group and part.seed == find_case(part.id).seed
+        if is_pipeline(case):
+            shared = case.flags.keys() & part.flags.keys()
+            assert {name: part.flags[name] for name in shared} == {name: case.flags[name] for name in shared}
+
+
+@pytest.mark.parametrize(
+    ("case_id", "flags"),
+    [
+        ("grouped/rht=true,rounding=sr/128+0+256x128", "per_tensor/rht=true,rounding=sr"),
+        ("gemm_grouped/default/128+0+1024x128x64", "gemm/route=fastest"),
+        ("forward_grouped/recipe=per_token,bias=true/128+0+256x128x64",
+         "forward/epilogue=per_token_fused,weight_2d=false,bias=true"),
+        ("backward_grouped/weight_2d=true,accumulate=true/128+0+256x128x64", "backward/accumulate=true"),
+        ("grouped/default/128+0+256x128", ""),  # another quantizer than production's has that for an opponent
+        ("grouped/rht=true,rounding=sr,stage=encode/128+0+256x128", ""),
+        ("grouped/rht=true,rounding=sr,activation=dsilu/128+0+256x128", ""),  # no dense quantizer has one
+        ("backward_grouped/dbias=true/128+0+256x128x64", ""),  # nor sums this
+        ("gemm_grouped/epilogue=row_scaled/128+0+256x128x64", ""),
+        ("per_tensor/rht=true,rounding=sr/128x128", ""),
+    ],
+)  # fmt: skip
+def test_the_loop_of(case_id: str, flags: str):
+    case = find_case(f"{case_id}/normal/graph")
+    assert {f"{part.recipe}/{part.variant}" for part in loop_of(case)} == ({flags} if flags else set())
+
+
+def test_a_loop_launches_every_dense_case_as_often_as_the_group_has_it_each_on_memory_of_its_own(monkeypatch):
+    case = find_case("grouped/rht=true,rounding=sr/128+0+256+128x128/normal/graph")
+    log: list[tuple[str, int]] = []
+    wrong: list[str] = []
+
+    class Made:
+        def __init__(self, device, case, memories):
+            assert len({id(memory) for memory in memories}) == len(memories)
+            self.name, self.programs = case.shape, [SimpleNamespace(steps=("amax", "encode"))] * len(memories)
+            self.launches = [lambda n=n: log.append((case.shape, n)) for n in range(len(memories))]
+
+        def poison(self, byte):
+            log.append((f"poison {self.name}", byte))
+
+        def outcomes(self, poison, order):
+            return self.name
+
+    class Memory:
+        nbytes = 1 << 20
+
+        def twin(self):
+            return Memory()
+
+    for name, fake in {
+        "CaseMemory": SimpleNamespace(upload=lambda *_: Memory()),
+        "Rotation": Made,
+        "bytes_moved": lambda *_: 1000,
+        "rotate": lambda clock, loops: (SimpleNamespace(launch=lambda stream: [loop() for loop in loops]), len(loops)),
+        "require_right": lambda device, outcomes, expected: wrong.append(outcomes) if outcomes != expected.name else 0,
+    }.items():
+        monkeypatch.setattr(harness.bench.timed, name, fake)
+    expected = {part.id: SimpleNamespace(inputs={}, fields={}, name=part.shape) for part in loop_of(case)}
+    device = SimpleNamespace(properties={"l2CacheSize": 1 << 20})
+    timed = TimedLoop(device, loop_of(case), expected, FakeClock())
+    assert (timed.calls, timed.launches, timed.moved) == (2, 6, 3000)
+    timed.begin()
+    assert log == [("poison 128x128", POISON), ("poison 256x128", POISON)]
+    log.clear()
+    with timed.current():
+        timed.enqueue()
+    order = [("128x128", 0), ("256x128", 0), ("128x128", 1), ("128x128", 2), ("256x128", 1), ("128x128", 3)]
+    assert log == order
+    timed.check()
+    assert wrong == []
+    parts = [replace(part, mode="eager") for part in loop_of(case)]
+    named = {part.id: expected[loop.id] for part, loop in zip(parts, loop_of(case), strict=True)}
+    eager = TimedLoop(device, parts, named, FakeClock())
+    log.clear()
+    eager.enqueue()
+    assert log == order[:3] and eager.calls == 1
 
 
 def test_a_product_of_another_epilogue_is_compared_with_that_of_per_tensor_too():

@@ -298,6 +298,9 @@ def test_every_ratio_names_its_opponent(case: str, baseline: str, text: str):
     assert "eager x per_tensor" not in tables.pair_table(timed).columns
     times |= {"second_us": 2.0, "second_ratio": 2.0}
     assert list(tables.pair_table(timed)["eager x per_tensor"]) == [2.0]
+    assert "eager x loop" not in tables.pair_table(timed).columns
+    looped = [timed[0] | {"times": times | {"second": f"loop/{case}"}}]
+    assert list(tables.pair_table(looped)["eager x loop"]) == [2.0]
     assert list(tables.bench_table(timed)[["baseline", "second", "second_ratio"]].iloc[0]) == [
         baseline, "gemm/default/1x2x3/normal/eager", 2.0,
     ]  # fmt: skip
