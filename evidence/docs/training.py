@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from evidence.measured import GPU, RESULTS, table, us
 from evidence.steps.recipes import RECIPES, Recipe, layer, shapes
@@ -13,9 +15,11 @@ from evidence.steps.tables import PIPELINES, UNMEASURED
 from harness.contract.case import FlagValue
 from harness.errors import UsageError
 from harness.files import ROOT
+from harness.records.run_folder import read_bench
 from harness.suite.suite import find_case, suite_of
 from harness.text import spell
 
+BASELINE = RESULTS / "baselines" / GPU / "bench.jsonl"
 STEPS = RESULTS / "tables" / GPU / "steps.csv"
 VERIFIED = RESULTS / "tables" / GPU / "verify.md"
 LOST = RESULTS / "quality" / "products.csv"
@@ -73,6 +77,39 @@ def steps(root: str) -> str:
         f"[steps.md]({root}results/tables/{GPU}/steps.md)."
     )
     return f"{said}\n\n{table(['M x K x N', *(recipe.name for recipe in RECIPES)], rows)}"
+
+
+def experts(root: str) -> str:
+    """The layers of experts in the bench: a step, and as how fast as a loop of dense layers."""
+    _, records = read_bench(BASELINE)
+    timed = {record["case_id"]: record["times"] for record in records}
+    layers: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for name in ("forward", "backward"):
+        for case in suite_of(f"{name}_grouped").cases("bench"):
+            if case.mode == "graph":
+                flags = case.variant.replace(",accumulate=true", "")
+                layers.setdefault((case.shape, flags), []).append(timed.get(case.id, {}))
+    rows = []
+    for (shape, flags), both in sorted(layers.items(), key=lambda one: one[0][1]):
+        took = (us(one["median_us"]) if one else UNMEASURED for one in both)
+        looped = (f"{one['second_ratio']:.2f}" if one.get("second_ratio") else UNMEASURED for one in both)
+        rows.append([f"`{flags}`", _split(shape), *took, *looped])
+    said = (
+        "Microseconds in CUDA graphs, N x K of each expert 4096x2048, from the committed "
+        f"[baseline]({root}results/baselines/{GPU}/bench.md); `x loop`: times as fast as the dense layer of each "
+        "expert, one after the other, in the same run. dw is added to an fp32 main_grad where weights are 16x16."
+    )
+    columns = ["layer", "tokens of the experts", "forward us", "backward us", "forward x loop", "backward x loop"]
+    return f"{said}\n\n{table(columns, rows, texts=2)}"
+
+
+def _split(shape: str) -> str:
+    """The tokens of each expert, as text: `8 x 1024`, or how many experts have how many tokens."""
+    tensors = find_case(f"gemm_grouped/default/{shape}/normal/graph").problem.tensors
+    counts = Counter(rows for rows, _ in tensors)
+    if len(counts) == len(tensors) > 1:
+        return f"{len(tensors)} of {min(counts):,} to {max(counts):,}"
+    return ", ".join(f"{count} x {rows:,}" for rows, count in sorted(counts.items(), reverse=True))
 
 
 def losses(root: str) -> str:
@@ -204,5 +241,5 @@ def _parts(lines: Rows, tensors: str) -> str:
 
 
 RENDERERS = {
-    f"training_{render.__name__}": render for render in (recipes, steps, losses, refusals)
+    f"training_{render.__name__}": render for render in (recipes, steps, experts, losses, refusals)
 }  # names of parts of pages
