@@ -9,6 +9,8 @@ JOBS   ?= $(if $(CASE),0,auto)
 ARGS   ?=
 TESTS  ?= tests
 SLOW   ?=
+# More of the package's extras, as in ,docs
+EXTRAS ?=
 # An index to take torch from, such as the one of its builds for CPUs.
 TORCH_INDEX ?=
 
@@ -149,7 +151,7 @@ $(VENV)/.made: pyproject.toml constraints.txt setup.py
 	    echo '$(CUDA_NOTE)' >&2; \
 	  fi; \
 	fi
-	$(PIP) -e '.[torch,plot,cluster,triton,dev]'
+	$(PIP) -e '.[torch,plot,cluster,triton,dev$(EXTRAS)]'
 	@if command -v nvidia-smi >/dev/null && ! $(VENV)/bin/python -c 'import cupy' 2>/dev/null; then \
 	  $(PIP) -e '.[gpu]'; \
 	fi

@@ -24,12 +24,14 @@ NAMES = [
 ]
 
 
+@pytest.mark.page
 @pytest.mark.slow
 @pytest.mark.parametrize("page", FROM_NOTHING)
 def test_it_is_what_happens_after_an_install(page: str, tmp_path: Path):
     assert unlike((ROOT / page).read_text(), FromNothing(tmp_path.resolve())) == []
 
 
+@pytest.mark.page
 @pytest.mark.slow
 @pytest.mark.parametrize("page", NAMES)
 def test_it_is_what_happens(page: str, tmp_path: Path):
