@@ -117,7 +117,7 @@ def test_there_are_calls(program: str):
 
 def test_scripts_exist_and_can_be_run():
     found = {word for file in FILES for line in lines(file) for word in line.split() if word.startswith(".ci/")}
-    assert found == {".ci/oldest", ".ci/resolve", ".ci/once_more"}
+    assert found == {".ci/dist", ".ci/oldest", ".ci/resolve", ".ci/once_more"}
     assert all(os.access(ROOT / script, os.X_OK) for script in found)
 
 
@@ -228,7 +228,7 @@ def test_packages_and_kernels_are_kept_between_jobs():
     assert kept == {"${{ env.PIP_CACHE_DIR }}", "${{ env.HARNESS_CACHE }}"}
     for name, job in jobs(FILES[1]).items():
         used = [step.get("uses") for step in job["steps"]]
-        assert ("./" + str(Path(ACTION).parent) in used) == (name not in ("oldest", "resolve")), name
+        assert ("./" + str(Path(ACTION).parent) in used) == (name not in ("dist", "oldest", "resolve")), name
 
 
 def test_no_protected_branch_reads_what_a_merge_request_kept():

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness.files import ROOT
+from harness.ground.yaml_lines import read
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 LINES = (ROOT / "constraints.txt").read_text().splitlines()
@@ -126,7 +127,7 @@ def test_the_index_is_asked_without_this_machines_settings_of_pip(tmp_path: Path
     done = subprocess.run([ROOT / ".ci" / "resolve"], env=environment, capture_output=True, text=True)
     assert done.returncode == 9
     assert MADE_UP not in done.stderr and "PIP_CONFIG_FILE=/dev/null" in done.stderr.splitlines()
-    assert "'.[torch,plot,cluster,triton,dev,gpu,docs]'" in (ROOT / ".ci" / "resolve").read_text()
+    assert "'.[torch,plot,cluster,triton,dev,gpu,docs,release]'" in (ROOT / ".ci" / "resolve").read_text()
 
 
 @pytest.mark.parametrize("there", [True, False])
@@ -139,6 +140,14 @@ def test_check_takes_the_clang_format_beside_python(tmp_path: Path, there: bool)
     said = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     (line,) = [line for line in said.splitlines() if "clang-format" in line]
     assert line.startswith(f"{beside if there else 'clang-format'} --style=")
+
+
+def test_a_citation_names_the_version_and_the_licence():
+    cited = read(ROOT / "CITATION.cff", "CITATION.cff").data
+    assert {name: cited[name] for name in ("version", "license", "title", "keywords")} == {
+        "version": PROJECT["version"], "license": PROJECT["license"], "title": PROJECT["name"],
+        "keywords": PROJECT["keywords"],
+    }  # fmt: skip
 
 
 # docs/dependencies.md
