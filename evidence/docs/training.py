@@ -1,10 +1,10 @@
-"""What a trainer wants to know of each recipe: verified bytes, the cost of a step, its error, and what is refused."""
+"""What a trainer wants to know of each recipe: verified bytes, the cost of a step, and its error."""
 
 from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,10 @@ from typing import Any
 from evidence.measured import GPU, RESULTS, table, us
 from evidence.steps.recipes import RECIPES, Recipe, layer, shapes
 from evidence.steps.tables import PIPELINES, UNMEASURED
-from harness.contract.case import FlagValue
 from harness.errors import UsageError
 from harness.files import ROOT
 from harness.records.run_folder import read_bench
 from harness.suite.suite import find_case, suite_of
-from harness.text import spell
 
 BASELINE = RESULTS / "baselines" / GPU / "bench.jsonl"
 STEPS = RESULTS / "tables" / GPU / "steps.csv"
@@ -26,23 +24,13 @@ LOST = RESULTS / "quality" / "products.csv"
 _SHOWN = "4096x4096x4096"
 _NORMAL = "normal"  # the summary shows the losses for these tensors
 _PRODUCTS = ("y", "dx", "dw")
-_EVERY = "all of them"
 _ROUNDS = {"sr": "stochastic", "rne": "to nearest"}
-# The quantizer that an exclusion of a pipeline is about: flag → its value → the quantizer
-_EPILOGUES = {
-    "row_scaled": "row_scaled",
-    "windows": "local_1x64",
-    "per_token": "per_token",
-    "per_token_fused": "per_token",
-}
-_SCOPES = ("four_over_six", "e4m3_use_256")
 
 Rows = list[Mapping[str, str]]
 
 
 def recipes(root: str) -> str:
     """One line for each recipe, with the step at one shape."""
-    refused = [who for who, *_ in _refusals()]
     rows = []
     for recipe in RECIPES:
         steps = [_step(recipe, pipeline, _SHOWN) for pipeline in PIPELINES]
@@ -51,16 +39,15 @@ def recipes(root: str) -> str:
             _compared(recipe),
             *(_us(step) for step in steps), *(beside(recipe, pipeline) for pipeline in PIPELINES),
             " / ".join(lost_on(recipe, product) for product in _PRODUCTS),
-            str(sum(who in (recipe.quantizer, _EVERY) for who in refused)),
         ])  # fmt: skip
     columns = [
         "recipe", "source", "gradients, weights", "bytes verified of its tensors", "of its timed layers", "forward us",
-        "backward us", "forward x", "backward x", "loses in y / dx / dw", "refused",
+        "backward us", "forward x", "backward x", "loses in y / dx / dw",
     ]  # fmt: skip
     said = (
         f"Steps of {_SHOWN} in CUDA graphs, of the run of [steps.md]({root}results/tables/{GPU}/steps.md), `x` times "
         "as fast as production there; losses are the L2 norm of the error over that of the product, on "
-        f"{_NORMAL} tensors; refused: combinations in the last table; how gradients are rounded, and the block of a "
+        f"{_NORMAL} tensors; how gradients are rounded, and the block of a "
         f"weight, are those of the backward step. Bytes of tensors are those of [verify.md]({root}results/tables/{GPU}/"
         "verify.md), with its commit."
     )
@@ -131,43 +118,6 @@ def losses(root: str) -> str:
         f"tensors, and the differences from production, are in [products.md]({root}results/quality/products.md)."
     )
     return f"{said}\n\n{table(columns, rows)}"
-
-
-def refusals(root: str) -> str:
-    """The combinations that the suites refuse, recipe by recipe."""
-    rows = [[who, suite, f"`{combination}`", because] for who, suite, combination, because in _refusals()]
-    said = (
-        "From the suites, which the command line refuses by the same words; what a kernel's arguments may not be is in "
-        f"[NUMERICS]({root}docs/numerics.md), what each source refuses in "
-        f"[capabilities]({root}docs/capabilities.md)."
-    )
-    return f"{said}\n\n{table(['recipe', 'in', 'refused', 'because'], rows)}"
-
-
-def _refusals() -> Iterator[tuple[str, str, str, str]]:
-    """Quantizer, suite, combination and reason."""
-    names = list(dict.fromkeys(recipe.quantizer for recipe in RECIPES))
-    found = []
-    for name in names:
-        found += [(name, name, entry) for entry in suite_of(name).file.exclude]
-    for name in ("forward", "backward", "grouped", "forward_grouped", "backward_grouped"):
-        found += [(who, name, entry) for entry in suite_of(name).file.exclude for who in _whose(entry.when)]
-    order = [*names, _EVERY]
-    for who, suite, entry in sorted(found, key=lambda one: order.index(one[0])):
-        yield who, suite, _spelled(entry.when), entry.because
-
-
-def _whose(when: Mapping[str, list[FlagValue]]) -> list[str]:
-    """The quantizers that an exclusion of a pipeline or of groups is about."""
-    found = [_EPILOGUES[str(value)] for value in when.get("epilogue", ()) if str(value) in _EPILOGUES]
-    found += ["per_tensor"] if "per_tensor" in when.get("epilogue", ()) else []
-    found += [str(value) for value in when.get("recipe", ())]
-    found += ["four_over_six"] if any(flag in when for flag in _SCOPES) else []
-    return list(dict.fromkeys(found)) or [_EVERY]
-
-
-def _spelled(when: Mapping[str, list[FlagValue]]) -> str:
-    return ", ".join(f"{flag}={' or '.join(map(spell, values))}" for flag, values in when.items())
 
 
 @cache
@@ -241,5 +191,5 @@ def _parts(lines: Rows, tensors: str) -> str:
 
 
 RENDERERS = {
-    f"training_{render.__name__}": render for render in (recipes, steps, experts, losses, refusals)
+    f"training_{render.__name__}": render for render in (recipes, steps, experts, losses)
 }  # names of parts of pages

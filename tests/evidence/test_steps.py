@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import re
 from pathlib import Path
 
 import pytest
@@ -252,15 +251,6 @@ def test_losses_stand_beside_their_bounds(monkeypatch):
     text = next(line for line in training.losses("").splitlines() if UNFUSED.name in line)
     assert "0.148 / 0.297 | 0.200 / 0.297 | spike_1e6" in text
     assert text.count(tables.UNMEASURED) == 4
-
-
-def test_what_is_refused_is_each_suites_own_and_every_entry_is_shown():
-    text = training.refusals("")
-    for name in ("per_tensor", "row_scaled", "local_1x64", "four_over_six", "per_token", "forward", "backward"):
-        for entry in suite_of(name).file.exclude:
-            assert re.search(rf"\| {name} \| `[^`]*` \| {re.escape(entry.because)} \|", text), (name, entry.because)
-    for words in ("| per_token | forward | `epilogue=per_token or per_token_fused", "| local_1x64 | backward |"):
-        assert words in text
 
 
 def test_bytes_that_no_page_says_are_an_error(tmp_path):
