@@ -209,9 +209,7 @@ def _on_gpu(case: Case, library: Library, arrays: Mapping[str, Any], fields: Map
     with library.on_stream():
         inputs = {name: library.flat(array) for name, array in arrays.items()}
         if case.is_group:  # a group's kernels also read its extents, which follow from the shape
-            group = case.problem.group
-            dims = {name: getattr(group, name) for name in ("tensor_offsets", "first_dims", "last_dims")}
-            inputs |= {name: upload(array) for name, array in dims.items()}
+            inputs |= {name: upload(array) for name, array in case.problem.arrays.items()}
         made = {name: library.empty(field) for name, field in fields.items()}
         outputs = {name: Lent(library.flat(array)) for name, array in made.items()}
         memory = SimpleNamespace(inputs=inputs, outputs=outputs)

@@ -47,7 +47,7 @@ def from_arrays(
     shape.require(kind, multiple_of, varying_multiple_of, product)
     _require_logical(shape, kind, logical)
     if tensor_offsets is not None:
-        _require_offsets(shape, _integers("tensor_offsets", num_tensors + 1, tensor_offsets))
+        _require_offsets(shape, integers("tensor_offsets", num_tensors + 1, tensor_offsets))
     return shape
 
 
@@ -66,14 +66,15 @@ def _dims(
     """The tensors' extents along one side: the caller's, or the ones that the logical shape implies."""
     name, total = f"{('first', 'last')[side]}_dims", logical[side]
     if array is not None:
-        return _integers(name, count, array)
+        return integers(name, count, array)
     if kind.varies(side):
         raise ContractError(f"{kind} needs {name}, the {SIDES[side]} of each of the {count} tensors")
     shared = kind is ShapeRepresentation.SAME_BOTH_DIMS and side == ROWS
     return (total // count if shared else total,) * count
 
 
-def _integers(name: str, count: int, array: Iterable[int]) -> tuple[int, ...]:
+def integers(name: str, count: int, array: Iterable[int]) -> tuple[int, ...]:
+    """The entries of an array of integers. Raises ContractError for another count, or other numbers."""
     values = list(array)
     if len(values) != count:
         raise ContractError(

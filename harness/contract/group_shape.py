@@ -30,7 +30,8 @@ SPLITS_BY = (SCALE_PADDING, 64)
 LARGEST_EXTENT = (1 << 31) - (1 << 16)
 
 # Python takes seconds to read numbers of thousands of digits.
-_SIDE = r"(\d{1,18}|\d{1,18}\*\d{1,18}|\d{1,18}(\+\d{1,18})+)(of\d{1,18}(by\d{1,18})?)?"
+_EXTENTS = r"(\d{1,18}|\d{1,18}\*\d{1,18}|\d{1,18}(\+\d{1,18})+)"
+_SIDE = re.compile(_EXTENTS + r"(of\d{1,18}(by\d{1,18})?)?", re.ASCII)
 ROWS, COLS = 0, 1
 SIDES = ("rows", "cols")
 
@@ -73,7 +74,7 @@ class GroupedShape:
         One side may end in a capacity, `of1024` or `of1024by64`: rows if it is the first, elements if it is the second.
         """
         sides = text.split("x")
-        if len(sides) != 2 or not all(re.fullmatch(_SIDE, side, re.ASCII) for side in sides):
+        if len(sides) != 2 or not all(map(_SIDE.fullmatch, sides)):
             raise ContractError(
                 f"'{text}' is not a grouped shape; one reads ROWSxCOLS with each side N for all tensors, n*N or A+B+C, "
                 "as in 128+0+256x512 or 8*1024x2048"
@@ -180,6 +181,11 @@ class GroupedShape:
         """
         kind = ShapeRepresentation(representation)
         require_count(len(self))
+        if product and self.capacity is not None and kind is ShapeRepresentation.VARYING_BOTH_DIMS:
+            raise ContractError(
+                f"a capacity of products in {kind}; the host cannot count the tiles of all outputs, which are M_g by "
+                "N_g, by the elements of A that there is room for"
+            )
         for side, name in enumerate(SIDES):
             extents, varies = self.side(side), kind.varies(side)
             multiple = varying_multiple_of or multiple_of if varies else multiple_of
@@ -190,14 +196,16 @@ class GroupedShape:
                 if not product and multiple > least and all(extent % least == 0 for extent in extents):
                     hint = f"; a capacity that ends in by{least} takes multiples of {least}"
             for number, extent in enumerate(extents):
-                _require_extent(number, name, extent, multiple, varies, hint)
+                require_extent(number, name, extent, multiple, varies, hint)
             for number, extent in enumerate(extents):
                 if extent != extents[0] and not varies:
                     raise ContractError(
                         f"tensor {number} has {name} = {extent} where tensor 0 has {extents[0]}; "
                         f"in {kind} all tensors have the same {name}"
                     )
-            _require_sum(name, extents)
+            for number, end in enumerate(accumulate(extents)):
+                if error := sum_error(number, name, end):
+                    raise ContractError(error)
         if self.capacity is not None:
             _require_capacity(self, self.capacity, kind, product)
 
@@ -215,6 +223,11 @@ def require_count(num_tensors: int) -> None:
         raise ContractError(f"a group of {num_tensors} tensors; it has 1 to {MOST_TENSORS}")
     if num_tensors > MOST_TENSORS:
         raise ContractError(f"tensor {MOST_TENSORS} is one too many: {num_tensors} tensors; at most {MOST_TENSORS}")
+
+
+def extents_of(side: str) -> tuple[int, ...] | None:
+    """The extents that a side `N`, `n*N` or `A+B+C` without a capacity spells; None if it spells none."""
+    return _extents(side) if re.fullmatch(_EXTENTS, side, re.ASCII) else None
 
 
 def _extents(side: str) -> tuple[int, ...]:
@@ -275,18 +288,22 @@ def _require_capacity(shape: GroupedShape, capacity: int, kind: ShapeRepresentat
             )
 
 
-def _require_sum(name: str, extents: Sequence[int]) -> None:
-    # Kernels keep the offset of a tensor's rows among all rows, and of its columns among all columns, in an int, even
-    # for an extent that is the same in all tensors, because amaxes of lines lie back to back.
-    for number, end in enumerate(accumulate(extents)):
-        if end > LARGEST_EXTENT:
-            raise ContractError(
-                f"tensor {number} ends at {name} = {end} of the group; the {name} of all tensors sum up to "
-                f"{LARGEST_EXTENT} at most, and no kernel takes more"
-            )
+def sum_error(number: int, name: str, end: int) -> str | None:
+    """A sentence if a side of the tensors up to number `number` sums up to more than kernels take.
+
+    They keep the offset of a tensor's rows among all rows, and of its columns among all columns, in an int, even for an
+    extent that is the same in all tensors, because amaxes of lines lie back to back.
+    """
+    if end <= LARGEST_EXTENT:
+        return None
+    return (
+        f"tensor {number} ends at {name} = {end} of the group; the {name} of all tensors sum up to "
+        f"{LARGEST_EXTENT} at most, and no kernel takes more"
+    )
 
 
-def _require_extent(number: int, name: str, extent: int, multiple: int, varies: bool, hint: str) -> None:
+def require_extent(number: int, name: str, extent: int, multiple: int, varies: bool, hint: str = "") -> None:
+    """Raise ContractError unless tensor `number` has an extent that kernels take. varies: whether it may be 0"""
     error = extent_error(name, extent)
     if error:
         raise ContractError(f"tensor {number}: {error}")

@@ -1,16 +1,26 @@
 """What a case computes on: one tensor, a group of tensors, a product, or a group of products, each with its extents.
 
 `str` of a problem is how a case id spells it: `256x192`, `128+0+256x512`, `128+0+256of1024x512`, `64x512x128`,
-`128+0+256x512x1024`.
+`128+0+256x512x1024`, `128+256x384+512x256+384`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import ClassVar
 
-from harness.contract.group_shape import LARGEST_EXTENT, SCALE_PADDING, GroupedShape, ShapeRepresentation
+import numpy as np
+
+from harness.contract.group_shape import (
+    LARGEST_EXTENT,
+    SCALE_PADDING,
+    GroupedShape,
+    ShapeRepresentation,
+    require_extent,
+    sum_error,
+)
 from harness.errors import ContractError
 
 Extents = tuple[int, int]
@@ -25,6 +35,7 @@ class Problem:
     rows, cols: of the tensor, of a group as one matrix, or M and K of a product
     capacity: elements of an allocation that a group may be a part of; None if it has no more than its tensors
     splits_by: with a capacity, a divisor of every varying extent of every split of the allocation
+    n_dims: the N of each of a group of products, where M, K and N may differ; None for any other problem
     elements: of the tensor or the allocation of a group, or of a product's operands and output together
     terms: how many pairs of elements a product multiplies; 0 for a quantizer
     grid_extents: the (rows, cols) that a grid covers: of the tensor, of each tensor of a group, of a product's output
@@ -40,6 +51,7 @@ class Problem:
     cols: int
     capacity: int | None = None
     splits_by: int = SCALE_PADDING
+    n_dims: tuple[int, ...] | None = None
 
     @property
     def elements(self) -> int:
@@ -152,6 +164,11 @@ class _Group(Problem):
         return GroupedShape(tuple(self.tensors), self.capacity, self.splits_by)
 
     @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The arrays of extents by which kernels find the tensors."""
+        return self.group.arrays
+
+    @property
     def on_host(self) -> _Group:
         """Without the extents of the tensors if the allocation has a capacity: their split may change on the device."""
         return self if self.capacity is None else replace(self, tensors=OnDevice(len(self.tensors)))
@@ -215,27 +232,48 @@ class Grouped(_Group):
 
 @dataclass(frozen=True)
 class GroupedGemm(_Group, Gemm):
-    """Products D_g (M_g, n) = A_g (M_g, K_g) * B_g (n, K_g)^T.
+    """Products D_g (M_g, N_g) = A_g (M_g, K_g) * B_g (N_g, K_g)^T.
 
-    tensors: (M_g, K_g) of each A; either all M_g are alike, or all K_g
-    m, k: M and K of all groups, or their sum where they differ; with a capacity, that of the allocation
+    tensors: (M_g, K_g) of each A; either all M_g are alike, or all K_g, unless `n_dims` is given
+    m, k, n: M, K and N of all groups, or their sum where they may differ; with a capacity, that of the allocation
     by_k: whether K differs from group to group, and not M
+    n_dims: None where all groups have `n`
     """
 
     tensors: Sequence[Extents]
     capacity: int | None = None
     by_k: bool = False
+    n_dims: tuple[int, ...] | None = None
+
+    @classmethod
+    def varying(cls, group: GroupedShape, n_dims: Sequence[int]) -> GroupedGemm:
+        """Products that share no extent. group: the As"""
+        m, k = (sum(group.side(side)) for side in (0, 1))
+        return cls(m, k, sum(n_dims), group.tensors, group.capacity, n_dims=tuple(n_dims))
 
     @staticmethod
     def varying_multiple_of(representation: str) -> int:
-        """The divisor of the extents that may differ: 1 for rows, 16 for K because a scale covers 16 elements of K."""
+        """The divisor of the extents that may differ: 16, as a scale covers 16 elements of K; 1 for rows alone."""
         return 1 if representation == ShapeRepresentation.VARYING_FIRST_DIM else 16
 
     def __str__(self) -> str:
-        return f"{self.group}x{self.n}"
+        return f"{self.group}x{self.spelled_n}"
+
+    @property
+    def spelled_n(self) -> str:
+        """N as an id spells it, `256`, or `256+384` where it differs."""
+        return str(self.n_of(0)) if len(set(self.n_dims or ())) < 2 else "+".join(map(str, self.n_dims))
+
+    def n_of(self, g: int) -> int:
+        return self.n if self.n_dims is None else self.n_dims[g]
 
     def part(self, g: int) -> Gemm:
-        return Gemm(*self.tensors[g], self.n)
+        return Gemm(*self.tensors[g], self.n_of(g))
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        n_dims = {} if self.n_dims is None else {"n_dims": np.array(self.n_dims, np.int64)}
+        return self.group.arrays | n_dims
 
     @property
     def elements(self) -> int:
@@ -244,7 +282,13 @@ class GroupedGemm(_Group, Gemm):
             count = len(self.tensors)
             of_b, of_output = (self.k, self.m * count) if self.by_k else (self.k * count, self.m)
             return self.m * self.k + self.n * (of_b + of_output)
-        return sum(m * k + self.n * (m + k) for m, k in self.tensors)
+        return sum(self.part(g).elements for g in range(len(self.tensors)))
+
+    @property
+    def terms(self) -> int:
+        if self.n_dims is None:
+            return super().terms
+        return sum(self.part(g).terms for g in range(len(self.tensors)))
 
     def too_large_for(self, recipe: str) -> str | None:
         for number, (_, k) in enumerate(self.tensors):
@@ -255,7 +299,9 @@ class GroupedGemm(_Group, Gemm):
             error = k_error(recipe, self.k, "the capacity along K")
             if error:
                 return error
-        return lines_error(len(self.tensors), self.n)
+        if self.n_dims is None:
+            return lines_error(len(self.tensors), self.n)
+        return next(filter(None, (sum_error(g, "N", end) for g, end in enumerate(accumulate(self.n_dims)))), None)
 
     @property
     def lines(self) -> Extents:
@@ -270,13 +316,26 @@ class GroupedGemm(_Group, Gemm):
         if self.by_k:
             return ((self.m, self.n),) * len(self.tensors)
         tensors = self.tensors if self.capacity is None else self._fullest
-        return tuple((rows, self.n) for rows, _ in tensors)
+        return tuple((rows, self.n_of(g)) for g, (rows, _) in enumerate(tensors))
 
     @property
     def fitted(self) -> GroupedGemm:
         """The same groups in an allocation that they fill."""
         whole = {"k": sum(k for _, k in self.tensors)} if self.by_k else {"m": sum(m for m, _ in self.tensors)}
         return self if self.capacity is None else replace(self, capacity=None, **whole)
+
+
+def require_n(kind: ShapeRepresentation, n_dims: Sequence[int], multiple_of: int) -> None:
+    """Raise ContractError, with the number of the product, for an N_g that groups of products do not have."""
+    varies = kind is ShapeRepresentation.VARYING_BOTH_DIMS
+    for number, n in enumerate(n_dims):
+        if varies:
+            require_extent(number, "N", n, multiple_of, varies)
+        elif n != n_dims[0]:
+            raise ContractError(
+                f"tensor {number} has N = {n} where tensor 0 has {n_dims[0]}; in {kind} all products have the same N, "
+                f"which may differ in {ShapeRepresentation.VARYING_BOTH_DIMS}"
+            )
 
 
 def k_error(recipe: str, k: int, name: str = "K") -> str | None:

@@ -53,7 +53,7 @@ def inputs(case: Case, **high_precision: np.ndarray) -> dict[str, np.ndarray]:
                 tensors = _given(stage, ask_torch(oracle_of(stage.case.recipe), stage.case, tensors, fastest_device()))
             found |= stage.keyed(tensors)
         elif stage.case.is_group:
-            found |= stage.keyed(stage.case.problem.group.arrays)
+            found |= stage.keyed(stage.case.problem.arrays)
         found |= {key: high_precision[key] for key in stage.added.values()}
     return found
 

@@ -29,7 +29,7 @@ def read_arrays(case: Case) -> dict[str, np.ndarray] | None:
         if stage.draws:
             found |= stage.keyed(_fields(stage) if stage.given else _of(stage.case))
         elif stage.case.is_group:
-            found |= stage.keyed(stage.case.problem.group.arrays)
+            found |= stage.keyed(stage.case.problem.arrays)
         found |= {key: array for name, array in _of(stage.case).items() for key in (stage.added.get(name),) if key}
     return found
 
@@ -42,14 +42,14 @@ def _of(case: Case) -> dict[str, np.ndarray]:
         dtypes = {"data": "uint8", "inv": "uint8", "amax": "float32"}
         return {
             name: _array(shape, dtypes.get(name.rpartition("_")[2], str(flags.dtype))) for name, shape in shapes.items()
-        } | (case.problem.group.arrays if case.is_group else {})
+        } | (case.problem.arrays if case.is_group else {})
     if "to" in flags:
         swizzled = flags.to == "compact"
         found = swizzle.field_name(swizzled)
         direction = layout.DIRECTIONS[flags.direction]
         extents = case.problem.tensors if case.is_group else ((case.rows, case.cols),)
         size = sum(layout.scale_field(*each, direction, "block_1x16", swizzled).size for each in extents)
-        return {found: _array((size,), "uint8")} | (case.problem.group.arrays if case.is_group else {})
+        return {found: _array((size,), "uint8")} | (case.problem.arrays if case.is_group else {})
     if case.recipe == "dequantize":
         return _encoded(case)
     dtype = str(flags.get("dtype", "bf16"))
@@ -59,7 +59,7 @@ def _of(case: Case) -> dict[str, np.ndarray]:
     return (
         dict.fromkeys(tensors, _array((case.problem.group.allocated,), dtype))
         | {name: _array((f.size + f.slack,), f.dtype) for name, f in grouped.given_fields(case).items()}
-        | case.problem.group.arrays
+        | case.problem.arrays
     )
 
 

@@ -127,7 +127,7 @@ DRAWN = DrawnOnce()
 
 
 def tensor(input_name: str, rows: int, cols: int, dtype: str, seed: int) -> np.ndarray:
-    """The (rows, cols) tensor that `draw.make` makes, shared through `DRAWN`; an empty one if there are no rows."""
-    if not rows:
-        return np.empty((0, cols), DTYPES[dtype])  # no distribution can draw it
+    """The (rows, cols) tensor that `draw.make` makes, shared through `DRAWN`; an empty one without rows or columns."""
+    if not rows * cols:
+        return np.empty((rows, cols), DTYPES[dtype])  # no distribution can draw it
     return DRAWN.of(f"{input_name} {seed}", dtype, (rows, cols), lambda: make(input_name, rows, cols, dtype, seed))

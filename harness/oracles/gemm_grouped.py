@@ -1,10 +1,12 @@
-"""gemm_grouped: D_g (M_g, N) = A_g (M_g, K_g) * B_g (N, K_g)^T for 1 to 64 groups. NUMERICS section 10.4.
+"""gemm_grouped: D_g (M_g, N_g) = A_g (M_g, K_g) * B_g (N_g, K_g)^T for 1 to 64 groups. NUMERICS section 10.4.
 
-M_g differs from group to group in fprop and dgrad (tn, nn), and K_g in wgrad (nt). The groups of every array lie back
-to back, each with the padding that it has alone: rows of A, of C and of the output; N lines of B; amaxes, one for each
-operand of a group or one for each of its lines; N entries of bias. For each group g:
+M_g differs from group to group in fprop and dgrad (tn, nn), and K_g in wgrad (nt); all three may differ in any layout
+with varying_both_dims. The groups of every array lie back to back, each with the padding that it has alone: rows of A,
+of C and of the output; N_g lines of B; amaxes, one for each operand of a group or one for each of its lines; N_g
+entries of bias. For each group g:
   1. M_g is any number, and 0 for a group without rows of A, C and the output; its B and bias are there.
      K_g is a multiple of 16, and 0 for a group without codes and scales, whose amaxes are 0.
+     N_g, where it differs, is a multiple of 16, as M_g is there, and 0 for a group without B, bias, C and output.
   2. D_g = gemm of the group's operands: its bytes, or its interval; the epilogue of +0 if K_g is 0
      alpha' = RN(RN(RN(alpha * a_g) * b_g) * C_AB) is made of the group's own amaxes.
 """
@@ -14,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import astuple, replace
 from functools import lru_cache, partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -23,19 +25,20 @@ import numpy as np
 
 from harness.contract.case import Case
 from harness.contract.field import Field
-from harness.contract.group_arrays import from_arrays
+from harness.contract.group_arrays import from_arrays, integers
 from harness.contract.group_shape import ShapeRepresentation
 from harness.contract.interval import Interval, may_be_ordered
+from harness.contract.problem import Gemm
 from harness.errors import ContractError
 from harness.oracles import gemm, gemm_flags, gemm_operands, layout, nvfp4, quantizer
 from harness.oracles.gemm_ordered import epilogue
-from harness.oracles.layout import COLUMNWISE
 
 if TYPE_CHECKING:
     import torch
 
 EXTENTS = ("first_dims", "last_dims", "tensor_offsets")
 _BY_ROW = ("a_data", "a_scale_inv", "a_amax", "c")
+_WHAT = ("rows", "of K", "of N")
 _STAND_IN = 128  # in place of an extent of 0, which no dense recipe takes
 
 
@@ -46,11 +49,14 @@ def refuse(case: Case) -> None:
     right, extent = ShapeRepresentation.VARYING_FIRST_DIM, "M"
     if flags.layout == "nt":
         right, extent = ShapeRepresentation.VARYING_LAST_DIM, "K"
-    if flags.shape_representation != right:
+    kind, any_extent = flags.shape_representation, ShapeRepresentation.VARYING_BOTH_DIMS
+    if kind not in (right, any_extent):
         raise ContractError(
-            f"{case.recipe}: shape_representation must be {right}, not {flags.shape_representation}: with layout "
-            f"{flags.layout} only {extent} differs from group to group"
+            f"{case.recipe}: shape_representation must be {right} or {any_extent}, not {kind}: with layout "
+            f"{flags.layout} {extent} alone differs from group to group, or M, N and K may"
         )
+    if (kind == any_extent) != (case.problem.n_dims is not None):
+        raise ContractError(f"{case.recipe}: the problem has an N of each group exactly in {any_extent}, not in {kind}")
     if flags.epilogue == "per_token":
         raise ContractError(
             f"{case.recipe}: epilogue must not be per_token, whose second kernel scales one output; per_token_fused "
@@ -62,16 +68,18 @@ def refuse(case: Case) -> None:
             "windows alone has them there"
         )
     gemm.refuse_large(case)
-    for g in {extents: g for g, extents in enumerate(case.problem.tensors)}.values():
+    for g in {case.problem.part(g): g for g in range(len(case.problem.tensors))}.values():
         gemm.refuse(_stand_in(case.part(g)))
-    quantizer.require_group(case, right, nvfp4.BLOCK, case.problem.varying_multiple_of(right), product=True)
+    quantizer.require_group(case, kind, nvfp4.BLOCK, case.problem.varying_multiple_of(kind), product=True)
 
 
 def outputs(case: Case) -> dict[str, Field]:
-    """`output` (M, N) in `flags.dtype`, M being the sum of all M_g; its groups are its parts."""
+    """`output` (M, N) in `flags.dtype`, M being the sum of all M_g; flat where N differs. Its groups are its parts."""
     refuse(case)
     dtype = nvfp4.DTYPES[case.flags.dtype].name
-    parts = [Field((rows, case.problem.n), dtype) for rows, _ in case.problem.tensors]
+    parts = [Field((part.m, part.n), dtype) for part in _problems(case)]
+    if case.problem.n_dims is not None:
+        return {"output": Field.joined(parts)}
     rows = sum(part.shape[0] for part in parts)
     whole = case.problem.capacity is None or case.problem.by_k
     slack = 0 if whole else (case.problem.m - rows) * case.problem.n
@@ -81,9 +89,10 @@ def outputs(case: Case) -> dict[str, Field]:
 def inputs(case: Case, *high_precision: np.ndarray, **named: np.ndarray) -> dict[str, np.ndarray]:
     """The arrays of `gemm`, the groups one below the other, and `first_dims`, `last_dims` and `tensor_offsets`.
 
-    In wgrad, where the codes and scales of groups are not equally wide, these are flat.
+    In wgrad, where the codes and scales of groups are not equally wide, these are flat. With varying_both_dims every
+    array is, and `n_dims` is there.
 
-    a, b, c, bias: as `gemm` takes them, the groups one below the other
+    a, b, c, bias: as `gemm` takes them, the groups one below the other; flat with varying_both_dims
     """
     refuse(case)
     given = dict(zip("ab", high_precision, strict=False)) | named
@@ -93,7 +102,7 @@ def inputs(case: Case, *high_precision: np.ndarray, **named: np.ndarray) -> dict
         arrays = [group[name] for group in groups]
         array = np.concatenate([array.reshape(-1) for array in arrays] if _is_flat(case, name) else arrays)
         joined[name] = _allocated(array, _entries(case, name)) if _has_slack(case, name) else array
-    return joined | case.problem.group.arrays
+    return joined | case.problem.arrays
 
 
 def inputs_of(case: Case, tensors: Mapping[str, Any], g: int) -> dict[str, Any]:
@@ -106,15 +115,15 @@ def numpy_oracle(case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.nda
     """`output`, as an interval unless every sum is exact."""
     _require_arrays(case, tensors)
     groups, splits = [], int(has_order(case))
-    for g, (rows, length) in enumerate(case.problem.tensors):
-        if rows:
-            make = gemm.numpy_answer if length else _without_terms
+    for g, part in enumerate(_problems(case)):
+        if part.m and part.n:
+            make = gemm.numpy_answer if part.k else _without_terms
             with _of_group(case, g):
                 groups.append(make(case.part(g), inputs_of(case, tensors, g), splits)["output"])  # 2
     if groups and isinstance(groups[0], Interval):
-        return {"output": Interval.joined(groups, np.concatenate)}
-    nothing = np.empty((0, case.problem.n), nvfp4.DTYPES[case.flags.dtype])
-    return {"output": np.concatenate([nothing, *groups])}
+        return {"output": Interval.joined(groups, partial(_below, case))}
+    nothing = np.empty((0, 0 if case.problem.n_dims else case.problem.n), nvfp4.DTYPES[case.flags.dtype])
+    return {"output": _below(case, [nothing, *groups])}
 
 
 def torch_oracle(case: Case, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor | Interval]:
@@ -123,6 +132,15 @@ def torch_oracle(case: Case, tensors: dict[str, torch.Tensor]) -> dict[str, torc
     _require_arrays(case, tensors)
     dense = partial(gemm.torch_answer, splits=int(has_order(case)))
     return {"output": torch_grouped.grouped_product(case, tensors, dense)}
+
+
+def _below(case: Case, groups: list[np.ndarray]) -> np.ndarray:
+    """The outputs of groups one below the other, or flat where N differs."""
+    return np.concatenate(groups if case.problem.n_dims is None else [group.reshape(-1) for group in groups])
+
+
+def _problems(case: Case) -> list[Gemm]:
+    return [case.problem.part(g) for g in range(len(case.problem.tensors))]
 
 
 def has_order(case: Case) -> bool:
@@ -165,6 +183,8 @@ def _allocated(array: np.ndarray, rows: int) -> np.ndarray:
 
 def _is_flat(case: Case, name: str) -> bool:
     """Whether an array is flat because its lines differ in length between groups."""
+    if case.problem.n_dims is not None:
+        return True
     return case.flags.layout == "nt" and name.endswith(("_data", "_scale_inv"))
 
 
@@ -184,27 +204,31 @@ def places(case: Case) -> tuple[dict[str, slice], ...]:
 
 def _stand_in(dense: Case) -> Case:
     """The group, or for an empty one a case with `_STAND_IN` in place of its zero extents."""
-    m, k = (extent or _STAND_IN for extent in (dense.problem.m, dense.problem.k))
-    return replace(dense, problem=replace(dense.problem, m=m, k=k))
+    return replace(dense, problem=Gemm(*(extent or _STAND_IN for extent in astuple(dense.problem))))
 
 
 def _split(case: Case, given: Mapping[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
     """The high-precision arrays of every group."""
-    rows, lengths, n = case.problem.group.first_dims, case.problem.group.last_dims, case.problem.n
-    alike = np.full(len(rows), n)
-    counts = {"a": rows, "b": alike, "c": rows, "bias": alike}
-    for name in "ab":
-        if gemm_flags.direction(case, name) is COLUMNWISE:
-            counts[name] = lengths
-    cut = {name: np.split(array, np.cumsum(counts[name])[:-1]) for name, array in given.items()}
-    return [{name: parts[g] for name, parts in cut.items()} for g in range(len(rows))]
+    parts = _problems(case)
+    shapes = {
+        "a": [gemm_flags.direction(case, "a").extents(part.m, part.k) for part in parts],
+        "b": [gemm_flags.direction(case, "b").extents(part.n, part.k) for part in parts],
+        "c": [(part.m, part.n) for part in parts],
+        "bias": [(part.n,) for part in parts],
+    }
+    flat = case.problem.n_dims is not None
+    cut = {}
+    for name, array in given.items():
+        ends = np.cumsum([math.prod(shape) if flat else shape[0] for shape in shapes[name]])
+        cut[name] = [own.reshape(shape) for own, shape in zip(np.split(array, ends)[:-1], shapes[name], strict=True)]
+    return [{name: own[g] for name, own in cut.items()} for g in range(len(parts))]
 
 
 def _group_inputs(case: Case, g: int, own: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     dense = case.part(g)
-    m, k = dense.problem.m, dense.problem.k
+    m, k, n = astuple(dense.problem)
     filled = {
-        name: array if len(array) else np.zeros((_STAND_IN, *array.shape[1:]), array.dtype)
+        name: array if array.size else np.zeros([extent or _STAND_IN for extent in array.shape], array.dtype)
         for name, array in own.items()
     }
     with _of_group(case, g):
@@ -212,6 +236,7 @@ def _group_inputs(case: Case, g: int, own: Mapping[str, np.ndarray]) -> dict[str
     # An operand without elements has no codes and scales, and its amaxes are 0.
     empty = {name for name in made if not k and name[:2] in ("a_", "b_")}
     empty |= {name for name in made if not m and (name.startswith("a_") or name == "c")}
+    empty |= {name for name in made if not n and (name.startswith("b_") or name in ("c", "bias"))}
     shapes = gemm_operands.shapes(dense)
     return made | {name: np.zeros(shapes[name], made[name].dtype) for name in empty}
 
@@ -238,7 +263,7 @@ def _require_arrays(case: Case, tensors: Mapping[str, Any]) -> None:
     """Raise ContractError for arrays, from either library, that contradict the case."""
     refuse(case)
     gemm_operands.require_shapes(case, tensors, shapes(case))
-    for name in EXTENTS:
+    for name in case.problem.arrays:
         if name not in tensors:
             raise ContractError(f"{case.recipe}: {name} is missing; the kernel finds its groups by it")
     dims = [tensors[name].tolist() for name in EXTENTS]
@@ -254,11 +279,16 @@ def _require_arrays(case: Case, tensors: Mapping[str, Any]) -> None:
             capacity=group.capacity,
             product=True,
         )
+        n_dims = integers("n_dims", len(group), tensors["n_dims"].tolist()) if case.problem.n_dims else ()
     except ContractError as error:
         raise ContractError(f"{case.recipe}: {error}") from None
-    for g, (one, other) in enumerate(zip(described.tensors, case.problem.tensors, strict=True)):
-        for name, what, found, expected in zip(EXTENTS, ("rows", "of K"), one, other, strict=False):
-            if found != expected:
-                raise ContractError(f"{case.recipe}: {name} has {found} {what} for group {g}, and the case {expected}")
+    found, right = (
+        [each.side(0), each.side(1), *own]
+        for each, own in ((described, [n_dims]), (group, [case.problem.n_dims or ()]))
+    )
+    for g in range(len(group)):
+        for name, what, one, other in zip(("first_dims", "last_dims", "n_dims"), _WHAT, found, right, strict=True):
+            if one[g : g + 1] != other[g : g + 1]:
+                raise ContractError(f"{case.recipe}: {name} has {one[g]} {what} for group {g}, and the case {other[g]}")
         with _of_group(case, g):
             gemm_operands.require_finite_factors(case.part(g), inputs_of(case, tensors, g))

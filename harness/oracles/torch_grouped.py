@@ -5,7 +5,7 @@ d-activations, bias gradients and quantizers are derived from NUMERICS section 8
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch.nn.functional import pad
@@ -135,44 +135,55 @@ def _empty(case: Case, entries: Mapping[str, int], device: torch.device) -> dict
 
 
 def grouped_product(case: Case, tensors: Tensors, dense: DenseOracle) -> torch.Tensor | Interval:
-    """The outputs of all groups, (M, N), one below the other.
+    """The outputs of all groups, (M, N), one below the other; one behind the other where N differs.
 
     tensors: the arrays of the dense oracle, all groups back to back, and the extents of the groups
     """
     found = []
-    cuts = {name: _parts(case, name, tensor) for name, tensor in tensors.items() if name[:2] in ("a_", "b_", "c", "bi")}
-    for g, (lines, length) in enumerate(case.problem.tensors):
-        if not lines:
+    widths = case.problem.n_dims or [case.problem.n] * len(case.problem.tensors)
+    groups = [(m, k, n) for (m, k), n in zip(case.problem.tensors, widths, strict=True)]
+    cuts = {
+        name: _parts(case, groups, name, tensor)
+        for name, tensor in tensors.items()
+        if name[:2] in ("a_", "b_", "c", "bi")
+    }
+    for g, (lines, length, width) in enumerate(groups):
+        if not lines * width:
             continue
         own = {name: cut[g] for name, cut in cuts.items()}
         if length:
             found.append(dense(case.part(g), own)["output"])
             continue
-        zeros = torch.zeros((lines, case.problem.n), device=tensors["a_data"].device)
+        zeros = torch.zeros((lines, width), device=tensors["a_data"].device)
         only = finished(case.part(g), own, (slice(None), slice(None)), zeros)
         exact = Interval(only, only.clone(), *[zeros.double()] * 2, only.clone())
         found.append(only if case.input == "exact_sum" else exact)
+    one_width = case.problem.n_dims is None
     if not found:
-        return torch.empty((0, case.problem.n), dtype=DTYPES[case.flags.dtype], device=tensors["a_data"].device)
-    if isinstance(found[0], Interval):
-        return Interval.joined(found, torch.cat)
-    return torch.cat(found)
+        nothing = (0, case.problem.n) if one_width else (0,)
+        return torch.empty(nothing, dtype=DTYPES[case.flags.dtype], device=tensors["a_data"].device)
+
+    def join(outputs: list[torch.Tensor]) -> torch.Tensor:
+        return torch.cat(outputs if one_width else [output.flatten() for output in outputs])
+
+    return Interval.joined(found, join) if isinstance(found[0], Interval) else join(found)
 
 
-def _parts(case: Case, name: str, tensor: torch.Tensor) -> list[torch.Tensor]:
-    """Each group's part of an array, in its own shape."""
-    groups, n = case.problem.tensors, case.problem.n
-    if name == "bias" or (name.endswith("amax") and tensor.numel() == len(groups) and _has_one(case, name)):
-        return list(tensor.tensor_split(len(groups)))
+def _parts(case: Case, groups: Sequence[tuple[int, int, int]], name: str, tensor: torch.Tensor) -> list[torch.Tensor]:
+    """Each group's part of an array, in its own shape. groups: (M, K, N) of each"""
     shapes = []
-    for m, k in groups:
+    for m, k, n in groups:
         lines = n if name.startswith("b_") else m
-        if name.endswith("data"):
+        if name == "bias":
+            shapes.append((n,))
+        elif name.endswith("amax"):
+            shapes.append((1,) if _has_one(case, name) else (lines,))
+        elif name.endswith("data"):
             shapes.append((lines, k // 2))
         elif name.endswith("scale_inv"):
             shapes.append(padded_shape(lines, k // BLOCK))
         else:
-            shapes.append((lines, n) if name == "c" else (lines,))
+            shapes.append((lines, n))
     sizes = [torch.Size(shape).numel() for shape in shapes]
     parts = tensor.flatten()[: sum(sizes)].split(sizes)
     return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]

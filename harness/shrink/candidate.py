@@ -74,7 +74,8 @@ class Candidate:
     def with_tensors(self, numbers: Sequence[int]) -> Candidate | None:
         """Keep only some tensors of the group; None if there is no such case."""
         tensors = [self.case.problem.tensors[number] for number in numbers]
-        return self._cut(tensors, _n(self.case), tuple(self.parts[number] for number in numbers))
+        n_dims = [_n(self.case.part(number)) for number in numbers]
+        return self._cut(tensors, n_dims, tuple(self.parts[number] for number in numbers))
 
     def items(self, axis: str) -> list[tuple[int, int]]:
         """Cut an axis into pieces as small as the recipe allows: (tensor, number of the piece).
@@ -90,7 +91,7 @@ class Candidate:
     def with_items(self, axis: str, items: Sequence[tuple[int, int]]) -> Candidate | None:
         """Keep only some pieces of an axis; None if there is no such case, or it has no elements."""
         size = self._piece(axis)
-        parts, extents = [], []
+        parts, extents, n_dims = [], [], []
         its_axes = axes_of_parts(self.case)
         for number, (case, along, part) in enumerate(zip(self.case.parts, its_axes, self.parts, strict=True)):
             pieces = np.array([i for tensor, i in items if tensor in (-1, number)], np.int64)
@@ -98,17 +99,20 @@ class Candidate:
             kept = kept[kept < getattr(case.problem, axis)]
             parts.append({role: _taken(array, along[role], axis, kept) for role, array in part.items()})
             extents.append((len(kept) if axis == ROWS else case.rows, len(kept) if axis == COLS else case.cols))
-        n = len(kept) if axis == N else _n(self.case)
-        return self._cut(extents, n, tuple(parts))
+            n_dims.append(len(kept) if axis == N else _n(case))
+        return self._cut(extents, n_dims, tuple(parts))
 
-    def _cut(self, tensors: Sequence[tuple[int, int]], n: int, parts: tuple[Part, ...]) -> Candidate | None:
+    def _cut(
+        self, tensors: Sequence[tuple[int, int]], n_dims: Sequence[int], parts: tuple[Part, ...]
+    ) -> Candidate | None:
         if not self.case.is_group and 0 in tensors[0]:
             return None
         extents = "x".join(map(str, tensors[0]))
         if self.case.is_group:
             capacity = self._capacity(tensors[0][1])
             extents = str(GroupedShape(tuple(tensors), capacity, self.case.problem.splits_by))
-        case = _found(self.case, f"{extents}x{n}" if n else extents)
+        n = "+".join(map(str, n_dims if len(set(n_dims)) > 1 else n_dims[:1]))
+        case = _found(self.case, f"{extents}x{n}" if self.case.is_gemm else extents)
         return Candidate(case, parts) if case else None
 
     def _capacity(self, cols: int) -> int | None:
@@ -118,7 +122,7 @@ class Candidate:
 
     def _varies(self, axis: str) -> bool:
         if not self.case.is_group or axis == N:
-            return False
+            return axis == N and self.case.problem.n_dims is not None
         return ShapeRepresentation(self.case.flags["shape_representation"]).varies(_AXES.index(axis))
 
     def _piece(self, axis: str) -> int:
@@ -157,7 +161,7 @@ def axes_of_parts(case: Case) -> list[dict[str, tuple[str, ...]]]:
 
 def _in_rows(case: Case) -> bool:
     """Whether the matrices of a group lie one below the other, and not flat, one behind the other."""
-    return case.is_gemm and not is_pipeline(case)
+    return case.is_gemm and not is_pipeline(case) and case.problem.n_dims is None
 
 
 def _n(case: Case) -> int:

@@ -1,7 +1,7 @@
 """The high-precision tensors of a GEMM, D (M, N) = A (M, K) * B (N, K)^T: their extents, and how they are drawn.
 
-A grouped GEMM has its groups' operands one below the other. An operand that the flag `layout` reads through its
-columnwise copy was quantized the other way round, as (K, M) or (K, N).
+A grouped GEMM has its groups' operands one below the other, or flat, one behind the other, where N differs. An operand
+that the flag `layout` reads through its columnwise copy was quantized the other way round, as (K, M) or (K, N).
 """
 
 from __future__ import annotations
@@ -57,7 +57,11 @@ def draw(case: Case, operands: bool = True) -> dict[str, np.ndarray]:
     if not case.is_group:
         return _draw(case, operands)
     groups = [_draw(part, operands) for part in case.parts]
-    return {name: np.concatenate([group[name] for group in groups]) for name in groups[0]}
+    flat = case.problem.n_dims is not None
+    return {
+        name: np.concatenate([group[name].reshape(-1) if flat else group[name] for group in groups])
+        for name in groups[0]
+    }
 
 
 def _draw(case: Case, operands: bool) -> dict[str, np.ndarray]:

@@ -211,7 +211,7 @@ class Block(_Part):
     """[rows, cols] of the high-precision tensor, elements; the tensors of a group if the recipe has the flag
     `shape_representation`, as in `128+0+256x512` or `8*1024x2048`: each side is N for all, n*N, or A+B+C, and
     `128+0+256of1024x512` lies in an allocation of 1024 rows. Of a GEMM, [M, K, N], and of a grouped one
-    `128+0+256x512x1024`, N last."""
+    `128+0+256x512x1024`, N last, or `128+256x384+512x256+384` where every extent may differ."""
     inputs: list[str] = Field(min_length=1)
     """Names of distributions, or `file:<path>#<tensor>`."""
     modes: list[Mode] = Field(default=["eager"], min_length=1)

@@ -1,9 +1,9 @@
 """Shapes in suites and ids: rows and cols of a dense recipe, the tensors of a group, or M, K and N of a GEMM.
 
 A recipe with the flag `shape_representation` is grouped: the flag decides which shapes it takes, and its flag `recipe`
-names the dense recipe whose bytes every tensor has. A grouped GEMM has the tensors of its As, and one N:
-`128+0+256x512x1024`. A corner is a larger problem that ends in a case. An `…_error` function gives the sentence about
-what breaks its rule, or None.
+names the dense recipe whose bytes every tensor has. A grouped GEMM has the tensors of its As, and one N or that of
+every group: `128+0+256x512x1024`, `128+256x384+512x256+384`. A corner is a larger problem that ends in a case. An
+`…_error` function gives the sentence about what breaks its rule, or None.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from functools import cache
 
 from harness.contract.case import Case, FlagValue
-from harness.contract.group_shape import GroupedShape, ShapeRepresentation, extent_error
-from harness.contract.problem import Dense, Extents, Gemm, Grouped, GroupedGemm, Problem
+from harness.contract.group_shape import GroupedShape, ShapeRepresentation, extent_error, extents_of
+from harness.contract.problem import Dense, Gemm, Grouped, GroupedGemm, Problem, require_n
 from harness.errors import ContractError, InputError, UsageError
 from harness.inputs import tensor_file
 from harness.suite.flag_values import holds, refusal
@@ -55,18 +55,21 @@ def problem(file: SuiteFile, shape: Shape, flags: Mapping[str, FlagValue]) -> Pr
     """The problem of a case, from a legal shape."""
     if not is_grouped(file):
         return (Gemm if file.gemm else Dense)(*_dense(file, shape))
-    group, n = _group(file, shape)
-    rows, cols = group.logical(str(flags[REPRESENTATION]))
+    group, n_dims = _group(str(shape), file.gemm)
+    kind = ShapeRepresentation(str(flags[REPRESENTATION]))
+    if file.gemm and kind is ShapeRepresentation.VARYING_BOTH_DIMS:
+        return GroupedGemm.varying(group, n_dims)
+    rows, cols = group.logical(kind)
     if file.gemm:
-        by_k = flags[REPRESENTATION] == ShapeRepresentation.VARYING_LAST_DIM
-        return GroupedGemm(rows, cols, n, group.tensors, group.capacity, by_k)
+        by_k = kind is ShapeRepresentation.VARYING_LAST_DIM
+        return GroupedGemm(rows, cols, n_dims[0], group.tensors, group.capacity, by_k)
     return Grouped(rows, cols, group.tensors, group.capacity, group.splits_by)
 
 
 def canonical(shape: str) -> str:
     """A shape as ids spell it; a group has several spellings. A grouped GEMM's N follows the group's M and K."""
-    sides = shape.split("x")
-    return "x".join((str(GroupedShape.parse("x".join(sides[:2]))), *sides[2:]))
+    group, n_dims = _group(shape, shape.count("x") > 1)
+    return str(GroupedGemm.varying(group, n_dims) if n_dims else group)
 
 
 def extents_error(extents: Sequence[int], multiple_of: int, any_m: bool, no_rows: bool) -> str | None:
@@ -95,12 +98,15 @@ def shape_error(file: SuiteFile, shape: Shape, flags: Mapping[str, FlagValue]) -
         if not is_grouped(file):
             wrong = extents_error(_dense(file, shape), file.multiple_of, not file.pipeline, file.no_rows)
             return wrong or problem(file, shape, flags).too_large_for(file.recipe)
-        group, n = _group(file, shape)
+        group, n_dims = _group(str(shape), file.gemm)
+        kind = ShapeRepresentation(str(flags[REPRESENTATION]))
         multiple = tensor_multiple(file, file_of(str(flags[RECIPE])))
-        group.require(str(flags[REPRESENTATION]), multiple, varying_multiple(file, flags), product=file.gemm)
+        group.require(kind, multiple, varying_multiple(file, flags), product=file.gemm)
+        require_n(kind, n_dims, multiple)
     except (ContractError, UsageError) as error:
         return str(error)
-    wrong = _extent_error("N", n, multiple) if file.gemm else None
+    has_one = file.gemm and kind is not ShapeRepresentation.VARYING_BOTH_DIMS
+    wrong = _extent_error("N", n_dims[0], multiple) if has_one else None
     return wrong or problem(file, shape, flags).too_large_for(file.recipe)
 
 
@@ -158,7 +164,7 @@ def _corner_error(file: SuiteFile, entry: Corner, larger: Shape) -> str | None:
         return str(error)
     if case.is_group:
         right = f"'{entry.shape}' behind one larger tensor, as in 4096+{entry.shape}, nor one tensor with more rows"
-        if not _ends_in(tuple(whole.tensors), tuple(case.tensors)):
+        if not _ends_in(_extents(whole), _extents(case)):
             return f"'{larger}' is neither {right}"
         return shape_error(file, larger, flags)
     grown = [(part, all_of) for part, all_of in zip(astuple(case), astuple(whole), strict=True) if part != all_of]
@@ -168,12 +174,17 @@ def _corner_error(file: SuiteFile, entry: Corner, larger: Shape) -> str | None:
     return shape_error(file, larger, flags)
 
 
-def _ends_in(larger: tuple[Extents, ...], own: tuple[Extents, ...]) -> bool:
+def _extents(group: Problem) -> list[tuple[int, ...]]:
+    """(rows, cols) of every tensor, and N of every product where it may differ."""
+    return [(*extents, *(group.n_dims or ())[g : g + 1]) for g, extents in enumerate(group.tensors)]
+
+
+def _ends_in(larger: list[tuple[int, ...]], own: list[tuple[int, ...]]) -> bool:
     """Whether a group ends in the tensors of another, or is one tensor that does."""
     if larger[1:] == own:
         return True
-    (rows, cols), (all_rows, all_cols) = own[-1], larger[-1]
-    return len(larger) == len(own) == 1 and cols == all_cols and all_rows > rows and all_rows % rows == 0
+    (rows, *others), (all_rows, *all_others) = own[-1], larger[-1]
+    return len(larger) == len(own) == 1 and others == all_others and all_rows > rows and all_rows % rows == 0
 
 
 @cache
@@ -203,18 +214,25 @@ def _is_extent(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 18
 
 
-def _group(file: SuiteFile, shape: Shape) -> tuple[GroupedShape, int]:
-    """The tensors of a group and, for a grouped GEMM, N."""
-    text = str(shape)
-    if not file.gemm:
-        return GroupedShape.parse(text), 0
-    group, _, n = text.rpartition("x")
-    if "x" not in group or not _is_extent(n):
+def _group(text: str, gemm: bool) -> tuple[GroupedShape, tuple[int, ...]]:
+    """The tensors of a group and, for a grouped GEMM, every N."""
+    if not gemm:
+        return GroupedShape.parse(text), ()
+    sides, _, side = text.rpartition("x")
+    n_dims = extents_of(side)
+    if "x" not in sides or n_dims is None:
         raise ContractError(
             f"'{text}' is not a shape of a grouped GEMM; one reads MxKxN with M or K of every group, as in "
-            f"{_GROUP[True]}"
+            f"{_GROUP[True]}, or with N of every group, too, as in 128+256x384+512x256+384"
         )
-    return GroupedShape.parse(group), int(n)
+    group = GroupedShape.parse(sides)
+    if not n_dims:
+        raise ContractError(f"'{text}' has no product: {side} is none of them; a group has at least one")
+    if 1 < len(group) != len(n_dims) > 1:
+        raise ContractError(f"'{text}' has {len(group)} extents of A and {len(n_dims)} of N; give one of each")
+    if len(group) == 1:
+        group = replace(group, tensors=group.tensors * len(n_dims))
+    return group, n_dims * len(group) if len(n_dims) == 1 else n_dims
 
 
 def _dense(file: SuiteFile, shape: Shape) -> tuple[int, ...]:

@@ -144,8 +144,8 @@ def at_the_end(error: AccessError, larger: Case) -> AccessError:
 def control(case: Case, larger: Case) -> Case:
     """The same end of a tensor that is larger than the case's, but in which an index of 32 bits reaches every byte."""
     if case.is_group:
-        first, *others = larger.problem.tensors
-        unit, axis = case.problem.tensors[-1], _growing_axis(case, larger)
+        first, *others = _extents(larger)
+        unit, axis = _extents(case)[-1], _growing_axis(case, larger)
         times = min(first[axis] // unit[axis], _times(case))
         return _with_tensors(case, larger, [_grown(first, axis, unit[axis] * times), *others])
     extents = [
@@ -160,12 +160,19 @@ def _times(case: Case) -> int:
     return _CONTROL // math.prod(case.problem.grid_extents[-1]) + 1
 
 
+def _extents(case: Case) -> list[tuple[int, ...]]:
+    """(rows, cols) of each tensor of a group, and its N where products differ in it."""
+    n_dims = case.problem.n_dims or ()
+    return [(*extents, *n_dims[g : g + 1]) for g, extents in enumerate(case.problem.tensors)]
+
+
 def _growing_axis(case: Case, larger: Case) -> int:
-    return int(larger.problem.tensors[0][0] == case.problem.tensors[-1][0])
+    first, own = _extents(larger)[0], _extents(case)[-1]
+    return next(axis for axis in range(len(own)) if first[axis] != own[axis])
 
 
-def _grown(tensor: tuple[int, int], axis: int, extent: int) -> tuple[int, int]:
-    return (extent, tensor[1]) if axis == 0 else (tensor[0], extent)
+def _grown(tensor: tuple[int, ...], axis: int, extent: int) -> tuple[int, ...]:
+    return (*tensor[:axis], extent, *tensor[axis + 1 :])
 
 
 def story(case: Case, reason: str) -> Story:
@@ -197,9 +204,9 @@ def inputs_around(case: Case, larger: Case, inputs: Arrays) -> tuple[dict[str, n
 def _growing(case: Case, larger: Case, inputs: Arrays) -> Iterator[tuple[int, Arrays, Arrays]]:
     """For each growing extent: the number of steps, and the inputs before the first step and after it."""
     if case.is_group:
-        first, *others = larger.problem.tensors
+        first, *others = _extents(larger)
         axis = _growing_axis(case, larger)
-        unit = case.problem.tensors[-1][axis]
+        unit = _extents(case)[-1][axis]
         cases = [_with_tensors(case, larger, [_grown(first, axis, unit * n), *others]) for n in (1, 2)]
         yield first[axis] // unit - 1, make_inputs(cases[0]), make_inputs(cases[1])
         return
@@ -210,12 +217,12 @@ def _growing(case: Case, larger: Case, inputs: Arrays) -> Iterator[tuple[int, Ar
             yield whole // own - 1, inputs, make_inputs(replace(case, problem=doubled))
 
 
-def _with_tensors(case: Case, larger: Case, tensors: list[tuple[int, int]]) -> Case:
+def _with_tensors(case: Case, larger: Case, tensors: list[tuple[int, ...]]) -> Case:
     """The group case with these tensors."""
     sides = ["+".join(map(str, side)) if len(set(side)) > 1 else str(side[0]) for side in zip(*tensors, strict=True)]
     if len(set(tensors)) == 1:
         sides[0] = f"{len(tensors)}*{sides[0]}"
-    shape = "x".join([*sides, str(larger.problem.n)] if case.is_gemm else sides)
+    shape = "x".join([*sides, str(larger.problem.n)] if case.is_gemm and len(sides) == 2 else sides)
     return find_case(f"{case.recipe}/{case.variant}/{shape}/{case.input}/eager")
 
 

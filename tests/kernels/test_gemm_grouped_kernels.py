@@ -26,6 +26,8 @@ MAIN_GRAD = (
     "shape_representation=varying_last_dim,epilogue=per_token_fused,dtype=fp32,layout=nt,b_scale_layout=swizzled,"
     "accumulate=true/48x128+0+144x144"
 )
+BOTH = "shape_representation=varying_both_dims"
+EACH = "16+0+144+32+16x144+16+32+0+48x16+48+144+16+0"
 
 
 def _case(text, input_name="normal"):
@@ -43,6 +45,8 @@ def _case(text, input_name="normal"):
         (ANY_M, "wide_sum"),
         (WGRAD, "wide_sum"),
         (MAIN_GRAD, "normal"),
+        (f"{BOTH},a_e4m3_max=256,alpha=-2/{EACH}", "wide_sum"),
+        (f"{BOTH},epilogue=row_scaled,layout=nn,b_scale_layout=swizzled,bias=true,accumulate=true/{EACH}", "normal"),
     ],
 )
 def test_every_group_is_what_the_dense_kernel_makes_of_it(text, input_name):
@@ -50,11 +54,13 @@ def test_every_group_is_what_the_dense_kernel_makes_of_it(text, input_name):
     case = _case(text, input_name)
     tensors = expect(case).inputs
     for target in EmulatorDevice.targets:
-        written, start = _lines(case, output_of(case, target, tensors)), 0
-        for g, (rows, length) in enumerate(case.problem.tensors):
-            own, start = written[start : start + rows], start + rows
-            if rows and length:
-                np.testing.assert_array_equal(own, _by_the_same_kernel(case.part(g), target, case, tensors, g))
+        written, start = output_of(case, target, tensors).reshape(-1), 0
+        for g, part in enumerate(case.parts):
+            size = part.rows * part.problem.n * np.dtype(nvfp4.DTYPES[case.flags.dtype]).itemsize
+            own, start = written[start : start + size], start + size
+            if size and part.cols:
+                dense = _by_the_same_kernel(part, target, case, tensors, g)
+                np.testing.assert_array_equal(own, dense.reshape(-1))
         assert start == len(written)
 
 

@@ -17,6 +17,8 @@ from harness.suite.suite import find_case, suite_of
 SHAPE = "0+128+0+256x48x80"
 WHOLE = "128+0+128x128x256"
 LAST = "shape_representation=varying_last_dim"
+BOTH = "shape_representation=varying_both_dims"
+EACH = "16+0+144+32+16x48+16+32+0+80x32+48+16+16+0"  # a group without rows, one without K, and one without columns
 FLAGS = [
     ("alpha=-2,beta=0.5", SHAPE),
     ("dtype=fp32,layout=nn,a_scale_layout=swizzled,b_scale_layout=swizzled,a_e4m3_max=256,b_e4m3_max=256", SHAPE),
@@ -28,6 +30,11 @@ FLAGS = [
     (f"{LAST},layout=nt,b_scale_layout=swizzled,b_e4m3_max=256,beta=0.5", "48x16+0+80x32"),
     (f"{LAST},epilogue=row_scaled,dtype=fp32,layout=nt,accumulate=true", "144x0+48+16x32"),
     (f"{LAST},epilogue=per_token_fused,layout=nt,bias=true", "16x0+144x144"),
+    (f"{BOTH},a_e4m3_max=256,a_scale_layout=swizzled,alpha=-2,beta=0.5,bias=true", EACH),
+    (f"{BOTH},epilogue=row_scaled,layout=nn,b_scale_layout=swizzled,bias=true,accumulate=true", EACH),
+    (f"{BOTH},epilogue=row_scaled,b_granularity=tensor,b_e4m3_max=256", "3*16x48x32+16+48"),
+    (f"{BOTH},epilogue=per_token_fused,dtype=fp32,layout=nt,accumulate=true", EACH),
+    (f"{BOTH},beta=1,layout=nt", "144+16x48x32"),
 ]
 
 
@@ -37,11 +44,7 @@ def case_of(flags="default", shape=SHAPE, input_name="normal"):
 
 def groups(case):
     """(number, dense case) of every group that has an output."""
-    return [(g, case.part(g)) for g, (rows, _) in enumerate(case.problem.tensors) if rows]
-
-
-def part(demand, rows):
-    return Interval(demand.low[rows], demand.high[rows]) if isinstance(demand, Interval) else demand[rows]
+    return [(g, part) for g, part in enumerate(case.parts) if part.rows and part.problem.n]
 
 
 def ends(demand):
@@ -58,20 +61,18 @@ def test_every_group_is_the_dense_one(flags, shape, input_name):
     case = case_of(flags, shape, input_name)
     expected = expect(case)
     assert expected.disagreement == "" and expected.oracles == ("numpy", "torch")
-    output, start = expected.values["output"], 0
+    output, field = expected.values["output"], gemm_grouped.outputs(case)["output"]
+    assert {end.shape for end in ends(output)} == {field.shape}
     for g, dense in groups(case):
         if not dense.cols:  # the epilogue of zeros
-            start += dense.rows
             continue
         alone = gemm.inputs(dense, **high_precision(dense))
         given = gemm_grouped.inputs_of(case, expected.inputs, g)
         assert given.keys() == alone.keys()
         for name, array in alone.items():
             assert given[name].shape == array.shape and given[name].tobytes() == array.tobytes(), name
-        right, rows = gemm.numpy_oracle(dense, alone)["output"], slice(start, start + dense.rows)
-        assert [end.tobytes() for end in ends(part(output, rows))] == [end.tobytes() for end in ends(right)]
-        start += dense.rows
-    assert [len(end) for end in ends(output)] == [start, start] and start == sum(m for m, _ in case.problem.tensors)
+        right = gemm.numpy_oracle(dense, alone)["output"]
+        assert [field.part(end, g).tobytes() for end in ends(output)] == [end.tobytes() for end in ends(right)]
 
 
 def test_exact_sums_are_those_of_the_stated_order():
@@ -137,10 +138,18 @@ def test_a_group_alone_is_the_dense_case():
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        ({"layout": "nt"}, "must be varying_last_dim, not varying_first_dim: with layout nt only K differs"),
+        (
+            {"layout": "nt"},
+            "must be varying_last_dim or varying_both_dims, not varying_first_dim: with layout nt K alone differs from "
+            "group to group, or M, N and K may",
+        ),
         (
             {"shape_representation": "varying_last_dim"},
-            "must be varying_first_dim, not varying_last_dim: with layout tn only M differs",
+            "must be varying_first_dim or varying_both_dims, not varying_last_dim: with layout tn M alone differs",
+        ),
+        (
+            {"shape_representation": "varying_both_dims"},
+            "N of each group exactly in varying_both_dims, not in varying_bo",
         ),
         ({"epilogue": "per_token"}, "epilogue must not be per_token, whose second kernel"),
         ({"recipe": "gemm_ordered"}, "recipe must be gemm, not gemm_ordered"),
@@ -243,6 +252,47 @@ def test_a_part_of_an_allocation_is_the_group_without_the_rest(flags):
             assert (slack == 0x7F).all() if slack.dtype == np.uint8 else np.isnan(slack.astype(np.float32)).all()
         else:
             np.testing.assert_array_equal(array, right.inputs[name])
+
+
+def test_arrays_of_groups_that_share_no_extent_lie_back_to_back():
+    case = case_of(f"{BOTH},beta=1,bias=true", EACH)
+    tensors = expect(case).inputs
+    groups = [(16, 48, 32), (0, 16, 48), (144, 32, 16), (32, 0, 16), (16, 80, 0)]
+    sizes = {
+        "a_data": sum(m * k // 2 for m, k, _ in groups),
+        "b_data": sum(n * k // 2 for _, k, n in groups),
+        "c": sum(m * n for m, _, n in groups),
+        "bias": sum(n for *_, n in groups),
+        "a_scale_inv": 128 * 4 + 256 * 4 + 128 * 8,
+        "b_scale_inv": 128 * 4 + 128 * 4 + 128 * 4,
+        "a_amax": 5,
+        "b_amax": 5,
+        "tensor_offsets": 6,
+    }
+    assert {name: tensors[name].size for name in sizes} == sizes
+    assert tensors["n_dims"].tolist() == [32, 48, 16, 16, 0]
+    assert (tensors["a_amax"] == 0).tolist() == [False, True, False, True, False]
+    assert (tensors["b_amax"] == 0).tolist() == [False, False, False, True, True]
+    assert case.problem.terms == 16 * 48 * 32 + 144 * 32 * 16
+    assert case.problem.elements == sum(m * k + n * (m + k) for m, k, n in groups)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda n: None, "n_dims is missing"),
+        (lambda n: n[1:], "n_dims has 4 entries and must have 5"),
+        (lambda n: n[[0, 1, 3, 2, 4]] + [0, 0, 16, 0, 0], "n_dims has 32 of N for group 2, and the case 16"),
+        (lambda n: n.astype(float), r"n_dims\[0\] is 32.0; it must be an integer"),
+    ],
+)
+def test_an_array_of_other_ns(change, sentence):
+    case = case_of(BOTH, EACH)
+    tensors = dict(expect(case).inputs)
+    changed = change(tensors.pop("n_dims"))
+    if changed is not None:
+        tensors["n_dims"] = changed
+    assert_arrays_refused(case, tensors, sentence)
 
 
 @pytest.mark.parametrize(

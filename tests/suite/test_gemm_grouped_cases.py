@@ -67,7 +67,14 @@ def test_other_spellings_of_a_shape():
             "128+128x16",
             "'128\\+128x16' is not a shape of a grouped GEMM; one reads MxKxN with M or K of every group, as in",
         ),
-        ("128+128x16x16+32", "'128\\+128x16x16\\+32' is not a shape of a grouped GEMM"),
+        (
+            "128+128x16x16+32",
+            "tensor 1 has N = 32 where tensor 0 has 16; in varying_first_dim all products have the same",
+        ),
+        (
+            "128+128x16x16of32",
+            "'128\\+128x16x16of32' is not a shape of a grouped GEMM; .* with N of every group, too, as",
+        ),
         ("128+128x24x16", "tensor 0 has cols = 24; cols is a positive multiple of 16"),
         ("128+128x16x24", "N = 24 is not a positive multiple of 16; the nearest is 32"),
         ("128+0x16x0", "N = 0 is not a positive multiple of 16; the nearest is 16"),
@@ -84,6 +91,46 @@ def test_other_spellings_of_a_shape():
 def test_an_id_with_another_shape(tmp_path, shape, sentence):
     with pytest.raises(UsageError, match=sentence):
         written(tmp_path, TEXT).find(f"products/default/{shape}/normal/eager")
+
+
+ANY = "gemm_grouped/shape_representation=varying_both_dims"
+
+
+@pytest.mark.parametrize(
+    ("shape", "spelled", "products"),
+    [
+        ("128+256x384+512x256+640", "128+256x384+512x256+640", [(128, 384, 256), (256, 512, 640)]),
+        ("128x384x256+640", "2*128x384x256+640", [(128, 384, 256), (128, 384, 640)]),
+        ("2*128x384x2*256", "2*128x384x256", [(128, 384, 256)] * 2),
+        ("16+0x32x48+0", "16+0x32x48+0", [(16, 32, 48), (0, 32, 0)]),
+        ("16x32x0", "16x32x0", [(16, 32, 0)]),
+    ],
+)
+def test_groups_that_share_no_extent(shape, spelled, products):
+    case = find_case(f"{ANY}/{shape}/normal/eager")
+    assert (case.shape, canonical(shape), canonical(spelled)) == (spelled,) * 3
+    assert [(part.rows, part.cols, part.problem.n) for part in case.parts] == products
+    assert case.problem.grid_extents == tuple((m, n) for m, _, n in products)
+    assert [step.signature.name for step in plan(case)] == ["gemm_grouped_varying_n"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "sentence"),
+    [
+        ("128+256x32x16+32+48", "has 2 extents of A and 3 of N; give one of each"),
+        ("128x32x0*16", "has no product: 0\\*16 is none of them"),
+        ("128x32x16+24", "tensor 1 has N = 24; a varying extent is 0 or a multiple of 16, the nearest is 32"),
+        ("17x32x16", "tensor 0 has rows = 17; a varying extent is 0 or a multiple of 16"),
+        ("16x32x65*16", "tensor 64 is one too many"),
+        ("16x1073741824x16", "tensor 0: K = 1073741824 is beyond 1073676288, and no kernel of gemm_grouped"),
+        ("16x16x1073741824+1073741824", "tensor 1 ends at N = 2147483648 of the group; the N of all tensors sum up to"),
+        ("16x16x16+2147483648", "tensor 1: N = 2147483648 is beyond 2147418112, and no kernel takes it"),
+        ("128+0x128of65536x16", "a capacity of products in varying_both_dims; the host cannot count the tiles"),
+    ],
+)
+def test_an_id_with_other_products(shape, sentence):
+    with pytest.raises(UsageError, match=sentence):
+        find_case(f"{ANY}/{shape}/normal/eager")
 
 
 @pytest.mark.parametrize(

@@ -186,8 +186,8 @@ def _parts(case: Case, name: str, x: np.ndarray) -> Iterator[tuple[str, np.ndarr
         return
     shapes = case.problem.tensors
     if case.is_gemm:
-        n = case.problem.n
-        shapes = [{"a": (m, k), "b": (n, k), "c": (m, n), "bias": (1, n)}[name] for m, k in shapes]
+        extents = [(m, k, case.problem.n_of(g)) for g, (m, k) in enumerate(shapes)]
+        shapes = [{"a": (m, k), "b": (n, k), "c": (m, n), "bias": (1, n)}[name] for m, k, n in extents]
         if name in COLUMNWISE[str(case.flags.layout)]:
             shapes = [each[::-1] for each in shapes]
     flat, start = x.reshape(-1), 0
@@ -266,4 +266,7 @@ def _misplaced(stage: Stage, inputs: Mapping[str, np.ndarray]) -> str:
         if place != (start, rows, cols):
             return f"tensor {number}{of} is said to start and to extend {place}; it must be {(start, rows, cols)}"
         start += rows * cols
+    n_dims = stage.case.problem.n_dims
+    if n_dims is not None and own["n_dims"].tolist() != list(n_dims):
+        return f"the N of each group{of} is said to be {own['n_dims'].tolist()}; it must be {list(n_dims)}"
     return "" if int(own["tensor_offsets"][-1]) == start else f"the last offset{of} must be {start}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple
 from typing import NamedTuple
 
 import numpy as np
@@ -173,14 +174,16 @@ def _of_product(case: Case, name: str, x: np.ndarray, inputs: Mapping[str, np.nd
     """Operand `a` or `b` of a product, or of every non-empty product of a group."""
     flags = case.flags
     columnwise = name in COLUMNWISE[str(flags.layout)]
-    groups = case.problem.tensors if case.is_group else ((case.rows, case.cols),)
+    groups = [astuple(part.problem) for part in case.parts]
+    x = x.reshape(-1)
     data, scales, amaxes = (inputs[f"{name}_{part}"] for part in ("data", "scale_inv", "amax"))
     data, scales = data.reshape(-1), scales.reshape(-1)
     one_amax = amaxes.size == len(groups) and (flags.epilogue == "per_tensor" or flags.b_granularity == "tensor")
-    start = scale_start = amax_start = row = 0
-    for group, (m, k) in enumerate(groups):
-        lines = m if name == "a" else case.problem.n
-        own, row = x[row : row + (k if columnwise else lines)], row + (k if columnwise else lines)
+    start = scale_start = amax_start = first = 0
+    for group, (m, k, n) in enumerate(groups):
+        lines = m if name == "a" else n
+        own, first = x[first : first + lines * k], first + lines * k
+        own = own.reshape((k, lines) if columnwise else (lines, k))
         codes, padded = lines * k // 2, (-(-lines // 128) * 128, -(-k // 64) * 4)
         bytes_of_scales = padded[0] * padded[1]
         amax = amaxes[group : group + 1] if one_amax else amaxes[amax_start : amax_start + lines]

@@ -11,6 +11,7 @@
 constexpr int kMaxTensors = 64;
 constexpr int kChunkRows = 128;     // rows that dbias sums in order
 constexpr int kScalePadding = 128;  // scale matrices cover lines rounded up to this
+constexpr u32 kScaleUnit = kScalePadding * 4;  // bytes that divide every padded scale matrix
 
 // ---------------------------------------------------------------------------------------------------------------------
 // The group
@@ -74,6 +75,15 @@ template <typename Number>
 __device__ __forceinline__ u32 sum_of_earlier(int index, const Number (&value)[2]) {
   const int first = 2 * int(threadIdx.x % 32);
   return __reduce_add_sync(~0u, (first < index ? u32(value[0]) : 0u) + (first + 1 < index ? u32(value[1]) : 0u));
+}
+
+// The same for numbers of up to 52 bits, in two parts each of which sums up to less than 2^32
+__device__ __forceinline__ i64 long_sum_of_earlier(int index, const i64 (&value)[2]) {
+  constexpr int kLow = 26;
+  constexpr u32 kMask = (1u << kLow) - 1;
+  const u32 low[2] = {u32(value[0]) & kMask, u32(value[1]) & kMask};
+  const u32 high[2] = {u32(value[0] >> kLow), u32(value[1] >> kLow)};
+  return (i64(sum_of_earlier(index, high)) << kLow) + sum_of_earlier(index, low);
 }
 
 // Tensors 2t and 2t + 1, read by thread t of the first warp; empty after the last
@@ -191,16 +201,15 @@ __device__ __forceinline__ void find_work_item(
     }
     if constexpr (places != Offsets::lines) {
       constexpr bool kProduct = places == Offsets::product;
-      constexpr u32 kUnit = kScalePadding * 4;  // every padded scale matrix has a multiple of this many bytes
       u32 rowwise[2], columnwise[2];
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const int rows = two.rows[i], cols = two.cols[i];
-        rowwise[i] = u32(scale_bytes(rows, cols) / kUnit);
-        columnwise[i] = u32((kProduct ? scale_bytes(kScalePadding, cols) : scale_bytes(cols, rows)) / kUnit);
+        rowwise[i] = u32(scale_bytes(rows, cols) / kScaleUnit);
+        columnwise[i] = u32((kProduct ? scale_bytes(kScalePadding, cols) : scale_bytes(cols, rows)) / kScaleUnit);
       }
-      tensor.rowwise_scale_inv = i64(kUnit) * sum_of_earlier(index, rowwise);
-      tensor.columnwise_scale_inv = i64(kUnit) * sum_of_earlier(index, columnwise);
+      tensor.rowwise_scale_inv = i64(kScaleUnit) * sum_of_earlier(index, rowwise);
+      tensor.columnwise_scale_inv = i64(kScaleUnit) * sum_of_earlier(index, columnwise);
     }
     if (threadIdx.x == (index < extents.num_tensors ? index / 2 : 0)) {
       const int own = index % 2;

@@ -54,7 +54,7 @@ def require_elements(case: Case, number: int) -> None:
     """Raise UsageError unless the group has this tensor and it holds something."""
     if not 0 <= number < len(case.problem.tensors):
         raise UsageError(f"{case.id} has no tensor {number}; its {len(case.problem.tensors)} tensors count from 0")
-    if 0 in case.problem.tensors[number]:
+    if 0 in (*case.problem.tensors[number], *case.part(number).problem.grid_extents[0]):
         raise UsageError(f"tensor {tensor_spelled(case, number)}, of {case.id} has no elements")
 
 
