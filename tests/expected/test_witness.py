@@ -207,6 +207,9 @@ def test_tensors_of_a_group_that_lie_elsewhere():
     case = find_case("grouped/default/128+0+128x128/normal/eager")
     offsets = expected.make_inputs(case)["tensor_offsets"]
     assert "is said to start" in objection_to(case, tensor_offsets=offsets + 16)
+    case = find_case("gemm_grouped/shape_representation=varying_both_dims/16+32x16x32+48/normal/eager")
+    wrong = objection_to(case, n_dims=np.array([48, 32]))
+    assert wrong == "the N of each group is said to be [48, 32]; it must be [32, 48]"
 
 
 def test_few_different_values_are_an_error_unless_the_suite_says_so():

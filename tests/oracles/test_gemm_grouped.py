@@ -13,6 +13,7 @@ from harness.errors import ContractError
 from harness.expected.expected import expect, high_precision
 from harness.oracles import gemm, gemm_grouped, gemm_ordered
 from harness.suite.suite import find_case, suite_of
+from harness.text import spell
 
 SHAPE = "0+128+0+256x48x80"
 WHOLE = "128+0+128x128x256"
@@ -58,7 +59,25 @@ def ends(demand):
 @pytest.mark.parametrize(("flags", "shape"), FLAGS)
 def test_every_group_is_the_dense_one(flags, shape, input_name):
     """With operands that the dense recipe makes, put together here and not by the oracle."""
-    case = case_of(flags, shape, input_name)
+    require_dense(case_of(flags, shape, input_name))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_groups_of_any_extents_are_the_dense_ones(seed):
+    rng = np.random.default_rng(seed)
+    extents = rng.choice([0, 16, 32, 48, 144], (3, rng.integers(2, 7)))
+    epilogue = ("per_tensor", "row_scaled", "per_token_fused")[seed % 3]
+    flags = {"epilogue": epilogue, "layout": str(rng.choice(["tn", "nn", "nt"]))}
+    flags |= {f"{name}_scale_layout": str(rng.choice(["compact", "swizzled"])) for name in "ab"}
+    added = {"per_tensor": {"beta": 0.5, "bias": True}, "row_scaled": {"accumulate": True, "bias": True}}
+    flags |= added.get(epilogue, {"accumulate": True, "dtype": "fp32"}) if rng.integers(2) else {}
+    suite, shape = suite_of("gemm_grouped"), "x".join("+".join(map(str, side)) for side in extents)
+    flags = {name: flags.get(name, default) for name, default in suite.defaults.items()}
+    variant = ",".join(f"{name}={spell(value)}" for name, value in flags.items() if value != suite.defaults[name])
+    require_dense(case_of(f"{BOTH},{variant}".rstrip(","), shape, str(rng.choice(["normal", "wide_sum"]))))
+
+
+def require_dense(case):
     expected = expect(case)
     assert expected.disagreement == "" and expected.oracles == ("numpy", "torch")
     output, field = expected.values["output"], gemm_grouped.outputs(case)["output"]

@@ -112,6 +112,19 @@ def test_tensors_of_a_group_are_left_out_and_cut_alone():
     np.testing.assert_array_equal(left.parts[1]["x"], whole.parts[2]["x"][16:32, 16:])
 
 
+def test_products_that_share_no_extent_are_cut_alone():
+    flags = "gemm_grouped/shape_representation=varying_both_dims,beta=1"
+    whole = Candidate.of(find_case(f"{flags}/16+0+48x32+16+48x16+48+80/normal/eager"))
+    assert whole.items(N) == [*((0, i) for i in range(1)), *((1, i) for i in range(3)), *((2, i) for i in range(5))]
+    left = whole.with_tensors([1, 2]).with_items(N, [(1, 3), (1, 0)]).with_items(ROWS, [(1, 2)])
+    assert left.case.shape == "0+16x16+48x0+32"
+    np.testing.assert_array_equal(left.parts[1]["a"], whole.parts[2]["a"][32:])
+    np.testing.assert_array_equal(left.parts[1]["c"], whole.parts[2]["c"][32:, [*range(48, 64), *range(16)]])
+    given = left.inputs()
+    assert (given["n_dims"].tolist(), given["c"].shape) == ([0, 32], (16 * 32,))
+    assert left.with_tensors([1]).converted(shape_representation="varying_first_dim").case.variant == "beta=1"
+
+
 def test_an_allocation_is_cut_by_what_divides_its_splits():
     whole = Candidate.of(find_case("grouped/outputs=rowwise/64+0+192of512by64x32/normal/eager"))
     assert whole.items(ROWS) == [(0, 0), (2, 0), (2, 1), (2, 2)]

@@ -233,6 +233,8 @@ def test_memory_that_nobody_touches_does_not_exist():
         ("grouped/outputs=rowwise,stage=encode/128x256", "384x256", []),
         ("grouped/shape_representation=varying_last_dim,outputs=rowwise,stage=encode/128x256", "128x768+256", []),
         ("gemm_grouped/default/128x128x16", "384+128x128x16", []),
+        ("gemm_grouped/shape_representation=varying_both_dims,beta=1/128x64x128", "128x64x384+128", []),
+        ("gemm_grouped/shape_representation=varying_both_dims,bias=true/128x64x128", "384+128x64x128", []),
     ],
 )
 def test_arrays_around_are_those_that_the_larger_case_draws(case_id, larger, swizzled):
@@ -256,6 +258,10 @@ def test_arrays_around_are_those_that_the_larger_case_draws(case_id, larger, swi
         ("gemm/default/128x64x16", ["4194432x64x16"] * 2),
         ("grouped/outputs=rowwise,stage=encode/128x256", ["262272+128x256", "262272x256"]),
         ("gemm_grouped/default/128x64x16", ["4194432+128x64x16"]),
+        (
+            "gemm_grouped/shape_representation=varying_both_dims/128x64x128",
+            ["524416+128x64x128", "2*128x64x524416+128"],
+        ),
     ],
 )
 def test_a_control_is_the_same_end_of_what_32_bits_reach(case_id, shapes):
