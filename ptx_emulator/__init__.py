@@ -9,7 +9,8 @@
 `__all__` is its face, each name imported when it is first asked for: `Module`, `Buffer` and `TensorMap` are what a
 kernel works on, `launch` runs one, a `Stream` several in order, in the order of CTAs and warps of a `Schedule`.
 `triton_on` runs Triton's kernels. A `Fault` is what a kernel does wrong, `LaunchError` a launch that CUDA would refuse
-or a trap, `NotEmulated` what is missing here. `docs/emulator.md` shows it in use.
+or a trap, `NotEmulated` what is missing here. `docs/emulator.md` shows it in use,
+`docs/emulator_checks.md` has every check.
 
 `launch` parses a module (`ptx`), decodes a kernel once (`decode`, `instructions`) into steps on registers, keeps them
 on disk (`stored`), and runs them (`machine`), a batch of blocks at a time. Every instruction has a NumPy step, which

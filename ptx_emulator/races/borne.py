@@ -1,7 +1,8 @@
 """What PTX forbids or leaves open, compilers and vendors' libraries emit, and every GPU bears.
 
 The emulator does not report it, whoever made the PTX, unless `launch` is given its name in `strict`. An entry stands
-here only if no byte can differ for it on a GPU, or if vendors' own code relies on it; `docs/emulator.md` shows it.
+here only if no byte can differ for it on a GPU, or if vendors' own code relies on it. `docs/emulator_checks.md` has the
+list without the sources.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ class Borne(NamedTuple):
 
     @property
     def row(self) -> str:
-        """Its row of the table in `docs/emulator.md`."""
-        return f"| `{self.name}` | {self.what} | {self.reason} | {self.source} | {self.beside} |"
+        """Its row of the table in `docs/emulator_checks.md`."""
+        return f"| `{self.name}` | {self.what} | {self.reason} | {self.beside} |"
 
 
 EQUAL_STORES = "equal_stores"
@@ -43,18 +44,17 @@ LATE_COMMIT = "late_commit"
 LIST = (
     Borne(
         EQUAL_STORES,
-        "Threads of a block store equal bytes to one place by one instruction, or bulk copies of a block do so in "
-        "global memory.",
-        "One of the stores is last, and it is not defined which; the bytes are the same.",
+        "Threads of a block store equal bytes to one place by one instruction, or its bulk copies do in global memory.",
+        "It is not defined which store is last; the bytes are the same.",
         "CUDA C++ Programming Guide, 'SIMT Architecture'; Triton's layouts repeat elements in lanes and warps, and on "
         "sm_90a two warpgroups store one tile of 64 rows",
         "bytes that differ; two instructions of threads; two blocks",
     ),
     Borne(
         DEAD_READS,
-        "Threads of a block read global bytes that one of these readers then writes, and what the others read reaches "
-        "no byte of memory.",
-        "The kernel is run again, in which the others read what was written later: all of memory has to be the same.",
+        "Threads of a block read global bytes that one of them then writes, and what the others read reaches no byte "
+        "of memory.",
+        "The kernel runs again with the others reading what was written later: all of memory has to be the same.",
         "Triton has all threads load what one of them stores, and predicates the rest off",
         "a value that is used; shared memory; two blocks",
     ),
@@ -62,7 +62,7 @@ LIST = (
         INIT_FENCE,
         "A copy or a tcgen05 of a block uses an mbarrier of this block that was initialised with a barrier, and no "
         "fence.proxy.async or fence.mbarrier_init, between.",
-        "It was asked of hardware, and libcu++'s barriers and Triton's kernels work without.",
+        "Hardware was tested, and libcu++'s barriers and Triton's kernels work without.",
         "facebookexperimental/triton#1553; libcu++ `cuda::barrier` and `cuda::memcpy_async`; Triton 3.7",
         "no barrier between; an mbarrier of another block of the cluster",
     ),
@@ -70,21 +70,21 @@ LIST = (
         ALLOC_FENCE,
         "A copy overwrites the shared memory to which tcgen05.alloc wrote its address, with a barrier, and no "
         "fence.proxy.async, between.",
-        "It was asked of hardware.",
+        "Hardware was tested.",
         "facebookexperimental/triton#1553; Triton 3.7 on sm_100a",
         "no barrier between; what an ordinary store wrote",
     ),
     Borne(
         NO_INVAL,
         "A block exits with an mbarrier that no mbarrier.inval ended.",
-        "Shared memory ends with its block, and the next one initialises its own.",
+        "Shared memory ends with its block; the next one initialises its own.",
         "CUTLASS's pipelines, DeepGEMM and libcu++ have no inval",
         "a second init, or a store, where an mbarrier is",
     ),
     Borne(
         REINIT,
         "An mbarrier at which nobody has arrived or waited is initialised again, with no mbarrier.inval between.",
-        "The second init leaves what it would leave alone. A barrier, or one thread, has to order the two.",
+        "Two inits leave what one leaves. A barrier, or one thread, has to order them.",
         "Triton 3.7, `warp_specialize` on sm_90a; facebookexperimental/triton#462",
         "an mbarrier that was used",
     ),
@@ -100,7 +100,7 @@ LIST = (
     Borne(
         DEFAULT_SCOPE,
         "An arrival or a wait at an mbarrier that names no scope orders threads of other blocks of the cluster.",
-        "PTX takes it as `.cta`; multicast rings are built on it, and have run on every Hopper.",
+        "PTX takes it as `.cta`; multicast rings rely on it on every Hopper.",
         "CUTLASS's `ClusterBarrier`, `arrive(cta_id)` and `wait`, on which DeepGEMM builds; TileLang; Triton before "
         "triton-lang/triton#10922",
         "an explicit `.cta`, at either end",
@@ -108,7 +108,7 @@ LIST = (
     Borne(
         LATE_COMMIT,
         "An mbarrier ends while the arrival of a tcgen05.commit for which nobody waits may still come.",
-        "It is the last time that a stage is free again; what lies there next is written much later.",
+        "It says for the last time that a stage is free; what lies there next is written much later.",
         "Triton 3.7, `warp_specialize` on sm_100a",
         "a copy that may still come; a thread that may still arrive, test or wait",
     ),
