@@ -14,7 +14,7 @@ from harness.errors import SuiteError
 from harness.suite.suite import load_suites, suite_of
 
 
-@cache  # made from every set of every suite, which takes seconds: not while tests are collected, by each process
+@cache  # made from every set of every suite, which takes seconds: `make check` does it for every change, too
 def lines() -> list[capabilities.Line]:
     return list(capabilities.lines())
 
@@ -25,6 +25,7 @@ def test_the_page_is_what_the_rows_and_the_suites_make():
     assert (files.ROOT / capabilities.PAGE).read_text() == capabilities.page(lines())
 
 
+@pytest.mark.slow
 def test_every_id_is_a_case_of_a_set_and_every_other_line_a_refusal():
     ids = {case.id for suite in load_suites() for name in suite.sets for case in suite.cases(name)}
     assert {line.case for line in lines() if line.case} <= ids
@@ -32,12 +33,14 @@ def test_every_id_is_a_case_of_a_set_and_every_other_line_a_refusal():
     assert all("Upstream: " in line.refusal for line in lines() if line.refusal)
 
 
+@pytest.mark.slow
 def test_every_source_has_lines():
     sources = " ".join({line.source for line in lines()})
     assert all(number in sources for number in ("2743", "2931", "2941", "2972", "3045", "3324"))
     assert len({(line.source, line.where, line.does) for line in lines()}) == len(lines())
 
 
+@pytest.mark.slow
 def test_a_refusal_has_the_reason_of_the_suite():
     reason = suite_of("grouped").refusal({"recipe": "four_over_six", "rht": True})
     assert reason and any(line.refusal.startswith(reason) for line in lines())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import product
 
 import numpy as np
@@ -112,7 +113,13 @@ def _vectors() -> Exercise:
     return Exercise("arithmetic.vectors", source, arrays, ("in", "out"), after, block=threads)
 
 
-ARITHMETIC = [
-    _arithmetic("arithmetic.rounded", ROUNDED), _arithmetic("arithmetic.compared", COMPARED),
-    _arithmetic("arithmetic.chosen", CHOSEN), _arithmetic("arithmetic.in_parts", IN_PARTS), _vectors(),
-]  # fmt: skip
+ARITHMETIC: dict[str, list[str]] = {
+    "arithmetic.rounded": ROUNDED, "arithmetic.compared": COMPARED, "arithmetic.chosen": CHOSEN,
+    "arithmetic.in_parts": IN_PARTS, "arithmetic.vectors": [],
+}  # fmt: skip
+
+
+@cache
+def arithmetic(name: str) -> Exercise:
+    """The exercise of this name in ARITHMETIC. It takes a second, so no collection makes it."""
+    return _arithmetic(name, ARITHMETIC[name]) if ARITHMETIC[name] else _vectors()

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from harness.verify.verify import verify
 
 @pytest.mark.parametrize("case", smallest(), ids=lambda case: case.id)
 def test_what_a_run_writes_is_possible(case: Case):
+    case = replace(case, turn=0)  # on one target, because a record of both says the same of the case
     result = verify(case, EmulatorDevice())
     assert result.verdict is (Verdict.EXCLUDED if incapable(case, EmulatorDevice()) else Verdict.PASS), result.story
     assert impossible(result.to_record(), timed=False) == ""

@@ -108,7 +108,8 @@ def words_of(kind: str, folder: Path) -> list[str]:
     return ["swizzle", "--subject", str(folder / "a b" / "card.yaml"), "--case", SWIZZLE]
 
 
-# Each kind of subject and each place once, because a run of the harness takes seconds; a card elsewhere is below.
+# Each kind of subject and each place once, because a run of the harness takes seconds; others are below.
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "where"), [("card", "in a checkout"), ("function", "elsewhere")])
 def test_what_a_run_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, where: str):
     folder = ROOT if where == "in a checkout" else tmp_path
@@ -121,7 +122,8 @@ def test_what_a_run_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind
 
 def test_what_a_shard_prints_and_once_more_when_it_is_resumed(tmp_path: Path):
     recipe = wrong_recipe(tmp_path / "it's a $HOME")
-    asked = ["verify", NAME, "--recipe-dir", str(recipe), "--device", "emulator", "--shard", "2/3", "--run-dir", "out"]
+    asked = ["verify", NAME, "--recipe-dir", str(recipe), "--device", "emulator", "--shard", "2/3", "-k", "48x80"]
+    asked += ["--run-dir", "out"]
     first, again = (harness([*asked, *more], tmp_path).stdout for more in ([], ["--resume"]))
     line, trace = the_first(first), the_first(first, "trace")
     assert line == the_first(again) and "--shard" not in line

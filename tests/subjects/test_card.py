@@ -404,6 +404,7 @@ def test_no_case_of_the_card_is_selected(folder: Path, case: str, more: str, sen
     assert str(caught.value).startswith(NONE + sentence)
 
 
+@pytest.mark.slow
 def test_a_shard_without_a_case_of_the_card_is_merged_with_the_others(folder: Path):
     for number in (1, 2):
         words = (

@@ -48,7 +48,7 @@ def test_its_corner_finds_an_index_of_32_bits(tmp_path: Path):
 def test_a_recipe_without_corners_says_so_once(tmp_path: Path):
     folder = written(tmp_path / "own")
     change(folder, ".yaml", CORNERS + TENSORS, "")
-    words = ["verify", "--recipe-dir", "own", "-k", "normal and 48x80 or ties and 16x16", "--jobs", "1"]
+    words = ["verify", "--recipe-dir", "own", "-k", "normal and 48x80 or ties and 16x16", "--jobs", "0"]
     done = subprocess.run(
         [sys.executable, "-m", "harness", *words, "--run-dir", "run"], cwd=tmp_path, capture_output=True, text=True
     )
