@@ -167,7 +167,7 @@ def _case(x: Any, recipe: str, shape: str, dtype: str, flags: Mapping[str, FlagV
     if flags.get("stage", "full") != "full":
         raise UsageError("quantize makes amaxes and codes in one call; leave out stage")
     if flags.get("activation", "none") != "none":
-        raise UsageError("an activation needs a second tensor, which quantize does not take; leave out activation")
+        raise UsageError("quantize takes the tensor that is quantized, and no activation's; leave out activation")
     if not shape and len(x.shape) != 2:
         raise UsageError(f"x has the shape {tuple(x.shape)}; it must have two dimensions, rows and cols")
     typed = {"dtype": dtype, **flags} if "dtype" in axes else flags

@@ -20,7 +20,7 @@ from harness.device.memory import CaseMemory
 from harness.expected.expected import Expected
 from harness.jit.compile import Compiled
 from harness.jit.geometry import Grid
-from harness.suite.physics import Needs, arrays_moved, bytes_moved, operations, without_slack
+from harness.suite.physics import Needs, arrays_moved, bytes_moved, operations
 from harness.verdict import Verdict
 
 POISON = 0x5A  # fills the outputs before they are timed
@@ -99,7 +99,7 @@ class TimedKernels(Timed):
         self.launches = len(self.program.steps)
         self.moved = bytes_moved(self.program.steps, expected.inputs, expected.fields)
         self._graph, self.calls = self._captured(in_passes) if rotates else (None, 1)
-        read, written = arrays_moved(self.program.steps, without_slack(expected.inputs), expected.fields)
+        read, written = arrays_moved(self.program.steps, expected.inputs, expected.fields)
         filled = self._rotation.filled if rotates else inf
         self.needs = Needs(read, written, operations(case), filled, self.calls)
 

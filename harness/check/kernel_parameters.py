@@ -76,7 +76,11 @@ def _launch_errors(suite: Suite, index: int, launch: SuiteLaunch, signatures: Ma
         choices = nearest(launch.kernel, signatures)
         yield f"{suite.document.where(*route, 'kernel')}: {suite.recipe}.cu has no kernel '{launch.kernel}'{choices}"
         return
-    names = [parameter.name for parameter in signatures[launch.kernel].call if parameter.pointer]
+    pointers = [parameter.name for parameter in signatures[launch.kernel].call if parameter.pointer]
+    for name in (name for name in launch.reads if name not in pointers):
+        at = suite.document.where(*route, "reads", name)
+        yield f"{at}: {launch.kernel} has no pointer '{name}'{nearest(name, pointers)}"
+    names = [launch.reads.get(name, name) for name in pointers]
     for kind, sizes in launch.memory.items():
         for name in (name for name in sizes if name not in names):
             at = suite.document.where(*route, kind, name)
@@ -98,7 +102,10 @@ def _template_errors(
         return
     axis = axes[flag]
     for index, value in enumerate(axis):
-        asked = any(position(value, launch.when.get(flag, axis)) is not None for launch in launches)
+        asked = any(
+            position(value, [launch.flags[flag]] if flag in launch.flags else launch.when.get(flag, axis)) is not None
+            for launch in launches
+        )
         if asked and suite.refusal({flag: value}) is None and not _fits(parameter.kind, value, enums):
             choices = nearest(value, enums.get(parameter.kind, ()))
             yield (
@@ -161,7 +168,7 @@ def _dtype_errors(step: Step, arrays: Mapping[str, Any]) -> Iterator[str]:
     """Pointers to another type than their array has. arrays: fields and NumPy's, by parameter"""
     types = {parameter.name: step.flags[parameter.flag] for parameter in step.signature.template}
     for parameter in step.signature.call:
-        array = arrays.get(step.stage.key(parameter.name)) if parameter.pointer else None
+        array = arrays.get(step.key(parameter.name)) if parameter.pointer else None
         known = _TYPES.get(str(types.get(parameter.type, parameter.type)))
         if array is not None and known and not _reads(np.dtype(known), np.dtype(array.dtype)):
             where = f"{_folder(step.case.recipe)}/{step.signature.where}"

@@ -185,7 +185,7 @@ class Case:
         """Tensor or product g of a group as a dense case, whose bytes the group must have in its place.
 
         It shares the flags that the dense recipe has, the input, and the seed, which is the Philox key of the whole
-        group. A GEMM has no key, so each product has a seed of its own.
+        group. A GEMM has no key, so each product has a seed of its own. It has no activation: it is of what that gives.
         """
         recipe = str(self.flags.recipe)
         defaults = self.dense_defaults[recipe]
@@ -193,13 +193,21 @@ class Case:
             self,
             recipe=recipe,
             flags=defaults.replace(
-                **{name: value for name, value in self.flags.items() if name in defaults and value != OWN}
+                **{
+                    name: value
+                    for name, value in self.flags.items()
+                    if name in defaults and value != OWN and name != "activation"
+                }
             ),
             problem=self.problem.part(g),
             defaults=defaults,
             philox_offset=self.philox_offset + g,
             seed_of=f"{self.seed_name}/group {g}" if self.is_gemm else self.seed_name,
         )
+
+    def input_elements(self, quantized: int) -> int:
+        """Elements of `input` for so many that are quantized: SwiGLU reads two for one, its gradients one for two."""
+        return {"swiglu": 2 * quantized, "dswiglu": quantized // 2}.get(str(self.flags.get("activation")), quantized)
 
     @property
     def e4m3_max(self) -> int:

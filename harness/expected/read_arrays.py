@@ -53,11 +53,15 @@ def _of(case: Case) -> dict[str, np.ndarray]:
     if case.recipe == "dequantize":
         return _encoded(case)
     dtype = str(flags.get("dtype", "bf16"))
+    activation = flags.get("activation", "none")
     if not case.is_group:
-        return {"input": _array((case.rows, case.cols), dtype)} | _amaxes(case)
-    tensors = ("input", "act_input") if flags.activation != "none" else ("input",)
+        cols = {"input": case.input_elements(case.cols)} | ({"act_input": case.cols} if activation == "dswiglu" else {})
+        return {name: _array((case.rows, count), dtype) for name, count in cols.items()} | _amaxes(case)
+    sizes = {"input": case.input_elements(case.problem.group.allocated)}
+    if activation not in ("none", "swiglu"):
+        sizes["act_input"] = case.problem.group.allocated
     return (
-        dict.fromkeys(tensors, _array((case.problem.group.allocated,), dtype))
+        {name: _array((size,), dtype) for name, size in sizes.items()}
         | {name: _array((f.size + f.slack,), f.dtype) for name, f in grouped.given_fields(case).items()}
         | case.problem.arrays
     )

@@ -122,7 +122,7 @@ def _arguments(step: Step) -> tuple[object, ...]:
     """The memory and launch options of a launch; its parameters are identified by the names of their arrays."""
     return (
         step.signature.name if step.library else "",
-        [replace(each, name=step.stage.key(each.name)) for each in step.signature.call],
+        [replace(each, name=step.key(each.name)) for each in step.signature.call],
         step.together,
         step.early,
         sorted(step.scratch.items()),

@@ -25,7 +25,7 @@ from harness.expected.expected import NUMPY_LARGEST_TIMED, Expected, expect
 from harness.gate.decision import CHANGED, EFFECT, decide
 from harness.gate.revision import same_arguments, same_sources
 from harness.records.claims import UNCHANGED
-from harness.suite.physics import Needs, arrays_moved, impossible, operations, peak_tflops, without_slack
+from harness.suite.physics import Needs, arrays_moved, impossible, operations, peak_tflops
 from harness.verdict import Judgement, Performance, Result, Verdict
 from harness.verify.verify import verify
 
@@ -156,7 +156,7 @@ class RevisionBench:
         """Why the launches cannot have done their work in this time, or an empty string."""
         if not self.roofline_gbps:
             return ""
-        read, written = arrays_moved(rotation.programs[0].steps, without_slack(expected.inputs), expected.fields)
+        read, written = arrays_moved(rotation.programs[0].steps, expected.inputs, expected.fields)
         needs = Needs(read, written, operations(case), rotation.filled, calls)
         identity = self.head.identity()
         peak = peak_tflops(self.head.targets[0], int(identity.get("multiprocessors", 0)), max(samples.mhz))

@@ -10,10 +10,12 @@
 // -0 keeps its sign, NaN is code 7, inf is +-6 beside a scale of 448. If a block's scale underflows to 0, its non-zero
 // elements are +-6.
 // rowwise: blocks along cols. columnwise: blocks of the transpose, stored transposed; rht rotates only these.
+// activation: x is silu(gate) * up, or the gradients of gate and up, rounded to Dtype before step 1 (NUMERICS 8.3).
 //
 // Run it: make verify R=per_tensor          Time it: make bench R=per_tensor
 #include "encode/block_16x16.cuh"
 #include "encode/per_tensor.cuh"
+#include "memory/swiglu.cuh"
 #include "reduce/rht_amax.cuh"
 #include "reduce/tensor_amax.cuh"
 #include "scheduler/dependent_launch.cuh"
@@ -42,6 +44,8 @@ constexpr int kTileBlocksPerSm<Block::block_1x16, Outputs::both, true, Rounding:
 template <>
 constexpr int kTileBlocksPerSm<Block::block_16x16, Outputs::both, false, Rounding::sr, ScaleLayout::compact, false> = 2;
 #endif
+
+constexpr int kSwigluBlocksPerSm = 2, kSwigluRowwiseBlocksPerSm = 4;
 
 // =====================================================================================================================
 // amax (step 1)
@@ -75,6 +79,35 @@ __global__ void __launch_bounds__(kThreads) per_tensor_amax_rht(
   if (threadIdx.x != 0 || !grid_amax(amax_state, bits)) return;
   if (rowwise_amax != nullptr) *rowwise_amax = __uint_as_float(bits[0]);
   if (columnwise_amax != nullptr) *columnwise_amax = __uint_as_float(bits[1]);
+}
+
+// Stores SwiGLU or its gradients for the encode, and finds their amaxes: of bf16 and a half of H columns, 4 bytes are
+// read and 2 written forward, 6 and 4 backward. A unit is 16 rows of a pair of columns of a half.
+template <typename Dtype, Activation activation, bool rht, int sign_mask>
+__global__ void __launch_bounds__(kThreads, kSwigluBlocksPerSm) per_tensor_amax_swiglu(
+    const Dtype* __restrict__ input,    // (rows, 2*cols) gates and ups; dswiglu: (rows, cols/2) gradients
+    Optional<const Dtype> act_input,    // (rows, cols) gates and ups of dswiglu
+    Optional<Dtype> activated,          // (rows, cols)
+    Optional<float> rowwise_amax,       // (1,)
+    Optional<float> columnwise_amax,    // (1,)
+    GridAmax* __restrict__ amax_state,  // (1,) zero before and after
+    int rows, int cols) {
+  constexpr int kValues = rht ? 2 : 1;
+  using Arrays = SwigluArrays<Dtype, activation>;
+  const Arrays arrays = {input, act_input, activated, cols / Arrays::kHalves};
+  const u32 pairs = arrays.cols / 2;
+  const i64 units = i64(rows / kBlock) * pairs;
+  float amax[kValues] = {};
+  for (i64 unit = i64(blockIdx.x) * kThreads + threadIdx.x; unit < units; unit += i64(gridDim.x) * kThreads) {
+    arrays.band(int(unit / pairs) * kBlock, int(unit % pairs) * 2, [&](const ColumnPair<Dtype>& pair, int) {
+      add_amaxes<rht, sign_mask>(pair, amax);
+    });
+  }
+  u32 bits[kValues];
+  cta_max<kThreads>(amax, bits);
+  if (threadIdx.x != 0 || !grid_amax(amax_state, bits)) return;
+  if (rowwise_amax != nullptr) *rowwise_amax = __uint_as_float(bits[0]);
+  if (columnwise_amax != nullptr) *columnwise_amax = __uint_as_float(bits[kValues - 1]);
 }
 
 // =====================================================================================================================
@@ -121,6 +154,30 @@ __global__ void __launch_bounds__(kThreads, kRowwiseBlocksPerSm<Dtype>) per_tens
   }
 }
 
+// SwiGLU, encoded: 4 bytes of bf16 in, 0.5625 out
+template <typename Dtype, Rounding rounding, ScaleLayout scale_layout, bool fast_math>
+__global__ void __launch_bounds__(kThreads, kSwigluRowwiseBlocksPerSm) per_tensor_encode_rowwise_swiglu(
+    const Dtype* __restrict__ input,         // (rows, 2*cols) gates and ups
+    const float* __restrict__ rowwise_amax,  // (1,)
+    u8* __restrict__ rowwise_data,           // (rows, cols/2) e2m1 pairs
+    u8* __restrict__ rowwise_scale_inv,      // (round_up(rows, 128), round_up(cols/16, 4)) e4m3
+    int rows, int cols, u64 seed, u32 offset) {
+  const TileOrigin origin = tile_origin(kRowwiseTileRows, kRowwiseTileCols);
+  const int block_col = origin.col / kBlock + int(threadIdx.x) % 32;
+  const ScaleExtents extents(rows, cols / kBlock);
+  const SwigluPrologue<Dtype> prologue = {input};
+  const GlobalScale global = global_scale(__ldg(rowwise_amax), kE4m3Max);
+#pragma unroll 1  // sixteen exps are enough to be in flight
+  for (int row = origin.row + int(threadIdx.x) / 32; row < origin.row + kRowwiseTileRows; row += kWarps) {
+    const Packed16<Dtype> x = prologue.block(extents, row, block_col);
+    float values[kBlock];
+    unpack(x, values);
+    const EncodedBlock encoded = per_tensor_encode_block<rounding, fast_math>(
+        values, block_amax(x), global, seed, block_index(extents, row, block_col), 0, offset);
+    store_block<scale_layout>(rowwise_data, rowwise_scale_inv, extents, row, block_col, encoded);
+  }
+}
+
 // Reads the input once: 2 bytes of bf16 in, 0.5625 out for each direction.
 template <
     typename Dtype, Block block, Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, bool fast_math,
@@ -145,6 +202,27 @@ __global__ void __launch_bounds__(
       {columnwise_data, columnwise_scale_inv}, rows, cols,
       tile_origin_bottom_up(TransposeTile::kRows, TransposeTile::kCols, tiles_down(rows, TransposeTile::kRows)), seed,
       offset);
+}
+
+// per_tensor_encode_tile of SwiGLU: 4 bytes of bf16 in, 0.5625 out for each direction
+template <
+    typename Dtype, Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, bool fast_math,
+    int sign_mask>
+__global__ void __launch_bounds__(TransposeTile::kThreads, kSwigluBlocksPerSm) per_tensor_encode_tile_swiglu(
+    const Dtype* __restrict__ input,            // (rows, 2*cols) gates and ups
+    Optional<const float> rowwise_amax,         // (1,)
+    const float* __restrict__ columnwise_amax,  // (1,)
+    Optional<u8> rowwise_data,                  // (rows, cols/2) e2m1 pairs
+    Optional<u8> rowwise_scale_inv,             // (round_up(rows, 128), round_up(cols/16, 4)) e4m3
+    u8* __restrict__ columnwise_data,           // (cols, rows/2) e2m1 pairs
+    u8* __restrict__ columnwise_scale_inv,      // (round_up(cols, 128), round_up(rows/16, 4)) e4m3
+    int rows, int cols, u64 seed, u32 offset) {
+  __shared__ EncodeSmem<Dtype> shared;
+  const SwigluPrologue<Dtype> prologue = {input};
+  per_tensor_tile<Block::block_1x16, outputs, rht, rounding, scale_layout, fast_math, sign_mask>(
+      shared, prologue, [&] { return __ldg(rowwise_amax); }, [&] { return __ldg(columnwise_amax); },
+      {rowwise_data, rowwise_scale_inv}, {columnwise_data, columnwise_scale_inv}, rows, cols,
+      tile_origin(TransposeTile::kRows, TransposeTile::kCols), seed, offset);
 }
 
 // per_tensor_encode_tile for 16x16 blocks to nearest-even, which encodes each block once for both directions. Both
@@ -180,3 +258,8 @@ __constant__ Launch per_tensor_encode_rowwise_launch = {
     kRowwiseTileRows, kRowwiseTileCols, kThreads, 0, Schedule::tiles};
 __constant__ Launch per_tensor_encode_tile_launch = kLaunchTiles<TransposeTile>;
 __constant__ Launch per_tensor_encode_square_launch = kBlock16x16Launch;
+__constant__ Launch per_tensor_amax_swiglu_launch = {
+    kBlock, kThreads * 2, kThreads, kSwigluBlocksPerSm, Schedule::persistent};
+__constant__ Launch per_tensor_encode_rowwise_swiglu_launch = {
+    kRowwiseTileRows, kRowwiseTileCols, kThreads, 0, Schedule::tiles};
+__constant__ Launch per_tensor_encode_tile_swiglu_launch = kLaunchTiles<TransposeTile>;

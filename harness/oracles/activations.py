@@ -1,4 +1,4 @@
-"""Derivatives of activations, and the bias gradient: NUMERICS section 8 in NumPy.
+"""SwiGLU, derivatives of activations, and the bias gradient: NUMERICS section 8 in NumPy.
 
 Float32; every written operation rounds once, to nearest even. exp and tanh are evaluated in float64 and rounded once to
 float32.
@@ -6,10 +6,13 @@ float32.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from harness.contract.case import Case
+from harness.errors import ContractError
+from harness.oracles import layout, nvfp4
 from harness.oracles.nvfp4 import ONE, ieee
 
 CHUNK_ROWS = 128  # rows; each chunk is summed first, then the chunks' sums
@@ -35,8 +38,12 @@ def _dgelu(x: np.ndarray) -> np.ndarray:
     return (HALF * x) * ((ONE - t * t) * slope) + HALF * (ONE + t)
 
 
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    return ONE / (ONE + _exp(-x))
+
+
 def _dsilu(x: np.ndarray) -> np.ndarray:
-    s = ONE / (ONE + _exp(-x))
+    s = _sigmoid(x)
     return (x * s) * (ONE - s) + s
 
 
@@ -80,3 +87,57 @@ def bias_gradient(v: np.ndarray) -> np.ndarray:
             chunk += row
         total += chunk
     return total
+
+
+SWIGLU, DSWIGLU = "swiglu", "dswiglu"
+GATED = (SWIGLU, DSWIGLU)  # of gates, the first half of a row, and ups, the second
+
+
+def refuse_gated(case: Case) -> None:
+    """Raise ContractError for a dense case with an activation that it cannot have."""
+    activation = case.flags.activation
+    if activation not in ("none", *GATED):
+        raise ContractError(f"{case.recipe}: activation must be none, {' or '.join(GATED)}, not {activation}")
+    if activation in GATED and case.flags.block != "block_1x16":
+        raise ContractError(f"{case.recipe}: block must be block_1x16 with {activation}; 16x16 blocks are of weights")
+    if activation == DSWIGLU:
+        if case.flags.stage == "encode":
+            raise ContractError(
+                f"{case.recipe}: stage must not be encode with dswiglu: no source has its amax before it"
+            )
+        if case.cols % (2 * nvfp4.BLOCK):
+            raise ContractError(
+                f"{case.recipe}: cols must be a multiple of {2 * nvfp4.BLOCK} with dswiglu, which are two halves of "
+                f"whole blocks, not {case.cols}"
+            )
+
+
+def gated_inputs(activation: str, x: np.ndarray, act_input: np.ndarray) -> dict[str, np.ndarray]:
+    """`input`, and for dswiglu `act_input`, as kernels read them.
+
+    x, act_input: (rows, cols), as drawn. swiglu: ups and gates, which become the halves of each row. dswiglu: gradients
+    of the activation, of which there are cols/2, and both halves
+    """
+    if activation == SWIGLU:
+        return {"input": np.concatenate([act_input, x], axis=1)}
+    return {"input": np.ascontiguousarray(x[:, : x.shape[1] // 2]), "act_input": act_input}
+
+
+@ieee
+def gated(activation: str, tensors: Mapping[str, np.ndarray], dtype: str) -> np.ndarray:
+    """What is quantized, (rows, cols) of the dtype. tensors: as `gated_inputs` returns them"""
+    forward, x = activation == SWIGLU, tensors["input"]
+    packed = x if forward else tensors["act_input"]
+    half = packed.shape[1] // 2
+    h = np.empty((len(packed), half if forward else 2 * half), nvfp4.DTYPES[dtype])
+    for rows in layout.slabs(*packed.shape):
+        gate, up = (part.astype(np.float32) for part in (packed[rows, :half], packed[rows, half:]))
+        s = _sigmoid(gate)
+        a = gate * s
+        if forward:
+            h[rows] = nvfp4.convert(a * up, dtype)
+        else:
+            grad = x[rows].astype(np.float32)
+            h[rows, :half] = nvfp4.convert((_dsilu(gate) * grad) * up, dtype)
+            h[rows, half:] = nvfp4.convert(grad * a, dtype)
+    return h

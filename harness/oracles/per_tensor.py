@@ -1,7 +1,7 @@
 """per_tensor: one amax for the whole tensor; the baseline. NUMERICS section 3.
 
 Float32; RN marks every rounding, to nearest even. For each output, over its lines: rows of the input, or columns for
-the columnwise output.
+the columnwise output. With an activation x is silu(gate) * up, or its gradients, by `activations.gated`.
   0. x = bf16(RN(rht(x) * 0.25))          f32→bf16 rounds to nearest even
      columnwise with rht only, 16 elements at a time
   1. amax = max |x|                       NaN is dropped; 0 if nothing is left
@@ -17,6 +17,7 @@ stage=amax ends after step 1; stage=encode is given the amax and starts at step 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,7 +25,7 @@ import numpy as np
 from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.errors import ContractError
-from harness.oracles import layout, nvfp4, quantizer
+from harness.oracles import activations, layout, nvfp4, quantizer
 from harness.oracles.layout import COLUMNWISE, Slab
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 GRANULARITY = "tensor"
 MULTIPLE = nvfp4.BLOCK
-PLAIN = {**quantizer.PLAIN, "rht": False, "fast_math": False}
+PLAIN = {**quantizer.PLAIN, "rht": False, "fast_math": False, "activation": "none"}
 
 
 def refuse(case: Case) -> None:
@@ -46,6 +47,7 @@ def refuse(case: Case) -> None:
         raise ContractError(
             f"{case.recipe}: fast_math is defined for bf16 and block_1x16, not {flags.dtype} and {flags.block}"
         )
+    activations.refuse_gated(case)
 
 
 def outputs(case: Case) -> dict[str, Field]:
@@ -54,10 +56,23 @@ def outputs(case: Case) -> dict[str, Field]:
     return quantizer.outputs(case, GRANULARITY)
 
 
-def inputs(case: Case, x: np.ndarray) -> dict[str, np.ndarray]:
-    """`input` (rows, cols), and for stage=encode the amaxes, (1,) float32."""
+def inputs(case: Case, x: np.ndarray, act_input: np.ndarray | None = None) -> dict[str, np.ndarray]:
+    """`input` (rows, cols), and for stage=encode the amaxes, (1,) float32.
+
+    With an activation `input` is (rows, 2*cols) for swiglu, and (rows, cols/2) beside `act_input` (rows, cols) for
+    dswiglu; x and act_input are what `activations.gated_inputs` takes.
+    """
     refuse(case)
-    return quantizer.inputs(case, x, GRANULARITY, _values)
+    if case.flags.activation == "none":
+        return quantizer.inputs(case, x, GRANULARITY, _values)
+    read = activations.gated_inputs(case.flags.activation, x, act_input)
+    return quantizer.inputs(case, quantized(case, read), GRANULARITY, _values) | read
+
+
+def quantized(case: Case, tensors: Mapping[str, np.ndarray]) -> np.ndarray:
+    """The tensor that is quantized, (rows, cols) of the case's dtype."""
+    activation = case.flags.activation
+    return tensors["input"] if activation == "none" else activations.gated(activation, tensors, case.flags.dtype)
 
 
 def encode_steps(case: Case) -> dict[str, object]:
@@ -70,14 +85,15 @@ def encode_steps(case: Case) -> dict[str, object]:
 
 def numpy_oracle(case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     refuse(case)
-    return quantizer.quantize(case, tensors, GRANULARITY, _encode, _values)
+    return quantizer.quantize(case, {**tensors, "input": quantized(case, tensors)}, GRANULARITY, _encode, _values)
 
 
 def torch_oracle(case: Case, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    from harness.oracles import torch_activations
     from harness.oracles import torch_oracle as blocks
 
     refuse(case)
-    return blocks.quantize(case, tensors["input"], GRANULARITY, tensors)
+    return blocks.quantize(case, torch_activations.quantized(case, tensors), GRANULARITY, tensors)
 
 
 def _values(case: Case, slab: Slab) -> np.ndarray:

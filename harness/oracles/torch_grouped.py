@@ -12,16 +12,13 @@ from torch.nn.functional import pad
 
 from harness.contract.case import Case
 from harness.contract.interval import Interval
+from harness.oracles.torch_activations import dact
 from harness.oracles.torch_gemm import finished
 from harness.oracles.torch_layout import padded_shape
 from harness.oracles.torch_oracle import stored
 from harness.oracles.torch_source import BLOCK, DTYPES
 
 _CHUNK = 128
-_GELU_SLOPE = 0.79788456
-_GELU_CUBE = 0.044715
-_GELU_CUBE_SLOPE = 0.1070322243
-_QUICK_GELU = 1.702
 
 Tensors = Mapping[str, torch.Tensor]
 DenseOracle = Callable[[Case, Tensors], dict[str, torch.Tensor | Interval]]
@@ -74,11 +71,6 @@ def cut(flat: torch.Tensor, sizes: list[int]) -> tuple[torch.Tensor, ...]:
     return flat.narrow(0, 0, sum(sizes)).split(sizes)
 
 
-def dact(activation: str, grad: torch.Tensor, x: torch.Tensor | None) -> torch.Tensor:
-    """The gradient in float32, times the derivative of the activation at `x` if there is one."""
-    return grad.float() if x is None else grad.float() * _SLOPES[activation](x.float())
-
-
 def column_sums(value: torch.Tensor) -> torch.Tensor:
     """(rows, cols) float32 to (cols,): sums down each 128 rows in order, then the sum of these sums in order.
 
@@ -93,33 +85,6 @@ def column_sums(value: torch.Tensor) -> torch.Tensor:
     for partial in sums:
         total = total + partial
     return total
-
-
-def _logistic(x: torch.Tensor) -> torch.Tensor:
-    decay = torch.exp(x.double().neg()).float()
-    return torch.div(torch.ones_like(x), decay + 1.0)
-
-
-def _gelu_slope(x: torch.Tensor) -> torch.Tensor:
-    bent = (x * _GELU_CUBE).mul_(x).add_(1.0).mul_(x * _GELU_SLOPE)
-    t = torch.tanh(bent.double()).float()
-    inner = (x * _GELU_CUBE_SLOPE).mul_(x).add_(_GELU_SLOPE)
-    return (1.0 - t * t).mul_(inner).mul_(x * 0.5).add_((t + 1.0).mul_(0.5))
-
-
-def _silu_slope(y: torch.Tensor) -> torch.Tensor:
-    s = _logistic(y)
-    return (y * s).mul_(1.0 - s).add_(s)
-
-
-# A comparison with NaN is false, so drelu and dsrelu give 0 there.
-_SLOPES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "dgelu": _gelu_slope,
-    "dsilu": _silu_slope,
-    "dqgelu": lambda x: _silu_slope(x * _QUICK_GELU),
-    "drelu": lambda x: (x > 0).float(),
-    "dsrelu": lambda x: (x + x).masked_fill(~(x > 0), 0.0),
-}
 
 
 def _empty(case: Case, entries: Mapping[str, int], device: torch.device) -> dict[str, torch.Tensor]:

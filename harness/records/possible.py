@@ -21,7 +21,7 @@ from harness.records.seal import sources_digest
 from harness.records.times import of_the_user, part_of, parts_of
 from harness.suite import physics
 from harness.suite.launch_plan import plan
-from harness.suite.physics import Needs, arrays_moved, bytes_moved, operations, peak_tflops, without_slack
+from harness.suite.physics import Needs, arrays_moved, bytes_moved, operations, peak_tflops
 from harness.suite.suite import find_case, suite_of
 from harness.verdict import Verdict
 from harness.verify.judge import POISONS
@@ -49,9 +49,7 @@ def _moved(case: Case) -> tuple[tuple[int, int, int], ...]:
     fields = fields_of(case)
     plans = (plan(case, fits=lambda step, fits=fits: fits) for fits in (False, True))
     return tuple(
-        dict.fromkeys(
-            (bytes_moved(steps, arrays, fields), *arrays_moved(steps, without_slack(arrays), fields)) for steps in plans
-        )
+        dict.fromkeys((bytes_moved(steps, arrays, fields), *arrays_moved(steps, arrays, fields)) for steps in plans)
     )
 
 

@@ -19,7 +19,7 @@ THREADS = 256
 _FLAGS = ("-std=c++17", "-ftz=false", "-fmad=false", "-prec-div=true", "-prec-sqrt=true")
 HARNESS_FLAGS = {
     "dtype": "bf16", "block": "block_1x16", "outputs": "rowwise", "rounding": "rne", "scale_layout": "compact",
-    "fast_math": False, "stage": "encode",
+    "fast_math": False, "activation": "none", "stage": "encode",
 }  # fmt: skip
 
 

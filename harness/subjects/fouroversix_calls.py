@@ -28,7 +28,14 @@ CONVENTIONS = frozenset(
     }
 )
 RECIPES = ("per_tensor", "four_over_six")
-_DEFAULTS = {"fast_math": False, "row_scaled": False, "e4m3_max": None, "error_math": "exact", "sign_mask": 0xD7E8}
+_DEFAULTS = {
+    "fast_math": False,
+    "row_scaled": False,
+    "e4m3_max": None,
+    "error_math": "exact",
+    "sign_mask": 0xD7E8,
+    "activation": "none",
+}
 
 
 def refuses(case: Case) -> str:

@@ -12,7 +12,8 @@ from harness.subjects.subject import Arrays
 NEEDS = calls.NEEDS | {"triton": "pip install triton"}
 CONVENTIONS = calls.CONVENTIONS
 HARNESS_FLAGS = {
-    "stage": ["full", "encode"], "fast_math": False, "row_scaled": False, "e4m3_max": 256, "error_math": "exact",
+    "stage": ["full", "encode"], "activation": "none", "fast_math": False,
+    "row_scaled": False, "e4m3_max": 256, "error_math": "exact",
     "sign_mask": 0xD7E8,
 }  # fmt: skip
 TRITON_TARGET = "sm_90a"  # used without a GPU; for Blackwell it has other code, with `cvt` to e2m1

@@ -20,6 +20,7 @@ CONVENTIONS = frozenset(
 )
 HARNESS_FLAGS = {
     "dtype": ["bf16", "fp32"], "block": "block_1x16", "rht": False, "rounding": "rne", "fast_math": False,
+    "activation": "none",
     "stage": ["full", "encode"],
 }  # fmt: skip
 _BOUND = 448 * 6

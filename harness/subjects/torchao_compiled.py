@@ -13,6 +13,7 @@ NEEDS = torchao.NEEDS
 CONVENTIONS = torchao.CONVENTIONS
 HARNESS_FLAGS = {  # those of torchao, and written out, as they are read from the source
     "dtype": ["bf16", "fp32"], "block": "block_1x16", "rht": False, "rounding": "rne", "fast_math": False,
+    "activation": "none",
     "stage": ["full", "encode"],
 }  # fmt: skip
 refuses = torchao.refuses

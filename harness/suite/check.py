@@ -68,6 +68,9 @@ def _errors(file: SuiteFile, stem: str, root: Path) -> Errors:
         axes = flag_values.launch_axes(file)
         yield from flag_values.errors(file, ("launches", index, "when"), launch.when, axes)
         yield from flag_values.errors(file, ("launches", index, "unless"), launch.unless, axes)
+        for flag, value in launch.flags.items():
+            error = flag_values.flag_error(file, flag) or flag_values.value_error(file, flag, value)
+            yield ("launches", index, "flags", flag), error
         yield from _memory_errors(file, ("launches", index), launch)
         if launch.library and launch.library not in LIBRARY_CALLS:
             sentence = f"there is no library call '{launch.library}'{nearest(launch.library, LIBRARY_CALLS)}"
@@ -107,6 +110,10 @@ def _memory_errors(file: SuiteFile, route: Route, launch: SuiteLaunch) -> Errors
     for name in launch.workspace.keys() & launch.scratch.keys():
         sentence = f"'{name}' is scratch of {launch.name} already; a workspace is never zeroed"
         yield (*route, "workspace", name), sentence
+    for parameter, name in launch.reads.items():
+        if name not in launch.workspace:
+            sentence = f"'{name}' is no workspace of {launch.name}{nearest(name, launch.workspace)}"
+            yield (*route, "reads", parameter), sentence
 
 
 def block_errors(file: SuiteFile, route: Route, block: Block, root: Path) -> Errors:

@@ -6,7 +6,7 @@ import difflib
 import itertools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -27,12 +27,13 @@ class Step:
     """One launch of a case, of a kernel or a library call.
 
     stage: its case has the launch's extents and numbers
-    flags: the case's, and `edges` if its recipe has tiles
+    flags: the case's or the launch's own, and `edges` if its recipe has tiles
     scratch: name to bytes, zero before the first launch and after the last; names as the pipeline has them
     workspace: name to bytes, with any contents before the first launch and after the last
     together: True if its CTAs wait for each other, so that all of them must run at once
     early: True if it may begin before the step ahead, of the same stage, has ended
     library: True if it is a call of a library
+    reads: parameter to the workspace that it takes in place of the array of its own name
     """
 
     signature: Signature
@@ -43,10 +44,15 @@ class Step:
     together: bool
     early: bool
     library: bool
+    reads: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def case(self) -> Case:
         return self.stage.case
+
+    def key(self, parameter: str) -> str:
+        """The name, in the pipeline, of the array that a parameter takes."""
+        return self.stage.key(self.reads.get(parameter, parameter))
 
 
 def plan(
@@ -81,12 +87,13 @@ def _steps(stage: Stage, kernels: Path, fits: Callable[[Step], bool], suites: Pa
         Step(
             LIBRARY_CALLS[launch.library] if launch.library else signatures[launch.name],
             stage,
-            flag_values.launch_flags(suite.file, case),
+            flag_values.launch_flags(suite.file, case).replace(**launch.flags),
             _sizes(launch.scratch, stage),
             _sizes(launch.workspace, stage),
             together=bool(launch.fits),
             early=launch.early,
             library=launch.library is not None,
+            reads=launch.reads,
         )
         for launch in launches
     ]
@@ -130,7 +137,7 @@ def bind(step: Step, arrays: Mapping[str, Array]) -> Iterator[tuple[str, Array |
     """
     known = numbers(step.case)
     for parameter in step.signature.call:
-        key = step.stage.key(parameter.name)
+        key = step.key(parameter.name)
         if parameter.pointer and key in arrays:
             yield parameter.type, arrays[key]
         elif parameter.pointer and parameter.optional:

@@ -5,7 +5,7 @@ Every bound is generous, so a time below it cannot be right: work was left out, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from re import match
@@ -47,8 +47,8 @@ def bytes_moved(steps: Iterable[Step], inputs: Mapping[str, np.ndarray], fields:
 
     `per_tensor`, both outputs, bf16: 2 for the amax, then 2 + 1.125 for the encode, so 5.125 an element.
     """
-    total = 0
-    inputs = without_slack(inputs)
+    total, steps = 0, tuple(steps)
+    inputs = _without_slack(steps, inputs)
     for step in steps:
         arrays = {**inputs, **fields, **dict.fromkeys([*step.scratch, *step.workspace], np.empty(0))}
         for parameter, (_, value) in zip(step.signature.call, bind(step, arrays), strict=True):
@@ -56,19 +56,22 @@ def bytes_moved(steps: Iterable[Step], inputs: Mapping[str, np.ndarray], fields:
     return total
 
 
-def without_slack(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _without_slack(steps: Sequence[Step], inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The inputs; a group's are cut off where its tensors end in their allocations."""
     ends = {}
-    if "tensor_offsets" in inputs:
-        ends = dict.fromkeys(("input", "act_input"), int(inputs["tensor_offsets"][-1]))
+    if steps and "tensor_offsets" in inputs:
+        elements = int(inputs["tensor_offsets"][-1])
+        ends = {"input": steps[0].case.input_elements(elements), "act_input": elements}
     return {name: value[: ends.get(name)] for name, value in inputs.items()}
 
 
 def arrays_moved(
     steps: Iterable[Step], inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]
 ) -> tuple[int, int]:
-    """Bytes of the inputs that some launch reads, and of the fields. Scratch and workspaces do not count."""
+    """Bytes of the inputs that some launch reads, without slack, and of the fields; not of scratch and workspaces."""
     read: dict[int, int] = {}
+    steps = tuple(steps)
+    inputs = _without_slack(steps, inputs)
     for step in steps:
         own = dict.fromkeys([*step.scratch, *step.workspace], np.empty(0))
         for _, value in bind(step, {**inputs, **fields, **own}):

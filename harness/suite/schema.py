@@ -120,6 +120,11 @@ class SuiteLaunch(_Part):
     `num_tensors`: `4 * cols`. A GEMM has `M`, `K`, `N` instead of `rows`, `cols`; its `elements` are M * N."""
     workspace: dict[Name, Size] = {}
     """As `scratch`, but with any contents before the first launch and after the last."""
+    reads: dict[Name, Name] = {}
+    """Parameter → the workspace that it takes in place of the array of its own name, because an earlier launch wrote
+    there what this one reads."""
+    flags: dict[Name, Value] = {}
+    """Flags for its template parameters in place of the case's, as of a kernel that reads what is activated already."""
     fits: bool | None = None
     """`true`: its blocks wait for each other, so it is launched only where the device runs all of them at once.
     `false`: it is launched where they do not fit, or where the flags allow no launch of that kind."""

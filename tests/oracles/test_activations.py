@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from quantized import agree, assert_same
+from quantized import agree, assert_refused, assert_same
 
 from harness.expected.expected import high_precision
-from harness.oracles import activations, grouped, nvfp4, torch_grouped
+from harness.oracles import activations, grouped, nvfp4, per_tensor, torch_activations, torch_grouped
 
 F32, F64 = np.float32, np.float64
 BF16 = nvfp4.DTYPES["bf16"]
@@ -75,7 +75,7 @@ def numpy_derivative(name, x):
 
 
 def torch_derivative(name, x):
-    return torch_grouped.dact(name, torch.ones(x.shape), torch.from_numpy(x)).numpy()
+    return torch_activations.dact(name, torch.ones(x.shape), torch.from_numpy(x)).numpy()
 
 
 @pytest.mark.parametrize("derivative", [numpy_derivative, torch_derivative])
@@ -105,6 +105,68 @@ class TestDerivatives:
         assert given[2] == (200 if name == "dsrelu" else 1)
         assert given[3] == 0
         assert given[4] == 0 if "relu" in name else np.isnan(given[4])
+
+
+@np.errstate(all="ignore")
+def stepwise_swiglu(gate, up, grad=None):
+    """The steps of NUMERICS 8.3 as `stepwise` takes them: h, or with `grad` the gradients of gate and up."""
+    x, u = F64(gate), F64(up)
+    s = rn(1 / rn(1 + rn(np.exp(-x))))
+    a = rn(x * s)
+    if grad is None:
+        return rn(a * u)
+    g = F64(grad)
+    return np.hstack([rn(rn(rn(rn(a * rn(1 - s)) + s) * g) * u), rn(g * a)])
+
+
+def corners(dtype):
+    """Every sign and size of gate, of up and of gradient beside each other: (gates, ups, gradients), a row each."""
+    edges = [0, 1.5, 88.5, 88.75, 104, np.inf, np.nan, 2.0**-133, 87.5]
+    some = np.array([*edges, *(-edge for edge in edges)], nvfp4.DTYPES[dtype])
+    each = np.stack([part.ravel() for part in np.meshgrid(some, some, some, indexing="ij")])
+    return np.pad(each, ((0, 0), (0, -each.shape[1] % 16)))
+
+
+class TestSwiglu:
+    """Both oracles of per_tensor, fused, are those of per_tensor on h by other hands."""
+
+    @pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32"])
+    @pytest.mark.parametrize("values", ["drawn", "corners"])
+    @pytest.mark.parametrize("activation", activations.GATED)
+    def test_is_its_steps_and_then_the_quantizer(self, make_case, activation, values, dtype):
+        backward = activation == "dswiglu"
+        if values == "corners":
+            gate, up, grad = (part[None].repeat(16, 0) for part in corners(dtype))
+        else:
+            gate, up, grad = np.random.default_rng(31).normal(0, 3, (3, 48, 80)).astype(nvfp4.DTYPES[dtype])
+        h = nvfp4.convert(F32(stepwise_swiglu(gate, up, grad if backward else None)), dtype)
+        rows, cols = h.shape
+        fused = make_case("per_tensor", rows, cols, dtype=dtype, activation=activation)
+        plain = make_case("per_tensor", rows, cols, dtype=dtype)
+        halves = np.hstack([gate, up])
+        read = {"input": grad, "act_input": halves} if backward else {"input": halves}
+        with np.errstate(all="ignore"):
+            assert_same(agree(fused, read), agree(plain, {"input": h}))
+
+    def test_what_is_drawn_is_laid_out_as_kernels_read_it(self, make_case):
+        ups, gates = np.arange(2 * 16 * 32, dtype=F32).reshape(2, 16, 32)
+        read = activations.gated_inputs("swiglu", ups, gates)
+        assert list(read) == ["input"]
+        assert (read["input"][:, :32] == gates).all() and (read["input"][:, 32:] == ups).all()
+        read = activations.gated_inputs("dswiglu", ups, gates)
+        assert (read["input"] == ups[:, :16]).all() and read["act_input"] is gates
+
+    @pytest.mark.parametrize(
+        ("cols", "flags", "says"),
+        [
+            (80, {"activation": "dswiglu"}, "cols must be a multiple of 32 with dswiglu"),
+            (96, {"activation": "dswiglu", "stage": "encode"}, "no source has its amax before it"),
+            (96, {"activation": "swiglu", "block": "block_16x16"}, "block must be block_1x16 with swiglu"),
+            (96, {"activation": "dsilu"}, "activation must be none, swiglu or dswiglu, not dsilu"),
+        ],
+    )
+    def test_refusals(self, make_case, cols, flags, says):
+        assert_refused(per_tensor, make_case("per_tensor", 48, cols, **flags), says)
 
 
 def sums(v):

@@ -14,6 +14,7 @@ from harness.errors import CompileError, RecipeError
 from harness.files import KERNELS
 from harness.jit.geometry import LaunchGeometry, read_launch
 from harness.jit.signature import LIBRARY_CALLS, CallParameter
+from harness.oracles import per_tensor
 from harness.suite.flag_values import launch_flags
 from harness.suite.launch_plan import bind, plan, scratch_and_workspace
 from harness.suite.suite import find_case, load_suite, suite_of
@@ -284,3 +285,12 @@ def test_the_emulator_names_a_wait_that_is_left_out(tmp_path):
     source.write_text(source.read_text().replace(WAIT, ""))
     result = verify(find_case("per_tensor/default/16x16/normal/eager"), EmulatorDevice(kernels))
     assert "no griddepcontrol.wait comes before; it let others begin at" in str(result)
+
+
+def test_a_launch_takes_a_workspace_as_a_parameter_of_another_name():
+    case = find_case("per_tensor/activation=swiglu/48x96/normal/eager")
+    amax, encode = plan(case)
+    assert amax.workspace == encode.workspace == {"activated": 4 * 48 * 96}
+    arrays = {name: name for name in ("input", "activated", "amax_state", *per_tensor.outputs(case))}
+    given, found = ([value for _, value in bind(step, arrays) if isinstance(value, str)] for step in (amax, encode))
+    assert given[:2] == ["input", "activated"] and "input" not in found and found[0] == "activated"

@@ -251,6 +251,16 @@ MISTAKES = {
         "    scratch: {state: 16}", "    scratch: {state: 16}\n    workspace: {state: 16}", 21,
         "'state' is scratch of toy_amax already",
     ),
+    "reads what is no workspace": (
+        "    scratch: {state: 16}", "    workspace: {state: 16}\n    reads: {input: stat}", 21,
+        "'stat' is no workspace of toy_amax; did you mean 'state'?",
+    ),
+    "unknown flag of a launch": (
+        "    scratch: {state: 16}", "    scratch: {state: 16}\n    flags: {rth: true}", 21, "did you mean 'rht'?",
+    ),
+    "unknown value of a launch's flag": (
+        "    scratch: {state: 16}", "    scratch: {state: 16}\n    flags: {rht: 1}", 21, "flag rht has no value '1'",
+    ),
     "value not on its axis": ("dtype: fp16}", "dtype: fp61}", 12, "dtype has no value 'fp61'; did you mean 'fp16'?"),
     "1 is not true": ("{rht: true, others", "{rht: 1, others", 36, "flag rht has no value '1'; choose false or true"),
     "value of a wrong kind": ("[rne, sr]", "[rne, null]", 8, "a flag's value is a word, true, false or a number"),

@@ -149,12 +149,44 @@ def _close(given: np.ndarray, expected: np.ndarray, derived: bool) -> np.ndarray
         return (given == expected) | (np.abs(given - expected) <= off * expected)
 
 
+GATED = ("swiglu", "dswiglu")  # activations of gates and ups, the halves of a row
+
+
+def read_of_halves(case: Case, drawn: Mapping[str, np.ndarray]) -> np.ndarray:
+    """What kernels read as `input`: gates and ups side by side; for dswiglu, gradients in half as many columns."""
+    shapes = case.problem.tensors if case.is_group else [(case.rows, case.cols)]
+    ends = np.cumsum([rows * cols for rows, cols in shapes])[:-1]
+    found = []
+    for shape, *parts in zip(
+        shapes, *(np.split(drawn[name].reshape(-1), ends) for name in ("act_input", "x")), strict=True
+    ):
+        gates, x = (part.reshape(shape) for part in parts)
+        found.append(np.hstack([gates, x]) if case.flags.activation == "swiglu" else x[:, : shape[1] // 2])
+    return np.concatenate([part.reshape(-1) for part in found])
+
+
+def _gated(halves: np.ndarray, grad: np.ndarray | None = None) -> np.ndarray:
+    """SwiGLU of rows of gates and ups, or its gradients, in float64 and rounded once to the dtype."""
+    gate, up = np.split(halves.astype(np.float64), 2, axis=1)
+    value = gate * _sigmoid(gate) * up
+    if grad is not None:
+        g = grad.astype(np.float64)
+        value = np.hstack([g * _silu_slope(gate) * up, g * gate * _sigmoid(gate)])
+    return value.astype(np.float32).astype(halves.dtype)
+
+
 def _tensors(case: Case, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-    """The tensors that are quantized: the input, or a group's, times the activation's derivative if there is one."""
-    x = inputs["input"]
+    """The tensors that are quantized: the input, or a group's, after the activation if there is one."""
+    x, activation = inputs["input"], str(case.flags.get("activation", "none"))
+    if activation == "swiglu":
+        with np.errstate(all="ignore"):
+            if not case.is_group:
+                return [_gated(x)]
+            ends = np.cumsum([2 * rows * cols for rows, cols in case.problem.tensors])
+            parts = zip(np.split(x, ends)[:-1], case.problem.tensors, strict=True)
+            return [_gated(part.reshape(rows, 2 * cols)) for part, (rows, cols) in parts]
     if not case.is_group:
         return [x]
-    activation = str(case.flags.get("activation", "none"))
     if activation != "none":
         with np.errstate(all="ignore"):
             slope = _SLOPES[activation](inputs["act_input"].astype(np.float64))
@@ -167,7 +199,7 @@ def _overflows(case: Case, inputs: Mapping[str, np.ndarray]) -> bool:
     """Whether a square in a derivative overflows float32, so that the result depends on the contract's exact steps."""
     if case.flags.get("activation", "none") not in _SMOOTH:
         return False
-    size = np.abs(inputs["act_input"].astype(np.float64))
+    size = np.abs(inputs["input" if case.flags.activation == "swiglu" else "act_input"].astype(np.float64))
     return bool((np.isfinite(size) & (size > 1e18)).any())
 
 
@@ -185,7 +217,7 @@ def _gelu_slope(z: np.ndarray) -> np.ndarray:
     return (1 + np.tanh(inner)) / 2 + z / 2 * tail / np.cosh(inner) ** 2
 
 
-_SMOOTH = ("dgelu", "dsilu", "dqgelu")
+_SMOOTH = ("dgelu", "dsilu", "dqgelu", "swiglu")
 _SLOPES = {
     "drelu": lambda z: np.where(z > 0, 1.0, 0.0),
     "dsrelu": lambda z: np.where(z > 0, 2 * z, 0.0),

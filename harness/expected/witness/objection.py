@@ -240,6 +240,8 @@ def _changed(case: Case, high_precision: Mapping[str, np.ndarray], inputs: Mappi
     for name, source in names.items():
         if name in inputs and source in high_precision:
             read, own = inputs[name], high_precision[source]
+            if name == "input" and case.flags.get("activation") in magnitudes.GATED:
+                own = magnitudes.read_of_halves(case, high_precision)
             if case.problem.capacity is not None:
                 read, slack = read[: len(own)], read[len(own) :]
                 if np.isfinite(slack).any():

@@ -1,10 +1,10 @@
-// Derivatives of activations in fp32, one rounding per written operation.
+// SwiGLU, and derivatives of activations, in fp32, one rounding per written operation.
 //
 // exp and tanh are computed in fp64 and rounded once. CUDA's own use approximate instructions with unspecified bits,
 // which neither an oracle nor an emulator could reproduce. No fma, because the float64 oracle has none.
 #pragma once
 
-enum class Activation { none, dgelu, dsilu, drelu, dqgelu, dsrelu };
+enum class Activation { none, dgelu, dsilu, drelu, dqgelu, dsrelu, swiglu, dswiglu };
 
 // ---------------------------------------------------------------------------------------------------------------------
 // exp and tanh: x = k ln 2 + r, |r| <= ln(2) / 2, and the Taylor series of exp(r) - 1 up to r^13, whose error is below
@@ -83,6 +83,7 @@ __device__ __forceinline__ float gelu_derivative(float x) {
 template <Activation activation>
 __device__ __forceinline__ float derivative(float x) {
   static_assert(activation != Activation::none, "without an activation there is no derivative");
+  static_assert(activation < Activation::swiglu, "SwiGLU has two inputs");
   if constexpr (activation == Activation::dgelu) return gelu_derivative(x);
   if constexpr (activation == Activation::dsilu) return sigmoid_linear_derivative(x);
   if constexpr (activation == Activation::dqgelu) return sigmoid_linear_derivative(__fmul_rn(kQuickGeluSlope, x));
@@ -97,4 +98,22 @@ __device__ __forceinline__ float activated(float grad, float act_input) {
     return grad;
   else
     return __fmul_rn(grad, derivative<activation>(act_input));
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// SwiGLU
+// ---------------------------------------------------------------------------------------------------------------------
+
+// NUMERICS 8.3: silu(gate) * up
+__device__ __forceinline__ float swiglu(float gate, float up) { return __fmul_rn(__fmul_rn(gate, sigmoid(gate)), up); }
+
+struct SwigluGradient {
+  float gate, up;
+};
+
+// NUMERICS 8.3: the gradients of gate and up. grad: of silu(gate) * up
+__device__ __forceinline__ SwigluGradient swiglu_gradient(float grad, float gate, float up) {
+  const float s = sigmoid(gate), silu = __fmul_rn(gate, s);
+  const float slope = __fadd_rn(__fmul_rn(silu, __fsub_rn(1.0f, s)), s);
+  return {__fmul_rn(__fmul_rn(slope, grad), up), __fmul_rn(grad, silu)};
 }

@@ -17,7 +17,7 @@ from harness.subjects.card.device import CardDevice
 from harness.subjects.card.form import Promised
 from harness.subjects.card.verify import explained
 from harness.suite.launch_plan import plan
-from harness.suite.physics import Needs, arrays_moved, bytes_moved, operations, without_slack
+from harness.suite.physics import Needs, arrays_moved, bytes_moved, operations
 from harness.verify.judge import on_host
 
 
@@ -42,7 +42,7 @@ class TimedCard(TimedKernels):
         steps = plan(case)
         self.launches = len(device.card.file.launches)
         self.moved = bytes_moved(steps, ours.inputs, ours.fields)
-        read, written = arrays_moved(steps, without_slack(ours.inputs), ours.fields)
+        read, written = arrays_moved(steps, ours.inputs, ours.fields)
         self.needs = Needs(read, written, operations(case), self.needs.filled, self.calls)
 
     def _first(self, memory: CaseMemory) -> CudaProgram:

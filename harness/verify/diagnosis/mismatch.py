@@ -57,6 +57,8 @@ def story_of(
         number = parts.holder(evidence.field, int(first_wrong))
         rows.append(("group" if case.is_gemm else "tensor", f"{parts.tensor_spelled(case, number)}; the first is 0"))
         evidence, trace = _of_tensor(evidence, number), ["--tensor", str(number)]
+    plain, tensors = parts.activated(evidence.case, evidence.tensors)
+    evidence = replace(evidence, case=plain, tensors=tensors)
     found = evidence.differences[evidence.root]
     if 0 in (evidence.case.rows, evidence.case.cols):
         trace = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
@@ -32,6 +33,14 @@ def inputs_of_stage(stage: Stage, tensors: Arrays, answers: Mapping[str, Any]) -
     """
     written = {name: array for name, array in answers.items() if not isinstance(array, Interval)}
     return {**stage.select(tensors), **shaped(fitted(stage), stage.read({**written, **tensors}))}
+
+
+def activated(case: Case, tensors: Arrays) -> tuple[Case, Arrays]:
+    """A dense case with an activation as the case that quantizes what it gives, and its inputs; any other as it is."""
+    if case.is_group or case.is_gemm or case.flags.get("activation", "none") == "none":
+        return case, tensors
+    plain = replace(case, flags=case.flags.replace(activation="none"), seed_of=case.seed_name)
+    return plain, {**tensors, "input": oracle_of(case.recipe).quantized(case, tensors)}
 
 
 def stage_spelled(stage: Stage) -> str:

@@ -73,6 +73,7 @@ def trace(
         alone = alone.part(tensor)
         outputs = {who: parts.cut(fields, arrays, tensor) for who, arrays in outputs.items()}
         fields = parts.fields_of_tensor(fields, tensor)
+    alone, inputs = parts.activated(alone, inputs)
     spot = _Spot(fields, name, at, outputs)
     side, _ = side_and_kind(name)
     steps = steps_of(alone, side)
