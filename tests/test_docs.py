@@ -9,13 +9,14 @@ import subprocess
 import pytest
 
 from evidence.__main__ import cli as evidence
-from evidence.docs.pages import all_pages
+from evidence.docs.pages import all_pages, without_rendered
 from evidence.docs.transcript import blocks
 from harness.cli import cli as harness
 from harness.files import ROOT
 
 PAGES = {page.stem: page.read_text() for page in all_pages()}
-
+MOST_WORDS = 1500
+LONG = {"numerics", "capabilities"}  # the contract of every byte, and a page that `harness check` writes
 
 FENCE = re.compile(r"^(?P<before>[ \t>]*(?:[-*\d.]+ +)?)(?P<fence>```|~~~)(?P<kind>.*)$", re.MULTILINE)
 SHOWN = ("", "cuda", "yaml", "screen")  # what stands there is no command
@@ -57,6 +58,26 @@ def test_every_command_is_run_or_looked_up(page: str):
 )
 def test_a_command_that_would_be_run_by_nothing_is_found(block: str):
     assert faults(f"# A page\n\n{block}\n") != []
+
+
+OUTPUT = re.compile(r"^```(?:text|screen)\b.*?^```", re.MULTILINE | re.DOTALL)
+
+
+def length(text: str) -> int:
+    """Words of a page, as `wc -w` counts them, without rendered parts and what commands print."""
+    return len(OUTPUT.sub("", without_rendered(text)).split())
+
+
+@pytest.mark.parametrize("page", sorted({*PAGES} - LONG))
+def test_a_page_is_read_in_one_sitting(page: str):
+    assert length(PAGES[page]) < MOST_WORDS, f"{page}.md: cut it, or split it if it has two subjects"
+
+
+def test_the_words_of_a_page_are_those_that_are_written():
+    rendered = "<!-- rendered speed -->\n| a | b |\n<!-- end -->\n"
+    shown = "```sh\nmake\n```\n\n```text whole\nthree four\n```\n```screen\nfive\n```\n"
+    assert length(f"{rendered}one two\n{shown}") == length(rendered) + 5
+    assert length("one " * MOST_WORDS) >= MOST_WORDS
 
 
 def lines(kinds: tuple[str, ...], program: str) -> list[tuple[str, ...]]:
