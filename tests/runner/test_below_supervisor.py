@@ -76,7 +76,7 @@ def test_no_device_has_a_code_of_its_own_below_a_supervisor(monkeypatch: pytest.
     assert codes == {code: int(code) for code in Exit} | {Exit.NO_DEVICE: NO_DEVICE_BELOW if below else 4}
 
 
-OWN, PARENT = os.getpid(), os.getppid()
+OWN, PARENT = 1001, 1000
 
 
 @pytest.mark.parametrize(
@@ -91,12 +91,14 @@ OWN, PARENT = os.getpid(), os.getppid()
         (OWN, {7: 9}, "9", {}, False),
         (OWN, {OWN: 7}, str(OWN), {}, False),
     ],
-    ids=range(8),  # with numbers of processes in their names, no two workers would collect the same tests
+    ids=range(8),
 )
 def test_who_runs_the_child_below_the_named_process_is_supervised(monkeypatch, child, above, named, programs, is_below):
     monkeypatch.setattr(below_supervisor, "_runs_child", lambda pid: pid == child)
     monkeypatch.setattr(below_supervisor, "_parent", lambda pid: above.get(pid, 0))
     monkeypatch.setattr(below_supervisor, "_program", lambda pid: programs.get(pid, "python"))
+    monkeypatch.setattr(os, "getpid", lambda: OWN)
+    monkeypatch.setattr(os, "getppid", lambda: PARENT)
     monkeypatch.delenv(SUPERVISOR, raising=False)
     if named:
         monkeypatch.setenv(SUPERVISOR, named)
@@ -104,9 +106,10 @@ def test_who_runs_the_child_below_the_named_process_is_supervised(monkeypatch, c
 
 
 def test_processes_are_told_by_their_files(monkeypatch: pytest.MonkeyPatch):
-    assert below_supervisor._parent(OWN) == PARENT and below_supervisor._parent(0) == 0
-    assert below_supervisor._program(OWN) == Path(sys.executable).resolve() and below_supervisor._program(0) is None
-    assert not below_supervisor._runs_child(OWN) and not below_supervisor._runs_child(0)
+    own = os.getpid()
+    assert below_supervisor._parent(own) == os.getppid() and below_supervisor._parent(0) == 0
+    assert below_supervisor._program(own) == Path(sys.executable).resolve() and below_supervisor._program(0) is None
+    assert not below_supervisor._runs_child(own) and not below_supervisor._runs_child(0)
     child = os.fsencode(CHILD)
     for words, runs in (
         ([b"python", b"-P", child, b"suites"], True), ([b"python", b"-P", child], True),
