@@ -27,7 +27,7 @@ MAIN_GRAD = (
     "accumulate=true/48x128+0+144x144"
 )
 BOTH = "shape_representation=varying_both_dims"
-EACH = "16+0+144+32+16x144+16+32+0+48x16+48+144+16+0"
+EACH = "16+0+144+16+32x144+16+32+48+0x16+48+144+0+16"
 
 
 def _case(text, input_name="normal"):
