@@ -1,7 +1,7 @@
 // grouped: up to 64 tensors in one launch, each quantized as if it were alone.
 //
 // Contract (NUMERICS 8), each step rounded to nearest-even in fp32:
-//   1. v      = grad, or grad * derivative(act_input)   f32->Dtype rounds to nearest even before steps 3 and 4
+//   1. v      = grad, grad * derivative(act_input), or by SwiGLU; f32->Dtype rounds to nearest even before steps 3, 4
 //   2. dbias  = sum of the unrounded v                  from 0 down each 128 rows of a column, then from 0 over these
 //                                                       chunks in order; f32->Dtype rounds to nearest even
 //   3. amaxes = as the dense recipe has them            0 for an empty tensor
@@ -9,14 +9,13 @@
 // The tensors of `input` and of every output lie back to back, each padded as if alone. Any of them may be empty.
 //
 // Run it: make verify R=grouped          Time it: make bench R=grouped
-#include "encode/four_over_six.cuh"
 #include "encode/local_1x64.cuh"
 #include "encode/per_tensor.cuh"
-#include "encode/per_token_resident.cuh"
-#include "encode/row_scaled.cuh"
+#include "memory/swiglu.cuh"
 #include "reduce/dbias.cuh"
 #include "reduce/group_amax.cuh"
 #include "reduce/group_row_col_amax.cuh"
+#include "scheduler/grouped_blocks_per_sm.cuh"
 
 // =====================================================================================================================
 // Config
@@ -44,46 +43,6 @@ using DbiasTiles = GroupTiles<kChunkRows, DbiasTile::kCols>;
 using FourOverSixTiles = GroupTiles<FourOverSixRows::kRows, FourOverSixRows::kCols>;
 using WholeRows = GroupRows<RowScaledRows::kRows>;
 using RowScaledAmaxTiles = GroupTiles<RowScaledAmaxTile::kRows, RowScaledAmaxTile::kCols>;
-
-// As many as registers allow without spilling. Tiles need more of them than in a dense kernel, whose pointers are
-// constants, and a loop over tiles needs some as well.
-constexpr int kBf16TileBlocksPerSm = __CUDA_ARCH__ == 900 ? 4 : __CUDA_ARCH__ > 900 ? 3 : 2;
-constexpr int kBf16LoopBlocksPerSm = __CUDA_ARCH__ >= 900 ? 3 : 2;
-template <typename Dtype, Activation activation>
-constexpr int kTileBlocksPerSm = sizeof(Dtype) == 4 || activation != Activation::none ? 2 : kBf16TileBlocksPerSm;
-template <typename Dtype, Activation activation>
-constexpr int kLoopBlocksPerSm = sizeof(Dtype) == 4 || activation != Activation::none ? 2 : kBf16LoopBlocksPerSm;
-template <
-    typename Dtype, bool rht, Rounding rounding, ScaleLayout scale_layout, bool fast_math, Activation activation,
-    Schedule schedule>
-constexpr int kTensorBlocksPerSm =
-    rounding == Rounding::sr && scale_layout == ScaleLayout::swizzled ? 2
-    : rounding == Rounding::sr && schedule == Schedule::persistent    ? kLoopBlocksPerSm<Dtype, activation>
-    : rht && fast_math && scale_layout == ScaleLayout::compact        ? kLoopBlocksPerSm<Dtype, activation>
-                                                                      : kTileBlocksPerSm<Dtype, activation>;
-template <typename Dtype, Block block, Rounding rounding, Activation activation, Schedule schedule>
-constexpr int kRowwiseBlocksPerSm =
-    sizeof(Dtype) == 4 || activation != Activation::none || __CUDA_ARCH__ < 900              ? 2
-    : block == Block::block_16x16 || rounding == Rounding::sr || schedule != Schedule::tiles ? 3
-                                                                                             : 4;
-template <Rounding rounding, Activation activation, Schedule schedule>
-constexpr int kTokenBlocksPerSm =
-    rounding == Rounding::sr || schedule == Schedule::persistent ? kLoopBlocksPerSm<bf16, activation>
-                                                                 : kTileBlocksPerSm<bf16, activation>;
-constexpr int kGroupedResidentBlocksPerSm = 2;
-template <Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout>
-constexpr int kMostGroupedResidentBlocksPerSm =
-    rounding == Rounding::sr                ? kGroupedResidentBlocksPerSm
-    : scale_layout == ScaleLayout::swizzled ? 3
-                                            : kMostResidentBlocksPerSm<outputs, rht, rounding, false>;
-constexpr int kTokenAmaxBlocksPerSm = 2, kTokenAmaxRhtBlocksPerSm = __CUDA_ARCH__ >= 900 ? 3 : 2;  // as dense ones
-constexpr int kDbiasBlocksPerSm = 2, kRowScaledAmaxBlocksPerSm = 4;
-template <typename Dtype>
-constexpr int kSplitBlocksPerSm = kTileBlocksPerSm<Dtype, Activation::none>;  // for row_scaled and local_1x64
-template <>
-constexpr int kSplitBlocksPerSm<fp16> = __CUDA_ARCH__ >= 900 ? 3 : 2;
-template <typename Dtype, Block block, bool row_scaled>
-constexpr int kFourOverSixRowsBlocksPerSm = row_scaled ? 2 : kFourOverSixBlocksPerSm<Dtype, block>;
 
 // =====================================================================================================================
 // amaxes (step 3)
@@ -163,6 +122,41 @@ __global__ void __launch_bounds__(kThreads, kDbiasBlocksPerSm) grouped_amax_dbia
   });
 }
 
+// Stores SwiGLU or its gradients for the encode, and finds their amaxes. An item is kThreads units of SwigluArrays.
+template <typename Dtype, Activation activation, bool rht, int sign_mask>
+__global__ void __launch_bounds__(kThreads, kSwigluBlocksPerSm) grouped_amax_swiglu(
+    const Dtype* __restrict__ input,         // (2 * elements,) gates and ups; dswiglu: (elements / 2,) gradients
+    Optional<const Dtype> act_input,         // (elements,) gates and ups of dswiglu
+    const i64* __restrict__ first_dims,      // (num_tensors,)
+    const i64* __restrict__ last_dims,       // (num_tensors,)
+    const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
+    Optional<Dtype> activated,               // (elements,)
+    Optional<float> rowwise_amax,            // (num_tensors,)
+    Optional<float> columnwise_amax,         // (num_tensors,)
+    GroupAmax* __restrict__ amax_state,      // (1,) zero before and after
+    int num_tensors) {
+  constexpr int kValues = rht ? 2 : 1;
+  using Arrays = SwigluArrays<Dtype, activation>;
+  __shared__ Group group;
+  __shared__ CtaGroupAmax<kValues> maxima;
+  maxima.clear();
+  read_group<Offsets::none>(group, {first_dims, last_dims, tensor_offsets, num_tensors}, [](int rows, int cols) {
+    return u32((Arrays::units(rows, cols) + kThreads - 1) / kThreads);
+  });
+  for_each_work_item(group, [&](int index, const GroupTensor& tensor, u32 item) {
+    const Arrays arrays = {input, act_input, activated, tensor.cols, tensor.element};
+    float amax[kValues] = {};
+    arrays.unit(i64(item) * kThreads + threadIdx.x, tensor.rows, [&](const ColumnPair<Dtype>& pair) {
+      add_amaxes<rht, kPerTensorSigns<sign_mask>>(pair, amax);
+    });
+    maxima.merge(index, amax);
+  });
+  maxima.finish(amax_state, num_tensors, [&](int index, const float (&amax)[kValues]) {
+    if (rowwise_amax != nullptr) rowwise_amax[index] = amax[0];
+    if (columnwise_amax != nullptr) columnwise_amax[index] = amax[kValues - 1];
+  });
+}
+
 // Step 2, from the sums that grouped_amax_dbias left
 template <typename Dtype>
 __global__ void __launch_bounds__(kThreads) grouped_dbias(
@@ -196,7 +190,9 @@ __global__ void __launch_bounds__(kThreads, kRowwiseBlocksPerSm<Dtype, block, ro
   for_each_work_item<schedule, Offsets::scales, From::last>(
       {first_dims, last_dims, tensor_offsets, num_tensors}, RowwiseTiles::count,
       [&](int index, const GroupTensor& tensor, u32 item) {
-        const DactPrologue<Dtype, activation> prologue = {input + tensor.element, act_input + tensor.element};
+        using Prologue = GroupPrologue<Dtype, activation>;
+        const typename Prologue::Type prologue = {
+            input + Prologue::kInputs * tensor.element, act_input + tensor.element};
         const TileOrigin origin = RowwiseTiles::origin(tensor.cols, item);
         const ScaleExtents extents(tensor.rows, u32(tensor.cols) / kBlock);
         const int first_row = origin.row + int(threadIdx.x) / 32;
@@ -249,7 +245,9 @@ __global__ void __launch_bounds__(
   for_each_work_item<schedule, Offsets::scales, From::last>(
       {first_dims, last_dims, tensor_offsets, num_tensors}, TransposeTiles::count,
       [&](int index, const GroupTensor& tensor, u32 item) {
-        const DactPrologue<Dtype, activation> prologue = {input + tensor.element, act_input + tensor.element};
+        using Prologue = GroupPrologue<Dtype, activation>;
+        const typename Prologue::Type prologue = {
+            input + Prologue::kInputs * tensor.element, act_input + tensor.element};
         per_tensor_tile<block, outputs, rht, rounding, scale_layout, fast_math, kPerTensorSigns<sign_mask>>(
             shared, prologue, [&] { return given_amax<amax>(rowwise_amax, index); },
             [&] { return given_amax<amax>(amax == GivenAmax::rowwise ? rowwise_amax : columnwise_amax, index); },
@@ -623,6 +621,8 @@ __constant__ Launch grouped_amax_rht_launch = {
     128, kBlock * kThreads * RhtAmax::kCols / 128, kThreads, 4, Schedule::persistent};
 __constant__ Launch grouped_amax_dbias_launch = {
     kChunkRows, DbiasTile::kCols, kThreads, kDbiasBlocksPerSm, Schedule::persistent};
+__constant__ Launch grouped_amax_swiglu_launch = {
+    kBlock, kThreads * 2, kThreads, kSwigluBlocksPerSm, Schedule::persistent};
 __constant__ Launch grouped_dbias_launch = {kWholeColumn, kThreads, kThreads, 8, Schedule::persistent};
 __constant__ Launch grouped_encode_rowwise_launch = {
     kRowwiseTileRows, kRowwiseTileCols, kThreads, 0, Schedule::by_flag};

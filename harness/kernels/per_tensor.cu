@@ -94,14 +94,11 @@ __global__ void __launch_bounds__(kThreads, kSwigluBlocksPerSm) per_tensor_amax_
     int rows, int cols) {
   constexpr int kValues = rht ? 2 : 1;
   using Arrays = SwigluArrays<Dtype, activation>;
-  const Arrays arrays = {input, act_input, activated, cols / Arrays::kHalves};
-  const u32 pairs = arrays.cols / 2;
-  const i64 units = i64(rows / kBlock) * pairs;
+  const Arrays arrays = {input, act_input, activated, cols};
+  const i64 units = Arrays::units(rows, cols);
   float amax[kValues] = {};
   for (i64 unit = i64(blockIdx.x) * kThreads + threadIdx.x; unit < units; unit += i64(gridDim.x) * kThreads) {
-    arrays.band(int(unit / pairs) * kBlock, int(unit % pairs) * 2, [&](const ColumnPair<Dtype>& pair, int) {
-      add_amaxes<rht, sign_mask>(pair, amax);
-    });
+    arrays.unit(unit, rows, [&](const ColumnPair<Dtype>& pair) { add_amaxes<rht, sign_mask>(pair, amax); });
   }
   u32 bits[kValues];
   cta_max<kThreads>(amax, bits);

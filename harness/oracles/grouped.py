@@ -2,7 +2,8 @@
 
 The tensors of the input and of every output lie back to back, each with the padding it has alone. Float32; RN marks
 every rounding, to nearest even. For each tensor g:
-  1. v = f32(grad); with an activation v = RN(f32(grad) * d(f32(act_input))), d by `activations`
+  1. v = f32(grad); with an activation v = RN(f32(grad) * d(f32(act_input))), d by `activations`; with swiglu or
+     dswiglu v by `activations.gated`
   2. dbias, for each column: from +0, sum = RN(sum + v) down each 128 rows; from +0, total = RN(total + sum) over these
      sums in order; then cast to the input's dtype, which rounds to nearest even. stage=encode writes none.
   3. the recipe named by `recipe` makes everything else of v cast to the input's dtype, amax included
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import pairwise
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -85,10 +87,11 @@ def refuse(case: Case) -> None:
         quantizer.require(case, "activation", "none", f"{flags.recipe} is defined on splits of a tensor as it is")
     if flags.recipe == "local_1x64":
         quantizer.require(case, "stage", "full", "one read of a window finds its amax and encodes it")
-    if flags.activation != "none" and flags.activation not in activations.DERIVATIVES:
-        raise ContractError(
-            f"{case.recipe}: activation must be none, {', '.join(activations.DERIVATIVES)}, not {flags.activation}"
-        )
+    quantizer.require_one_of(case, "activation", ("none", *activations.DERIVATIVES, *activations.GATED))
+    if flags.activation in activations.GATED:
+        quantizer.require(case, "recipe", "per_tensor", f"no source of another has {flags.activation} in front of it")
+        quantizer.require(case, "dbias", False, "sources sum the gradients of activations with one input")
+    activations.refuse_gated(case)
     if flags.shape_representation not in ROWS_STAY_APART:
         because = "with a varying last dim the tensors share no columns to sum or to derive"
         quantizer.require(case, "dbias", False, because)
@@ -128,13 +131,20 @@ def inputs(case: Case, x: np.ndarray, act_input: np.ndarray | None = None) -> di
 
     For stage=encode the amaxes, too, float32, flat. What the allocation has beyond the tensors is NaN and inf.
 
-    x: (elements,) gradients or values, the tensors back to back; act_input alike, only with an activation
+    x: (elements,) gradients or values, the tensors back to back; act_input alike, only with an activation; for swiglu
+        and dswiglu as `activations.gated_inputs` takes them
     """
     refuse(case)
-    shape = case.problem.group
-    tensors = {"input": _allocated(x, shape.allocated)} | shape.arrays
-    if case.flags.activation != "none":
-        tensors["act_input"] = _allocated(act_input, shape.allocated)
+    shape, activation = case.problem.group, case.flags.activation
+    read = {"input": x} | ({"act_input": act_input} if activation != "none" else {})
+    if activation in activations.GATED:
+        parts = [
+            activations.gated_inputs(activation, *(array[here].reshape(extents) for array in (x, act_input)))
+            for here, extents in zip(_places(case), case.problem.tensors, strict=True)
+        ]
+        read = {name: np.concatenate([part[name].reshape(-1) for part in parts]) for name in parts[0]}
+    sizes = {"input": case.input_elements(shape.allocated), "act_input": shape.allocated}
+    tensors = {name: _allocated(array, sizes[name]) for name, array in read.items()} | shape.arrays
     if case.flags.stage == "encode":
         amaxes, fields = numpy_oracle(_amax_case(case), tensors), given_fields(case)
         if case.flags.amax == SHARED:
@@ -179,10 +189,21 @@ def _numpy_part(case: Case, g: int, tensors: dict[str, np.ndarray]) -> dict[str,
 
 def _activated(case: Case, g: int, tensors: Mapping[str, np.ndarray]) -> np.ndarray:
     """Step 1 of tensor g, (rows, cols) float32."""
-    activation, offsets = case.flags.activation, case.problem.group.tensor_offsets
-    here = slice(offsets[g], offsets[g + 1])
-    act_input = tensors["act_input"][here] if activation != "none" else None
-    return activations.activated(activation, tensors["input"][here], act_input).reshape(case.problem.tensors[g])
+    activation, here, extents = case.flags.activation, _places(case)[g], case.problem.tensors[g]
+    act_input = tensors["act_input"][here] if "act_input" in tensors else None
+    if activation not in activations.GATED:
+        return activations.activated(activation, tensors["input"][here], act_input).reshape(extents)
+    own = slice(*map(case.input_elements, (here.start, here.stop)))
+    rows, cols = extents
+    read = {"input": tensors["input"][own].reshape(rows, case.input_elements(cols))}
+    if act_input is not None:
+        read["act_input"] = act_input.reshape(extents)
+    return activations.gated(activation, read, case.flags.dtype).astype(np.float32)
+
+
+def _places(case: Case) -> list[slice]:
+    """Where each tensor lies among the elements of all."""
+    return [slice(*map(int, ends)) for ends in pairwise(case.problem.group.tensor_offsets)]
 
 
 def _given(case: Case, g: int, tensors: Mapping[str, np.ndarray], v: np.ndarray) -> dict[str, np.ndarray]:
@@ -255,8 +276,8 @@ def _require_arrays(case: Case, tensors: Mapping[str, Any]) -> None:
     """Raise ContractError for arrays, from either library, that contradict the case."""
     refuse(case)
     shape, flags = case.problem.group, case.flags
-    lengths = {"input": (shape.allocated,)}
-    if flags.activation != "none":
+    lengths = {"input": (case.input_elements(shape.allocated),)}
+    if flags.activation not in ("none", activations.SWIGLU):
         lengths["act_input"] = (shape.allocated,)
     lengths |= {name: (field.size + field.slack,) for name, field in given_fields(case).items()}
     for name, right in lengths.items():

@@ -47,6 +47,7 @@ def refuse(case: Case) -> None:
         raise ContractError(
             f"{case.recipe}: fast_math is defined for bf16 and block_1x16, not {flags.dtype} and {flags.block}"
         )
+    quantizer.require_one_of(case, "activation", ("none", *activations.GATED))
     activations.refuse_gated(case)
 
 

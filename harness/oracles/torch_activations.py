@@ -18,6 +18,18 @@ _GELU_CUBE_SLOPE = 0.1070322243
 _QUICK_GELU = 1.702
 
 
+def activated(
+    activation: str, x: torch.Tensor, act_input: torch.Tensor | None, extents: tuple[int, int]
+) -> torch.Tensor:
+    """v of 8.2 for a tensor of a group, (rows, cols) float32. x, act_input: flat, as the kernel reads them"""
+    rows = extents[0]
+    if activation == "swiglu":
+        return gated(x.view(rows, 2 * extents[1]))
+    if activation == "dswiglu":
+        return gated_slopes(x.view(rows, extents[1] // 2), act_input.view(extents))
+    return dact(activation, x, act_input).view(extents)
+
+
 def dact(activation: str, grad: torch.Tensor, x: torch.Tensor | None) -> torch.Tensor:
     """The gradient in float32, times the derivative of the activation at `x` if there is one."""
     return grad.float() if x is None else grad.float() * _SLOPES[activation](x.float())

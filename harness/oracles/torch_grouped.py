@@ -12,7 +12,7 @@ from torch.nn.functional import pad
 
 from harness.contract.case import Case
 from harness.contract.interval import Interval
-from harness.oracles.torch_activations import dact
+from harness.oracles.torch_activations import activated
 from harness.oracles.torch_gemm import finished
 from harness.oracles.torch_layout import padded_shape
 from harness.oracles.torch_oracle import stored
@@ -34,8 +34,8 @@ def grouped(case: Case, tensors: Tensors, dense: DenseOracle, granularity: str) 
     """
     flags = case.flags
     sizes = [rows * cols for rows, cols in case.problem.tensors]
-    grads = cut(tensors["input"], sizes)
-    inputs = cut(tensors["act_input"], sizes) if flags.activation != "none" else [None] * len(sizes)
+    grads = cut(tensors["input"], [case.input_elements(size) for size in sizes])
+    inputs = cut(tensors["act_input"], sizes) if "act_input" in tensors else [None] * len(sizes)
     # Entries of each direction's amax of each tensor, also of an empty one.
     entries = {
         side: [_granules(granularity, extents, axis) for extents in case.problem.tensors]
@@ -48,7 +48,7 @@ def grouped(case: Case, tensors: Tensors, dense: DenseOracle, granularity: str) 
         given[f"{side}_amax"] = [read] * len(sizes) if flags.amax == "shared" else cut(read, counts)
     written: list[dict[str, torch.Tensor]] = []
     for g, extents in enumerate(case.problem.tensors):
-        value = dact(flags.activation, grads[g], inputs[g]).view(extents)
+        value = activated(flags.activation, grads[g], inputs[g], extents)
         parts = {"dbias": stored(column_sums(value), flags.dtype)} if flags.dbias else {}
         if value.numel():
             amaxes = {name: split[g] for name, split in given.items()}

@@ -7,6 +7,7 @@ import pytest
 import torch
 from quantized import agree, assert_refused, assert_same
 
+from harness.errors import ContractError
 from harness.expected.expected import high_precision
 from harness.oracles import activations, grouped, nvfp4, per_tensor, torch_activations, torch_grouped
 
@@ -147,6 +148,39 @@ class TestSwiglu:
         read = {"input": grad, "act_input": halves} if backward else {"input": halves}
         with np.errstate(all="ignore"):
             assert_same(agree(fused, read), agree(plain, {"input": h}))
+
+    @pytest.mark.parametrize("activation", activations.GATED)
+    def test_each_tensor_of_a_group_has_the_bytes_that_it_has_alone(self, make_case, make_group, activation):
+        case = make_group("128+0+256of512x96", activation=activation, outputs="columnwise", rht=True)
+        tensors, fields = grouped.inputs(case, **high_precision(case)), grouped.outputs(case)
+        given, start = agree(case, tensors), 0
+        for number, (rows, cols) in enumerate(case.problem.tensors):
+            end = start + rows * cols
+            read = {"input": (rows, case.input_elements(cols)), "act_input": (rows, cols)}
+            own = {
+                name: tensors[name][start * shape[1] // cols : end * shape[1] // cols].reshape(shape)
+                for name, shape in read.items()
+                if name in tensors
+            }
+            start = end
+            alone = make_case("per_tensor", rows, cols, activation=activation, outputs="columnwise", rht=True)
+            if rows:
+                expected = per_tensor.numpy_oracle(alone, own)
+                assert_same({name: fields[name].part(given[name], number) for name in expected}, expected)
+
+    @pytest.mark.parametrize(
+        ("flags", "says"),
+        [
+            ({"recipe": "per_token"}, "recipe must be per_tensor, not per_token"),
+            ({"dbias": True}, "dbias must be false, not true"),
+            ({"shape_representation": "varying_last_dim"}, "activation must be none, not swiglu"),
+            ({"activation": "dswiglu", "stage": "encode"}, "stage must not be encode with dswiglu"),
+        ],
+    )
+    def test_refusals_of_groups(self, make_group, flags, says):
+        shape = "96x32+64" if "shape_representation" in flags else "32+64x96"
+        with pytest.raises(ContractError, match=says):
+            grouped.outputs(make_group(shape, **{"activation": "swiglu", **flags}))
 
     def test_what_is_drawn_is_laid_out_as_kernels_read_it(self, make_case):
         ups, gates = np.arange(2 * 16 * 32, dtype=F32).reshape(2, 16, 32)
