@@ -13,6 +13,7 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection, Pipe, wait
 
 import pytest
+import torch
 
 from harness.ground.ending import end_with_parent
 
@@ -21,6 +22,11 @@ MOST = 40  # tests of one file that a process takes at a time
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--forks", type=int, default=0, metavar="N", help="run tests in N forked processes (0: in this)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.option.forks:
+        torch.set_num_threads(1)  # a forked process waits for ever for the threads that its parent had
 
 
 @pytest.hookimpl(tryfirst=True)
