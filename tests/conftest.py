@@ -23,7 +23,7 @@ from harness.files import ROOT
 if TYPE_CHECKING:
     from toy_runs import Runs
 
-pytest_plugins = ("pytester", "forked_workers")
+pytest_plugins = ("pytester",)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -53,6 +53,19 @@ def _has_gpu() -> bool:
 
 
 gc.disable()  # until all tests are collected: of objects that stay, the collector finds none to free
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have each of xdist's workers, which begin with equal parts in order, run its share of the pages first.
+
+    A page takes up to a minute; the last one would keep one core busy while all others are idle.
+    """
+    pages = [item for item in items if item.get_closest_marker("page")]
+    others = [item for item in items if not item.get_closest_marker("page")]
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    part = len(others) // workers
+    ends = [*(part * (n + 1) for n in range(workers - 1)), len(others)]
+    items[:] = [each for n, end in enumerate(ends) for each in (*pages[n::workers], *others[part * n : end])]
 
 
 def pytest_collection_finish() -> None:

@@ -15,7 +15,6 @@ from typing import Any
 
 import click
 import pytest
-from processes import python_path
 from timed_runs import HEADER, gate_run
 
 from evidence.__main__ import cli as evidence
@@ -361,27 +360,3 @@ def test_no_host_and_no_path_of_a_machine_is_named(file: str):
     assert not re.search(
         r"https?://|registry|\.(com|org|net|io)\b|(?<![\w./}])/(home|root|work|mnt|data)/", (ROOT / file).read_text()
     )
-
-
-FORKED = """
-import os, pytest
-@pytest.mark.parametrize("number", range(90))
-def test_right(number, tmp_path): (tmp_path / "file").touch()
-def test_wrong(): print("what it printed"); assert 1 == 2
-def test_dies(): os._exit(3)
-def test_behind_it(): pass
-"""
-
-
-def test_forked_processes_run_every_test_or_the_run_is_red(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("PYTHONPATH", python_path(ROOT, ROOT / "tests"))
-    pytester.makepyfile(FORKED)
-    done = pytester.runpytest_subprocess("-p", "forked_workers", "--forks", "3")
-    done.assert_outcomes(passed=90, failed=2)
-    assert done.ret == 1
-    done.stdout.fnmatch_lines(
-        ["what it printed", "the process of this test ended with 3", "*! 1 tests were not run !*"]
-    )
-    done = pytester.runpytest_subprocess("-p", "forked_workers", "--forks", "3", "-k", "right")
-    done.assert_outcomes(passed=90)
-    assert done.ret == 0

@@ -24,13 +24,14 @@ NAMES = [
 ]
 
 
-# The quick start has all commands of README and runs each kind of process, so `.ci/run` has it alone of all pages.
+# The quick start has all commands of README, so it alone of both is a page of `.ci/run`.
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [FROM_NOTHING[0], pytest.param(FROM_NOTHING[1], marks=pytest.mark.page)])
 def test_it_is_what_happens_after_an_install(page: str, tmp_path: Path):
     assert unlike((ROOT / page).read_text(), FromNothing(tmp_path.resolve())) == []
 
 
+@pytest.mark.page
 @pytest.mark.slow
 @pytest.mark.parametrize("page", NAMES)
 def test_it_is_what_happens(page: str, tmp_path: Path):
