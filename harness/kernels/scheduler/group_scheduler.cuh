@@ -9,8 +9,8 @@
 #include "scheduler/launch.cuh"
 
 constexpr int kMaxTensors = 64;
-constexpr int kChunkRows = 128;     // rows that dbias sums in order
-constexpr int kScalePadding = 128;  // scale matrices cover lines rounded up to this
+constexpr int kChunkRows = 128;                // rows that dbias sums in order
+constexpr int kScalePadding = 128;             // scale matrices cover lines rounded up to this
 constexpr u32 kScaleUnit = kScalePadding * 4;  // bytes that divide every padded scale matrix
 
 // ---------------------------------------------------------------------------------------------------------------------
