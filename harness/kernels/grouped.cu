@@ -9,13 +9,14 @@
 // The tensors of `input` and of every output lie back to back, each padded as if alone. Any of them may be empty.
 //
 // Run it: make verify R=grouped          Time it: make bench R=grouped
+#include "encode/grouped_blocks_per_sm.cuh"
 #include "encode/local_1x64.cuh"
 #include "encode/per_tensor.cuh"
+#include "encode/row_scaled.cuh"
 #include "memory/swiglu.cuh"
 #include "reduce/dbias.cuh"
 #include "reduce/group_amax.cuh"
 #include "reduce/group_row_col_amax.cuh"
-#include "scheduler/grouped_blocks_per_sm.cuh"
 
 // =====================================================================================================================
 // Config
@@ -35,8 +36,7 @@ constexpr int kFourOverSixMax = e4m3_max == own ? 256 : e4m3_max;
 // encode rowwise: a warp covers 32 blocks of a row, a thread takes this many rows.
 constexpr int kWarps = kThreads / 32;
 constexpr int kRowwiseRepeat = 4;
-constexpr int kRowwiseTileRows = kWarps * kRowwiseRepeat;
-constexpr int kRowwiseTileCols = 32 * kBlock;
+constexpr int kRowwiseTileRows = kWarps * kRowwiseRepeat, kRowwiseTileCols = 32 * kBlock;
 using RowwiseTiles = GroupTiles<kRowwiseTileRows, kRowwiseTileCols>;
 using TransposeTiles = GroupTiles<TransposeTile::kRows, TransposeTile::kCols>;
 using DbiasTiles = GroupTiles<kChunkRows, DbiasTile::kCols>;

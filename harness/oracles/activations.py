@@ -121,6 +121,12 @@ def gated_inputs(activation: str, x: np.ndarray, act_input: np.ndarray) -> dict[
     return {"input": np.ascontiguousarray(x[:, : x.shape[1] // 2]), "act_input": act_input}
 
 
+def quantized(case: Case, tensors: Mapping[str, np.ndarray]) -> np.ndarray:
+    """What a dense case quantizes, (rows, cols) of its dtype: its input, or what an activation makes of its inputs."""
+    activation = str(case.flags.get("activation", "none"))
+    return tensors["input"] if activation == "none" else gated(activation, tensors, str(case.flags.dtype))
+
+
 @ieee
 def gated(activation: str, tensors: Mapping[str, np.ndarray], dtype: str) -> np.ndarray:
     """What is quantized, (rows, cols) of the dtype. tensors: as `gated_inputs` returns them"""

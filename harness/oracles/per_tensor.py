@@ -17,7 +17,6 @@ stage=amax ends after step 1; stage=encode is given the amax and starts at step 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -67,13 +66,7 @@ def inputs(case: Case, x: np.ndarray, act_input: np.ndarray | None = None) -> di
     if case.flags.activation == "none":
         return quantizer.inputs(case, x, GRANULARITY, _values)
     read = activations.gated_inputs(case.flags.activation, x, act_input)
-    return quantizer.inputs(case, quantized(case, read), GRANULARITY, _values) | read
-
-
-def quantized(case: Case, tensors: Mapping[str, np.ndarray]) -> np.ndarray:
-    """The tensor that is quantized, (rows, cols) of the case's dtype."""
-    activation = case.flags.activation
-    return tensors["input"] if activation == "none" else activations.gated(activation, tensors, case.flags.dtype)
+    return quantizer.inputs(case, activations.quantized(case, read), GRANULARITY, _values) | read
 
 
 def encode_steps(case: Case) -> dict[str, object]:
@@ -86,7 +79,9 @@ def encode_steps(case: Case) -> dict[str, object]:
 
 def numpy_oracle(case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     refuse(case)
-    return quantizer.quantize(case, {**tensors, "input": quantized(case, tensors)}, GRANULARITY, _encode, _values)
+    return quantizer.quantize(
+        case, {**tensors, "input": activations.quantized(case, tensors)}, GRANULARITY, _encode, _values
+    )
 
 
 def torch_oracle(case: Case, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

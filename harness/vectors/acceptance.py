@@ -20,7 +20,7 @@ import numpy as np
 
 from harness.contract.case import Case
 from harness.contract.field import Field
-from harness.oracles import layout, nvfp4
+from harness.oracles import activations, layout, nvfp4
 from harness.subjects.audit.conventions import LEAST_AMAX, TIE
 from harness.subjects.audit.differing import LARGEST_E2M1, Differing, differing
 from harness.vectors.description import AMAX, CODES, SCALES, holds
@@ -92,7 +92,9 @@ def _blocks(
     name = direction.name
     other = {key: ~values[key] for key in (f"{name}_data", f"{name}_scale_inv")}
     amax = {**values, **inputs}[f"{name}_amax"]
-    return differing(case, direction, fields[f"{name}_scale_inv"], inputs["input"], amax, values, other)
+    return differing(
+        case, direction, fields[f"{name}_scale_inv"], activations.quantized(case, inputs), amax, values, other
+    )
 
 
 def _of_codes(case: Case, direction: layout.Direction, blocks: Differing, field: Field) -> Iterator[Accepted]:

@@ -15,7 +15,7 @@ import numpy as np
 from harness.contract.case import Case
 from harness.contract.interval import Interval
 from harness.expected.expected import fields_of
-from harness.oracles import layout, nvfp4
+from harness.oracles import activations, layout, nvfp4
 from harness.subjects.audit.differing import LARGEST_E2M1, Arrays, Differing, differing
 from harness.subjects.convention import Convention
 
@@ -47,6 +47,7 @@ def explain(
     x = inputs.get("input")
     if x is None or case.is_group or case.is_gemm or not set(wrong) <= _QUANTIZED:
         return None
+    x = activations.quantized(case, inputs)
     signs = _signs_of_zeros(wrong, expected, actual)
     if signs and Convention.ZERO_SIGN in declared:
         return _described({Convention.ZERO_SIGN: signs}, declared)

@@ -15,6 +15,7 @@ from harness.contract.interval import Demand, Interval
 from harness.errors import UsageError
 from harness.expected.expected import oracle_of
 from harness.expected.pipeline_oracle import fitted, shaped
+from harness.oracles import activations
 from harness.suite.stages import Stage, stages
 
 Arrays = Mapping[str, np.ndarray]
@@ -40,7 +41,7 @@ def activated(case: Case, tensors: Arrays) -> tuple[Case, Arrays]:
     if case.is_group or case.is_gemm or case.flags.get("activation", "none") == "none":
         return case, tensors
     plain = replace(case, flags=case.flags.replace(activation="none"), seed_of=case.seed_name)
-    return plain, {**tensors, "input": oracle_of(case.recipe).quantized(case, tensors)}
+    return plain, {**tensors, "input": activations.quantized(case, tensors)}
 
 
 def stage_spelled(stage: Stage) -> str:

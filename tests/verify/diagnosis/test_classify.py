@@ -45,6 +45,7 @@ AXES = {
     "fast_math": [False, True],
     "stage": ["full", "encode"],
     "sign_mask": [0xD7E8, 0x0000, 0x8001],
+    "activation": ["none"],
 }
 DEFAULTS = {name: values[0] for name, values in AXES.items()}
 Arrays = dict[str, np.ndarray]
@@ -481,7 +482,9 @@ def saturated(case: Case, tensors: Arrays, side: str) -> Arrays:
 
 
 def test_a_cause_that_one_byte_suggests_names_the_others():
-    case = per_tensor_case(16, 16, outputs="rowwise", stage="encode")
+    case = replace(
+        per_tensor_case(16, 16, outputs="rowwise", stage="encode"), philox_seed=1
+    )  # by which sr gives 5, too
     x = np.full((16, 16), 0.5, np.float32)
     x[:, 0], x[3, 5] = 6, 2.5
     tensors = {**per_tensor.inputs(case, x.astype(BF16)), "rowwise_amax": np.array([2688], np.float32)}

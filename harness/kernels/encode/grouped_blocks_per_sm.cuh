@@ -3,7 +3,6 @@
 
 #include "encode/four_over_six.cuh"
 #include "encode/per_token_resident.cuh"
-#include "encode/row_scaled.cuh"
 #include "numerics/activations.cuh"
 
 // As many as registers allow without spilling. Tiles need more of them than in a dense kernel, whose pointers are
