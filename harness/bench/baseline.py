@@ -117,16 +117,17 @@ def loop_of(case: Case) -> tuple[Case, ...]:
     """The dense cases that a loop over the tensors of a group runs in place of it, those without elements left out.
 
     Products go the faster of their routes. Tensors of one shape are one case, drawn once. Empty for a case that is not
-    compared with a loop: a dense one, one with a dbias or an activation, which no dense quantizer has, a quantizer
-    other than production's, which is its own baseline, and a product of another epilogue than per_tensor, whose
-    second opponent that is.
+    compared with a loop: a dense one, one with a dbias or an activation, which a tensor's dense case lacks, a
+    quantizer other than production's, which is its own baseline, and a product of another epilogue than per_tensor,
+    whose second opponent that is.
     """
     if not case.is_group or against_copy(case) or second_of(case):
         return ()
     fused = case.flags.get("dbias") or case.flags.get("activation", "none") != "none"
     if fused or (not case.is_gemm and (baseline_of(case) != case or _same_work(case) != _PRODUCTION)):
         return ()
-    return tuple(_expert(case, g) for g, (rows, cols) in enumerate(case.problem.tensors) if rows and cols)
+    parts = map(case.problem.part, range(len(case.problem.tensors)))
+    return tuple(_expert(case, g) for g, part in enumerate(parts) if (part.terms if case.is_gemm else part.elements))
 
 
 def _expert(case: Case, g: int) -> Case:

@@ -122,14 +122,14 @@ def gated_inputs(activation: str, x: np.ndarray, act_input: np.ndarray) -> dict[
 
 
 def quantized(case: Case, tensors: Mapping[str, np.ndarray]) -> np.ndarray:
-    """What a dense case quantizes, (rows, cols) of its dtype: its input, or what an activation makes of its inputs."""
+    """The tensor that a dense case quantizes, (rows, cols) of its dtype: its input, or an activation's output."""
     activation = str(case.flags.get("activation", "none"))
     return tensors["input"] if activation == "none" else gated(activation, tensors, str(case.flags.dtype))
 
 
 @ieee
 def gated(activation: str, tensors: Mapping[str, np.ndarray], dtype: str) -> np.ndarray:
-    """What is quantized, (rows, cols) of the dtype. tensors: as `gated_inputs` returns them"""
+    """The tensor that is quantized, (rows, cols) of the dtype. tensors: as `gated_inputs` returns them"""
     forward, x = activation == SWIGLU, tensors["input"]
     packed = x if forward else tensors["act_input"]
     half = packed.shape[1] // 2

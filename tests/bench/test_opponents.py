@@ -115,6 +115,7 @@ def test_a_group_is_compared_with_a_loop_of_dense_cases_that_the_suites_have():
     [
         ("grouped/rht=true,rounding=sr/128+0+256x128", "per_tensor/rht=true,rounding=sr"),
         ("gemm_grouped/default/128+0+1024x128x64", "gemm/route=fastest"),
+        ("gemm_grouped/shape_representation=varying_both_dims/128+16x128+32x0+64", "gemm/route=fastest"),
         ("forward_grouped/recipe=per_token,bias=true/128+0+256x128x64",
          "forward/epilogue=per_token_fused,weight_2d=false,bias=true"),
         ("backward_grouped/weight_2d=true,accumulate=true/128+0+256x128x64", "backward/accumulate=true"),
@@ -128,6 +129,8 @@ def test_a_group_is_compared_with_a_loop_of_dense_cases_that_the_suites_have():
 )  # fmt: skip
 def test_the_loop_of(case_id: str, flags: str):
     case = find_case(f"{case_id}/normal/graph")
+    assert all(part.elements for part in loop_of(case))
+    assert all(part.terms for part in loop_of(case) if case.is_gemm)
     assert {f"{part.recipe}/{part.variant}" for part in loop_of(case)} == ({flags} if flags else set())
 
 
