@@ -89,7 +89,7 @@ def _refusal_errors(suite: Suite, oracle: Any) -> Iterator[str]:
     if not hasattr(oracle, "refuse"):
         yield f"{at}: the suite excludes combinations, and its oracle has no function 'refuse', which refuses the same"
         return
-    axes, refused = suite.file.axes, 0
+    axes, refused, met = suite.file.axes, 0, set()
     sizes = [len(values) for values in axes.values()]
     shape, stride = "128x128x128" if suite.file.gemm else "128x128", 1
     for prime in PRIMES:
@@ -97,18 +97,25 @@ def _refusal_errors(suite: Suite, oracle: Any) -> Iterator[str]:
         stride *= prime if tried >= LEAST_TRIED and all(size % prime for size in sizes) else 1
     for row in itertools.islice(cover.product(sizes), 0, None, stride):
         flags = {flag: values[i] for (flag, values), i in zip(axes.items(), row, strict=True)}
-        excluded = suite.refusal(flags) is not None
-        if excluded and refused:
-            continue  # the oracle may take what the suite excludes, as long as it refuses anything
+        reason = suite.refusal(flags)
+        if reason is not None:  # of these, one for each value beside each reason
+            beside = {(reason, *each) for each in zip(axes, row, strict=True)}
+            if beside <= met:
+                continue
+            met |= beside
         problem = shapes.problem(suite.file, shape, flags)
+        chosen = ", ".join(f"{flag}={spell(flags[flag])}" for flag in axes if flags[flag] != axes[flag][0])
         try:
             oracle.refuse(Case(suite.recipe, Flags(flags), problem, dense_defaults=suite.dense_defaults))
-        except ContractError as refusal:
+        except ContractError as refusal:  # the oracle may take what the suite excludes, as long as it refuses anything
             refused += 1
-            if not excluded:
-                chosen = ", ".join(f"{flag}={spell(flags[flag])}" for flag in axes if flags[flag] != axes[flag][0])
+            if reason is None:
                 yield f"{at}: the oracle refuses {chosen or 'the defaults'}: {refusal}; the suite must exclude it, too"
                 return
+        except Exception as error:
+            what = f"`refuse` of the oracle raised {type(error).__name__}: {error}"
+            yield f"{at}: asked about {chosen or 'the defaults'}, {what}; it raises ContractError, or nothing"
+            return
     if not refused:
         yield f"{at}: the suite excludes combinations, and its oracle refuses none; `refuse` raises ContractError there"
 

@@ -76,6 +76,9 @@ PLANTED = [
      (SUITE, "- cover: product\n      shapes: [[16, 16], [16, 128]"), "refuses swizzle/default/304x304/normal/eager"),
     ("dequantize", ORACLE, "    flags = case.flags\n", "    return\n    flags = case.flags\n", (SUITE, "exclude:"),
      "the suite excludes combinations, and its oracle refuses none"),
+    ("dequantize", ORACLE, "    flags = case.flags\n",
+     "    flags = case.flags\n    if flags.granularity == 'window':\n        {448: 0}[flags.e4m3_max]\n",
+     (SUITE, "exclude:"), "`refuse` of the oracle raised KeyError: 256; it raises ContractError, or nothing"),
     ("dequantize", SUITE, "inputs: [zeros]", "inputs: [normal]", "- inputs: [normal]", "no case needs this entry, zer"),
 ]  # fmt: skip
 
