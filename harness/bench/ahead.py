@@ -29,6 +29,7 @@ from harness.expected import torch_calls
 from harness.expected.expected import NUMPY_LARGEST_TIMED, prepare
 from harness.expected.prepared import SOURCE, Prepared
 from harness.ground.ending import end_with_parent
+from harness.ground.side_by_side import forking
 from harness.inputs import draw
 from harness.inputs.drawn_once import DRAWN, Reference
 from harness.jit.compile import compile_kernel, instantiation
@@ -68,7 +69,8 @@ class Ahead:
         try:
             for own in range(processes):
                 self._processes.append(context.Process(target=self._work, args=(own,), daemon=True))
-                self._processes[-1].start()
+                with forking():
+                    self._processes[-1].start()
         except BaseException:
             self.close()  # they would wait for `begin`, and this process would wait for them when it exits
             raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -27,6 +28,17 @@ def side_by_side(function: Callable[[Work], Found], work: Sequence[Work], proces
     with process_pool(processes) as pool:
         tasks = [pool.submit(function, each) for each in work]
         return [task.result() for task in track(tasks, "compiling", disable=not console().is_terminal)]
+
+
+@contextmanager
+def forking() -> Iterator[None]:
+    """Start forked processes in this block without the warning of Python 3.12 that this process has threads.
+
+    They are those of BLAS and torch. BLAS starts its own anew in a child; children keep torch to one thread.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
+        yield
 
 
 @contextmanager
@@ -61,7 +73,8 @@ def each_alone(
             item = waiting.pop()
             receiver, sender = context.Pipe(duplex=False)
             process = context.Process(target=_send, args=(sender, function, item), daemon=True)
-            process.start()
+            with forking():
+                process.start()
             sender.close()  # so that the end of the process ends the pipe
             running[receiver] = item, process, time.monotonic() + longest
         first = min(deadline for _, _, deadline in running.values())

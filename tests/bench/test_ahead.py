@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -228,6 +229,19 @@ def test_a_process_that_cannot_be_forked_leaves_none_waiting(monkeypatch):
     with pytest.raises(BlockingIOError):
         Ahead(CASES, 4)
     assert len(started) == 2 and set(multiprocessing.active_children()) == before
+
+
+def test_a_fork_beside_threads_is_no_warning(make, monkeypatch):
+    """Python 3.12 and newer warn so, and pytest would print it below every bench."""
+    process = multiprocessing.get_context("fork").Process
+    start = process.start
+
+    def fork(self):
+        warnings.warn("This process (pid=1) is multi-threaded, use of fork() may …", DeprecationWarning, stacklevel=1)
+        start(self)
+
+    monkeypatch.setattr(process, "start", fork)
+    assert make()._processes[0].is_alive()
 
 
 def test_all_processes_compile_one_list_of_kernels(make, monkeypatch):
