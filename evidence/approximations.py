@@ -195,7 +195,7 @@ def _measured(
 
 
 def _narrow(steps: np.ndarray) -> np.ndarray:
-    """The same numbers in the smallest sufficient integer type."""
+    """Convert numbers to the smallest integer type that holds them."""
     kinds = (kind for kind in (np.int8, np.int16, np.int32) if (steps == steps.astype(kind)).all())
     return steps.astype(next(kinds, np.int64))
 

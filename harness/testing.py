@@ -42,7 +42,7 @@ def assert_bytes(
 
 
 def _wanted(case: Case, inputs: dict[str, Any]) -> expected.Expected:
-    """What the oracles say of a tensor. Raises OracleError where they disagree."""
+    """The oracles' bytes for a tensor. Raises OracleError where they disagree."""
     try:
         found = expected.expect_on(case, inputs, torch_calls.fastest_device())
     except DeviceUnavailable:  # without torch

@@ -264,7 +264,7 @@ class Result:
 
 
 def exit_words(code: Exit, verdicts: Iterable[Verdict]) -> str:
-    """What an exit code means, and why no kernel was judged, by the verdicts of the cases; empty for CLEAN."""
+    """The meaning of an exit code, and why no kernel was judged, by the verdicts of the cases; empty for CLEAN."""
     return "; ".join(exit_meanings(code, verdicts))
 
 

@@ -131,7 +131,7 @@ class Module:
 
 
 class _Declared:
-    """What a module declares. target: the architecture, `sm_90a`; kernels, functions: names; variables: by name"""
+    """A module's names. target: the architecture, `sm_90a`; kernels, functions: names; variables: by name"""
 
     def __init__(self, program: Program):
         self.target, self.kernels, self.functions = program.target, tuple(program.entries), tuple(program.functions)

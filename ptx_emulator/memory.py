@@ -126,7 +126,7 @@ class BlockMemory(Storage):
 
 @dataclass(frozen=True)
 class Access:
-    """What an instruction does to memory.
+    """An instruction's access to memory.
 
     space: `global`, `constant` (which includes parameters), `shared`, `local` or `generic`
     kind: `reads`, `writes` or `updates` (an atomic)

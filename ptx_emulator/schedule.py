@@ -68,7 +68,7 @@ class Schedule:
 
     @property
     def clock(self) -> tuple[int, int]:
-        """What clocks show when a launch begins, and their units in a step of time; both differ by order."""
+        """The time that clocks show when a launch begins, and their units in a step of time; both differ by order."""
         if self.seed is not None:
             return 0x0002_9A35_0000_0000 + (self.seed % 0x7FFF_FFFF), 2
         return (0x0005_C16B_0345_6789, 3) if self.descending else (0x0001_7E48_0012_3457, 1)

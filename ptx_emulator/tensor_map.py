@@ -201,7 +201,7 @@ class TensorMap:
         return next((width for width in (16, 8, 4, 2) if width <= most and ends % (8 * width) == 0), 1)
 
     def moved(self, address: int) -> TensorMap:
-        """The same map for a tensor at another address."""
+        """The map for a tensor at another address."""
         return replace(self, address=address)
 
     def units(self, start: Sequence[int]) -> Box:

@@ -102,7 +102,7 @@ def command(
 
 
 def _called(mutant: Mutant, ours: bool) -> str:
-    """What --name looks into: of a mutant that nobody named, its file as well."""
+    """The text that --name searches: the name, and for a generated mutant its file too."""
     return mutant.name if ours else f"{mutant.file} {mutant.name}"
 
 

@@ -128,7 +128,7 @@ def begin(folder: Path) -> Making:
 
 
 def replaced(results: Path) -> Making | None:
-    """What `results/` has by its `tables.json`, None if there is none or a damaged one, which an install replaces."""
+    """The `tables.json` of `results/`; None if there is none or a damaged one, which an install replaces."""
     try:
         return read(results)
     except UsageError:

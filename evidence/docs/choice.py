@@ -29,7 +29,7 @@ class Advice(NamedTuple):
 
 
 def choice(root: str) -> str:
-    """What to take for each tensor of a layer, and why."""
+    """The recommended recipe for each tensor of a layer, and why."""
     rows = [list(each) for each in (_activations(), _gradients(), _weights())]
     said = (
         f"Ratios and losses are those of the tables below; dB are of the {len(_real())} real tensors in "

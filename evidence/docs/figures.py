@@ -103,7 +103,7 @@ def speed(root: str) -> str:
 
 
 def eager(root: str) -> str:
-    """The same cases launched eagerly."""
+    """Our eager times beside the fastest peer's."""
     found: dict[str, Rows] = {}
     for run in map(peers, chips()):
         rows = found.setdefault(name_of(run.header), [])
@@ -237,7 +237,7 @@ def layer(root: str) -> str:
 
 
 def quality(root: str) -> str:
-    """What finer amaxes gain on the real tensors."""
+    """The SNR that finer amaxes gain on the real tensors."""
     with (RESULTS / "quality" / "quality.csv").open(encoding="utf-8", newline="") as file:
         snr = {(row["variant"], row["tensor"]): float(row["snr_db"]) for row in csv.DictReader(file)}
     real = sorted({tensor for _, tensor in snr if tensor.startswith("ffn_")})

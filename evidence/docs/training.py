@@ -1,4 +1,4 @@
-"""What a trainer wants to know of each recipe: verified bytes, the cost of a step, and its error."""
+"""The page for trainers: verified bytes, the cost of a step and the error, for each recipe."""
 
 from __future__ import annotations
 

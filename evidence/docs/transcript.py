@@ -79,7 +79,7 @@ def of_this_checkout(folder: Path) -> Session:
 
 
 class _OfThisCheckout(Session):
-    """What starts this harness in any other shell is printed as `harness`, which it is in this one."""
+    """Prints commands that start this harness as `harness`, as they are typed in this shell."""
 
     def run(self, kind: str, text: str) -> str:
         return super().run(kind, text).replace(f"{shlex.join(this_harness(self.folder))} ", "harness ")

@@ -1,4 +1,4 @@
-"""What the gates find of changes that are made up: rounds drawn from committed samples, and slowed by so much.
+"""How often the gates find a made-up slowdown, in rounds drawn from committed samples.
 
 A round is drawn as a whole, with its clock and what head, head again and base took in it, so that noise which they
 share stays shared. Against the stored baseline each process is off by APART besides.

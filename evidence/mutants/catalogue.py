@@ -60,7 +60,7 @@ class Mutant(BaseModel):
 
     @property
     def edit(self) -> Edit:
-        """What to do to which text. Raises SuiteError unless what is to be wrong is there once, or has its number."""
+        """The edit and the file that it changes. Raises SuiteError unless the text occurs once or has its number."""
         if self.scope:
             try:
                 return self.index.edit(self.scope, Substitution(self.right, self.wrong, self.number))

@@ -33,7 +33,7 @@ class Edit(NamedTuple):
 
     @property
     def key(self) -> tuple[str, int, int, tuple[str, ...]]:
-        """What equal edits have in common."""
+        """Equal for equal edits."""
         return (
             self.file,
             self.first,

@@ -34,7 +34,7 @@ def make_inputs(case: Case | str) -> dict[str, np.ndarray]:
 
 
 def output_fields(case: Case | str) -> dict[str, Field]:
-    """What the case writes: shape, dtype and padding of every field."""
+    """The fields that the case writes: shape, dtype and padding of each."""
     case = case_of(case)
     return dict(expected.oracle_of(case.recipe).outputs(case))
 

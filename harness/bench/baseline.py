@@ -48,7 +48,7 @@ def baseline_of(case: Case) -> Case | None:
 
 
 def _group(case: Case) -> Case | None:
-    """The same group by the production recipe; None if that recipe does not take the group."""
+    """The group quantized by the production recipe; None if that recipe does not take the group."""
     suite = suite_of("grouped")
     kept = ("shape_representation", "activation", "dbias")
     flags = suite.defaults.replace(

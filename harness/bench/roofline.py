@@ -41,7 +41,7 @@ def floors_us(clock: Clock) -> dict[str, float]:
 
 
 def flush_seconds(clock: Clock) -> float:
-    """What one flush takes on the GPU."""
+    """Seconds that one flush takes on the GPU."""
     with clock.stream:
         return median(sample(clock, clock.flush, WARM_UP))
 

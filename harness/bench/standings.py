@@ -16,7 +16,7 @@ from harness.suite.suite import find_case
 
 
 def two_kernels_us(header: Header) -> float:
-    """What two empty kernels in a graph take in a run, without the events around them; 0 if it did not measure that.
+    """The time of two empty kernels in a graph, without the events around them; 0 if the run did not measure it.
 
     Unlike the time of a graph, the floor holds what the events around it take, which differs between hosts.
     """

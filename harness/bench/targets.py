@@ -53,7 +53,7 @@ class Target:
         return f"{measured:.{2 if self.unit == 'launches' else 1}f} {_NAMES[self.unit]}"
 
     def measured(self, times: Mapping[str, Any], floor_us: float) -> float | None:
-        """What these times reach, in this unit; None if they do not tell. floor_us: see `two_kernels_us`"""
+        """The figure that these times reach, in this unit; None if they do not tell. floor_us: see `two_kernels_us`"""
         if self.unit == "percent":
             return times["roofline_percent"]
         if self.unit == "launches":
@@ -182,7 +182,7 @@ class Targets(BaseModel):
         return [f"{case.replace('/*', f'/{self.shape}')}/{INPUT_AND_MODE}" for case in line.cases]
 
     def target_of(self, case: Case, nbytes: int) -> Target | str:
-        """What a case that moves so many bytes must reach, or why nothing is asked of it: its line's, else its rule's.
+        """The target of a case that moves so many bytes, by its line or else its rule, or why it has none.
 
         Raises SuiteError if two rules are for it.
         """

@@ -1,4 +1,4 @@
-"""What a bench times: our launches on cold memory, behind a protocol that subjects implement, too."""
+"""The launches that a bench times, on cold memory, behind a protocol that subjects implement, too."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def devices() -> dict[str, Admitting]:
 
 
 def counts(suites: Iterable[Suite]) -> dict[tuple[str, str, str], Count]:
-    """What the tree compares now."""
+    """The numbers of cases that the tree compares now."""
     every = (
         _count(suite.recipe, set_name, name, device, suite.cases(set_name))
         for suite in suites

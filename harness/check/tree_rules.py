@@ -165,7 +165,7 @@ def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def oracle_errors(path: Path) -> Iterator[str]:
-    """What a module of oracles imports that would tell it of kernels."""
+    """Errors for the imports by which a module of oracles would know of kernels."""
     for line, name in imports(ast.parse(path.read_bytes())):
         if name.startswith("harness") and not name.startswith(MAY_IMPORT):
             which = ", ".join(each.rstrip(".") for each in MAY_IMPORT)

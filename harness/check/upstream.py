@@ -81,7 +81,7 @@ class Test(_Row):
 
 
 class Later(_Row):
-    """What came after the sources.
+    """A change upstream that came after the sources.
 
     name: number or project; what: it is, in a sentence; here: covered, planned or not, and why
     """

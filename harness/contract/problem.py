@@ -320,7 +320,7 @@ class GroupedGemm(_Group, Gemm):
 
     @property
     def fitted(self) -> GroupedGemm:
-        """The same groups in an allocation that they fill."""
+        """The group in an allocation that it fills."""
         whole = {"k": sum(k for _, k in self.tensors)} if self.by_k else {"m": sum(m for m, _ in self.tensors)}
         return self if self.capacity is None else replace(self, capacity=None, **whole)
 

@@ -70,7 +70,7 @@ class CudaProgram:
             cupy.cuda.get_current_stream().synchronize()
 
     def on(self, memories: Sequence[CaseMemory]) -> list[CudaProgram]:
-        """The same launches on other memories; nothing is planned or compiled again."""
+        """A copy with the launches on other memories; nothing is planned or compiled again."""
         import cupy
 
         others = [copy.copy(self) for _ in memories]

@@ -19,7 +19,7 @@ Array = Any  # one-dimensional uint8: np.ndarray on the emulator, cupy.ndarray o
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one run left behind.
+    """The result of one run on a device.
 
     outputs: the payload of every output as bytes, guard bands cut off
     trespass: a sentence about changed bytes that the kernel must not touch, empty if there are none

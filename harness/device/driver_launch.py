@@ -111,7 +111,7 @@ def _bytes_of(argument: Any) -> Any:
 
 
 def _text(of: Callable[[int, Any], int], status: int) -> str:
-    """What the driver calls a status; empty if it does not know it."""
+    """The driver's name of a status; empty if it does not know it."""
     text = ctypes.c_char_p()
     known = of(status, ctypes.byref(text)) == _SUCCESS and text.value
     return text.value.decode() if known else ""

@@ -20,7 +20,7 @@ from ptx_emulator.tensor_map import TensorMap
 
 
 class Code(Protocol):
-    """What a kernel is loaded from: PTX for the emulator; what a GPU loads is `Compiled.cubin_path` or `image`.
+    """The code of a kernel: PTX for the emulator, `Compiled.cubin_path` or `image` for a GPU.
 
     file: whose line a place is that has no line of a source
     """

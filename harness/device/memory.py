@@ -123,7 +123,7 @@ class Guarded:
 
     @property
     def payload(self) -> Any:
-        """What the kernel writes."""
+        """The bytes of an output that the kernel writes."""
         return self.memory[GUARD : GUARD + self.field.nbytes]
 
     def refit(self, field: Field) -> None:

@@ -1,4 +1,4 @@
-"""What the emulator does in place of a library's product, whose machine code only a GPU runs.
+"""An exact product in place of a library's, whose machine code only a GPU runs.
 
 The operands are the bytes that are in memory then, so what an earlier kernel decoded wrongly is multiplied as it is.
 Sums are exact and rounded once to float32, and a sum of 0 is +0: one of the results that NUMERICS 10.2 allows any order

@@ -31,7 +31,7 @@ _PLAIN = re.compile(r"[\w/=,+*.:#@-]*", re.ASCII)  # text that make passes to a 
 
 @dataclass(frozen=True)
 class Asked:
-    """Who asked for results: what a command that repeats one of them has beside the case. A run's journal keeps it.
+    """The origin of a run: what a command that repeats one of its cases needs beside the case. Kept in the journal.
 
     folder: where they asked, absolute; subject: what ran in place of our kernels, as they spelled it there
     recipe_dirs: a user's recipe → its folder, absolute
@@ -56,7 +56,7 @@ class Asked:
 
     @classmethod
     def from_header(cls, about: Mapping[str, Any], run: Path, subject: str = "") -> Asked | None:
-        """What a command for a run in a file has; None if its journal keeps none, because then stories have it.
+        """The origin of a run in a file; None if its journal keeps none, because then its stories have the commands.
 
         about: the first line of the journal in the folder `run`; subject: as this command line names it
         A file does not say what to execute: of the subject and the folders it keeps, only those stay that this command

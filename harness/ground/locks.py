@@ -30,7 +30,7 @@ class NamedLock(FileLock):
         return lock
 
     def acquire(self, *words: Any, **options: Any) -> AcquireReturnProxy:
-        """As FileLock has it. Raises StorageError if the file cannot be opened, as if it is a folder or a link."""
+        """FileLock's `acquire`. Raises StorageError if the file cannot be opened, as if it is a folder or a link."""
         try:
             return super().acquire(*words, **options)
         except Timeout:
@@ -58,7 +58,7 @@ def tell_waiting(since: float, *paths: Path) -> None:
 
 
 def holder(path: Path, locks: Path = Path("/proc/locks")) -> str:
-    """Who holds a file's lock, `process 12 of ann`; `another process` where the kernel does not say."""
+    """The holder of a file's lock, `process 12 of ann`; `another process` where the kernel does not say."""
     try:
         inode = path.stat().st_ino
         rows = [line.split() for line in locks.read_text().splitlines()]

@@ -58,7 +58,7 @@ def trusted_folders() -> tuple[Path, ...]:
 
 
 def sources_of(path: Path, options: Sequence[str], folders: Sequence[Path] = ()) -> Sources:
-    """What NVRTC gets for a card's `.cu`. options: the card's; folders: others of the card, beside the file's own
+    """All sources of a card's `.cu`. options: the card's; folders: others of the card, beside the file's own
 
     Raises UsageError for an option that a card may not have, OSError if the file cannot be read.
     """
@@ -154,7 +154,7 @@ class Sources:
 
 
 def refusal(log: str) -> str:
-    """What NVRTC's log says of an include that a card may not have; empty if it says nothing of one."""
+    """The sentence of NVRTC's log on an include that a card may not have; empty if there is none."""
     told = _TOLD.search(log)
     return f"{told['file'].removeprefix('./')}:{told['line']}: {told['why']}" if told else ""
 

@@ -17,7 +17,7 @@ UNNAMED = re.compile(r"__nv_name_map\(\d+\): error: (.+)\n\s*#pragma nv_mangled_
 
 @dataclass(frozen=True)
 class Built:
-    """What NVRTC made of one program. symbols: mangled name by name expression; cubin: empty for `compute_*`"""
+    """The result of compiling one program. symbols: mangled name by name expression; cubin: empty for `compute_*`"""
 
     log: str
     symbols: Mapping[str, str]

@@ -223,7 +223,7 @@ def _fields(case: Case, dense: Case) -> dict[str, Field]:
 
 
 def _granularity(case: Case) -> str:
-    """What has an amax of its own: `tensor`, `row` (a line) or `window`."""
+    """The extent that has an amax of its own: `tensor`, `row` (a line) or `window`."""
     if case.flags.recipe == "four_over_six":
         return "row" if case.flags.row_scaled else "tensor"
     return RECIPES[case.flags.recipe].GRANULARITY

@@ -51,7 +51,7 @@ def inputs(case: Case, x: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def inputs_of(case: Case, tensors: Mapping[str, Any], g: int) -> dict[str, Any]:
-    """What `swizzle` reads of tensor g, from either library."""
+    """The array of tensor g that `swizzle` reads, from either library."""
     ((name, field),) = _joined(case, case.flags.to == "compact").items()
     return {name: field.part(tensors[name], g)}
 

@@ -214,7 +214,7 @@ def _map4(table: pd.DataFrame) -> Figure:
 
 
 def _block_snr(tensor: str, maps: Sequence[Map]) -> Figure:
-    """The same tensor under each variant, on one scale of colours; blocks of zeros are left white."""
+    """One tensor under each variant, on one scale of colours; blocks of zeros are left white."""
     figure, panels = _panels(len(maps), width=1 + 3.6 * len(maps), height=4.2)
     shown = [_reduced(one.blocks) for one in maps]
     finite = np.concatenate([cells[np.isfinite(cells)] for cells in shown])

@@ -66,7 +66,7 @@ def imported_files(module: str) -> tuple[set[Path], set[str]]:
 
 @cache
 def _put_there(folder: str) -> tuple[Path, ...]:
-    """What pip put into a folder of any name, as `--target` has it, by the records that it keeps there."""
+    """The files that pip put into a folder of any name, as by `--target`, from the records that it keeps there."""
     if not any(Path(folder).glob("*.dist-info")):
         return ()
     recorded = (file.parts[0] for each in metadata.distributions(path=[folder]) for file in each.files or ())

@@ -32,7 +32,7 @@ Header = dict[str, Any]
 
 @dataclass(frozen=True)
 class RunFiles:
-    """What a run left.
+    """The files of a run, read.
 
     records: one for each finished case
     header: how its times were measured, empty if it timed nothing
@@ -142,7 +142,7 @@ def new_header(command: str, machine: dict[str, str], method: str, clock: str) -
 
 
 def begun(command: str) -> Header:
-    """What a run that begins now is of: the command, the commit of this tree, and the time."""
+    """The origin of a run that begins now: the command, the commit of this tree, and the time."""
     return {"command": one_line(command), "commit": commit(), "edited": edited(), "date": now()}
 
 

@@ -108,7 +108,7 @@ def selection_digest(ids: Iterable[str]) -> str:
 
 
 def changed(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """What differs between two seals, a phrase each: `suites/gemm.yaml`, `package numpy (2.1.0 then, 2.2.0 now)`."""
+    """The differences of two seals, a phrase each: `suites/gemm.yaml`, `package numpy (2.1.0 then, 2.2.0 now)`."""
     return [
         _phrase(name, before.get(name, GONE), now.get(name, GONE))
         for name in sorted({*before, *now})
@@ -127,7 +127,7 @@ def _ours(path: Path) -> bool:
 
 
 def trees() -> tuple[tuple[str, Path, set[str]], ...]:
-    """What decides verdicts: a name for each tree, its folder, and the endings of the files in it that count."""
+    """The trees that decide verdicts: for each a name, its folder, and the endings of the files in it that count."""
     return ("harness", PACKAGE, _HARNESS), ("ptx_emulator", EMULATOR, _HARNESS), ("suites", SUITES, _SUITES)
 
 

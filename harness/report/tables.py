@@ -105,7 +105,7 @@ def wrong_groups(records: Iterable[Record], asked: Asked | None) -> list[list[Re
 
 
 def facts_of_verify(about: Mapping[str, Any], records: Sequence[Record]) -> dict[str, str]:
-    """What a run was of, as name and value; what neither its journal nor its records have is left out.
+    """The facts about a run, as name and value, as far as its journal and records have them.
 
     about: the first line of the journal, in which earlier runs have neither commit nor command
     """

@@ -92,7 +92,7 @@ def last_line(selected: Collection[str], results: Sequence[Result]) -> str:
 
 
 def meaning(code: Exit, selected: Collection[str], results: Sequence[Result]) -> str:
-    """What the exit code of a run means, for its last line."""
+    """The meaning of a run's exit code, for its last line."""
     missing = bool({*selected} - {result.case_id for result in results})
     if code in (Exit.BYTES_DIFFER, Exit.NO_DEVICE) and not any(result.verdict.exit_code for result in results):
         if code is Exit.BYTES_DIFFER and missing:

@@ -104,11 +104,11 @@ class Request:
             return True
 
     def asked(self) -> Asked:
-        """What a command that repeats one of the cases has beside the case."""
+        """The words that a command that repeats one of the cases needs beside the case."""
         return Asked.here(self.subject, self.options)
 
     def _meant(self) -> Meant | None:
-        """What the subject is for, if it is a card or declares flags. Raises UsageError if that cannot be read."""
+        """The cases of the subject, if it is a card or declares flags. Raises UsageError if that cannot be read."""
         if not self.subject:
             return None
         if is_card(self.subject):

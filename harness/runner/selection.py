@@ -52,7 +52,7 @@ class Narrowing:
 
 @dataclass(frozen=True)
 class Meant:
-    """What a subject is for. recipe: a card's; empty for a function, which may be called for several recipes
+    """The cases that a subject is for. recipe: a card's; empty for a function, which may be called for several recipes
     flags: the values that it takes, of the flags that it names; a function's recipes need not have all of them
 
     A set spreads its shapes and inputs over all combinations of flags, so that few of its cases, or none, have those of

@@ -24,7 +24,7 @@ def render(
     width: int,
     listing: str = "harness list --refused",
 ) -> str:
-    """What was compared, what is wrong, a subject's declared differences, and what was not compared and why.
+    """The end of a run: what was compared, what is wrong, a subject's conventions, what was not compared and why.
 
     It fits on one screen, even a narrow one; further rows are in verify.md.
 

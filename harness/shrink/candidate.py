@@ -155,7 +155,7 @@ def axes(case: Case) -> dict[str, tuple[str, ...]]:
 
 
 def axes_of_parts(case: Case) -> list[dict[str, tuple[str, ...]]]:
-    """The same for each tensor of a group; those of a pipeline are of its own stages."""
+    """The axes of each tensor of a group; of a pipeline, those of its own stages."""
     return [axes(case if is_pipeline(case) else part) for part in case.parts]
 
 

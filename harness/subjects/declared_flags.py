@@ -43,7 +43,7 @@ def declared_flags(subject: str, suites: Iterable[Path] = ()) -> Flags:
 
 
 def _unknown(declared: Flags, suites: Iterable[Path]) -> str:
-    """What no recipe of some suites has: a flag, or a value of one; empty if they have all."""
+    """A flag, or a value of one, that no recipe of these suites has; empty if they have all."""
     every = [read_suite(suite)[0].axes for suite in sorted(suites)]  # unchecked, because here only names count
     for flag, values in declared.items():
         known = list(dict.fromkeys(value for axes in every for value in axes.get(flag, ())))

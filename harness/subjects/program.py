@@ -82,7 +82,7 @@ class SubjectProgram:
                 guarded.poison(byte)
 
     def twin(self) -> SubjectProgram:
-        """The same program on other memory."""
+        """A copy of the program on other memory."""
         return type(self)(self._child, self.libraries[0], self.case, *self._given)
 
     def put(self, inputs: Mapping[str, np.ndarray]) -> None:
@@ -148,7 +148,7 @@ class SubjectProgram:
 
 
 def _launches(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """What an answer tells of launches on the emulator, as parts of an Outcome."""
+    """The launches on the emulator that an answer tells of, as parts of an Outcome."""
     match answer:
         case {"kernels": list(kernels), "approximated": list(names)}:
             kernels, names = (tuple(map(shown, each)) for each in (kernels, names))

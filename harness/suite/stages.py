@@ -52,7 +52,7 @@ class Stage:
 
     @property
     def added(self) -> dict[str, str]:
-        """What a product adds that is drawn for it, `c` or `bias`, and its name in the pipeline."""
+        """The drawn array that a product adds, `c` or `bias`, and its name in the pipeline."""
         flags = self.case.flags if self.multiplies else {}
         asked = {"c": flags.get("beta", 0) or flags.get("accumulate", False), "bias": flags.get("bias", False)}
         return {name: self.key(name) for name, wanted in asked.items() if wanted}

@@ -42,7 +42,7 @@ Arrays = Mapping[str, np.ndarray]
 
 
 class Accepted(NamedTuple):
-    """What one convention allows in one field: `kind` as above, and its array if it has one."""
+    """The bytes that one convention allows in one field: `kind` as above, and its array if it has one."""
 
     convention: str
     kind: str

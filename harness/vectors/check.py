@@ -169,7 +169,7 @@ def load(folder, wanted):
 
 
 class Field:
-    """What is expected of one field: the lowest and highest bytes, and what the conventions allow."""
+    """The expected bytes of one field: the lowest and highest bytes, and what the conventions allow."""
 
     def __init__(self, name, about, tensors, conventions):
         self.name, self.holds, self.tensors = name, about.get("holds"), about.get("tensors", [])

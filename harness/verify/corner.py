@@ -142,7 +142,7 @@ def at_the_end(error: AccessError, larger: Case) -> AccessError:
 
 
 def control(case: Case, larger: Case) -> Case:
-    """The same end of a tensor that is larger than the case's, but in which an index of 32 bits reaches every byte."""
+    """The case at the end of a tensor that is larger, but in which an index of 32 bits still reaches every byte."""
     if case.is_group:
         first, *others = _extents(larger)
         unit, axis = _extents(case)[-1], _growing_axis(case, larger)

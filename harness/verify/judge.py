@@ -31,7 +31,7 @@ _NAMED = 3  # at most this many approximate instructions are named in a reason
 
 
 class Wrong(NamedTuple):
-    """What is wrong with a case.
+    """The finding of a run that went wrong.
 
     second_opinion: runs with the nearest value in every order, where approximate instructions made runs differ
     """

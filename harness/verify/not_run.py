@@ -61,7 +61,7 @@ def counted(records: Iterable[Mapping[str, Any]]) -> Counter[str]:
 
 
 def lines(records: Iterable[Mapping[str, Any]]) -> list[str]:
-    """What the end of a run says of all notes: the most frequent ones, and how many others there are."""
+    """The last lines of a run: the most frequent notes, and how many others there are."""
     counts = counted(records).most_common()
     larger = [each for each in counts if each[0].startswith(_LARGER)]
     others = [each for each in counts if not each[0].startswith(_LARGER)]

@@ -23,7 +23,7 @@ _TEMPLATE = re.compile(r"<[^<>]*>")
 
 
 def said(story: str, label: str) -> str:
-    """What a result's story says beside a label, as in `cause`; empty if it does not have it."""
+    """The text beside a label of a result's story, as in `cause`; empty if the story lacks the label."""
     found = re.search(rf"^{label} +(.+)$", story, re.MULTILINE)
     return found[1].strip() if found else ""
 

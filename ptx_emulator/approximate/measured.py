@@ -160,7 +160,7 @@ class Measured:
         return Range(low, within.near, high, results, known)
 
     def without_table(self) -> Measured:
-        """The same with the bounds of each binade alone."""
+        """A copy with the bounds of each binade alone."""
         return replace(self, key="", table=self.table[:0])
 
 

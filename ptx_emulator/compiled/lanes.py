@@ -52,7 +52,7 @@ def divided(x, y):
 
 @part
 def remainder(x, y):
-    """What `divided` leaves, with the sign of x; all ones by 0."""
+    """The remainder of `divided`, with the sign of x; all ones for a divisor of 0."""
     a, b = int64(x), int64(y)
     rest = abs(a) % max(abs(b), int64(1))
     return uint32((-rest if a < 0 else rest) & int64(0xFFFFFFFF)) if b != 0 else ONES

@@ -22,7 +22,7 @@ class Compiled(NamedTuple):
 
 
 class _Process:
-    """What this process has. found: the functions; missed: whether it looked in the cache and did not find them"""
+    """This process's cache. found: the functions; missed: whether it looked in the cache and did not find them"""
 
     found: Compiled | None = None
     missed = False

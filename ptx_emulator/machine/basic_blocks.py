@@ -207,7 +207,7 @@ class Code(ABC):
 
     @cached_property
     def roles(self) -> list[int]:
-        """What each block does, POLLS, CHANGES and STORES added up; nothing in a kernel that never polls.
+        """The roles of each block: a sum of POLLS, CHANGES and STORES; all zero in a kernel that never polls.
 
         A block polls if it has a load or an atomic that may see what another block of the grid writes meanwhile. It
         changes what others may wait for, or it may store to memory of its own.

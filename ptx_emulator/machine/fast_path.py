@@ -131,7 +131,7 @@ class FastPath:
 
 
 class NumpyPath:
-    """The same program by the NumPy steps alone, which define it."""
+    """Runs a program by the NumPy steps alone, which define it."""
 
     def __init__(self, batch: Batch, code: Code):
         self.batch, self.code = batch, code

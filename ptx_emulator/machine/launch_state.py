@@ -36,7 +36,7 @@ class Hazard(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """What lanes wait for at the entry of a block: a phase of an mbarrier or of their cluster's barrier.
+    """The event that lanes wait for at the entry of a block: a phase of an mbarrier or of their cluster's barrier.
 
     slot, offset: of its address; state: slot of a phase, or of a parity
     """

@@ -12,7 +12,7 @@ from ptx_emulator.registers import U32, Bits
 
 
 class Semantics(NamedTuple):
-    """What an arrival or a wait orders. scope: `cta` or `cluster`; empty for none, which PTX takes as `cta`"""
+    """The semantics of an arrival or a wait. scope: `cta` or `cluster`; empty for none, which PTX takes as `cta`"""
 
     relaxed: bool
     scope: str

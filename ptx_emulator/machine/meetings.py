@@ -1,4 +1,4 @@
-"""Who meets at one of the sixteen barriers of a block, and whether all of them are there.
+"""Warps that meet at one of the sixteen barriers of a block, and whether all of them are there.
 
 PTX names a barrier by its number: `barrier.sync 1` at two places is one barrier. A warp is there once all its live
 lanes are, at any instruction; at one and the same if it is `.aligned`, as `bar` always is. (PTX ISA, "bar, barrier")
@@ -24,7 +24,7 @@ At = dict[int, np.ndarray]  # basic block that ends with a barrier → lanes the
 
 
 class Arrivals(NamedTuple):
-    """What arrived at a barrier in its present phase without waiting.
+    """The arrivals without a wait at a barrier, in its present phase.
 
     warps: (blocks, warps), how often each arrived; counts: (blocks,), threads that their barrier is for, 0 for none
     joined: lanes that went on while others of their warp wait; number: the basic block of the first

@@ -58,7 +58,7 @@ class Residency(NamedTuple):
 
 
 def residency(target: str, threads: int, shared: int, cluster: int) -> Residency:
-    """What a GPU of a target holds of a launch. threads, shared: of a CTA, shared in bytes; cluster: CTAs of one
+    """The CTAs that a GPU holds at once. threads, shared: of a CTA, shared in bytes; cluster: CTAs of one
 
     A target that the table lacks counts as the largest GPU there is.
     """
@@ -68,7 +68,7 @@ def residency(target: str, threads: int, shared: int, cluster: int) -> Residency
 
 
 def held(part: Part, gpu: str, threads: int, shared: int, cluster: int) -> Residency:
-    """What one GPU holds, as `residency`. gpu: as a sentence names it"""
+    """The CTAs that one GPU holds, as `residency`. gpu: as a sentence names it"""
     limits = {
         "by threads": part.threads // (-(-threads // WARP) * WARP),
         "by shared memory": (part.shared << 10) // (shared + _OWN),
@@ -163,7 +163,7 @@ class Residents:
         return self.limit.ctas - len(there) * self.state.cluster_size
 
     def _held_bytes(self) -> int:
-        """What suspended batches would hold with one more as large as the latest."""
+        """Bytes that suspended batches would hold with one more as large as the latest."""
         held = [scheduler.batch.held_bytes() for scheduler in self.waiting]
         return sum(held) + held[-1]
 

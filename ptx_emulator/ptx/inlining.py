@@ -33,7 +33,7 @@ class Body(Protocol):
 
 
 class Form(NamedTuple):
-    """What a function takes and returns."""
+    """The parameters and results of a function."""
 
     results: tuple[Variable, ...]
     parameters: tuple[Variable, ...]
@@ -66,7 +66,7 @@ class Functions:
         self.left = limits.COPIED
 
     def form(self, name: str) -> Form:
-        """What a function that has a body takes and returns."""
+        """The parameters and results of a function that has a body."""
         if name not in self.forms:
             body = self.bodies[name]
             self.forms[name] = Form(_declared(body.results), _declared(body.parameters))
@@ -192,7 +192,7 @@ class InliningParser(BodyParser):
             self._move(self._kind(unique), outside, inside)
 
     def _bound(self, function: str, formal: Variable, given: str) -> tuple[str, Operand | None, Operand | None]:
-        """What a parameter or result is in a function's copy: its unique name, and if it is not the caller's own
+        """A parameter or result in a function's copy: its unique name, and if it is not the caller's own
         variable, the operand that it is in the copy and the one that it is outside.
         """
         unique = self._resolve(given)

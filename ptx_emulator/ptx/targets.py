@@ -137,7 +137,7 @@ def lacking(kernel: Kernel, target: str) -> str:
 
 
 def missed_by(instruction: Instruction, target: Target) -> str:
-    """What an instruction needs and the target is not, in words; empty if the target has the instruction."""
+    """The architecture that an instruction needs and the target is not, in words; empty if the target has it."""
     missed = _missed(instruction.mnemonic, len(instruction.operands), target)
     if missed or _CLUSTERS.met(target):
         return missed

@@ -1,4 +1,4 @@
-"""What threads release and acquire by strong accesses, for `happens_before`: places, and the fences behind them."""
+"""Releases and acquires by strong accesses, for `happens_before`: places, and the fences behind them."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class TouchedCells:
 
 
 class GlobalCopies:
-    """What copies and threads of the batches of a launch did to global memory, where copies have been.
+    """Accesses of copies and threads of a launch's batches to global memory, where copies have been.
 
     It is forgotten when a batch begins and none before it is suspended: these have ended.
     copies: by number in the launch, the batch's shadow and the copy; parts: the batches, by their first clusters

@@ -152,7 +152,7 @@ class AsyncOrder(BlockOrder):
         return larger(self._gated.get((cluster, row)), self.clock[cluster, row])
 
     def only_begun(self, clock: Bits) -> Bits:
-        """What a clock tells of which blocks of the cluster have begun, as a clock."""
+        """The part of a clock that says which blocks of the cluster have begun, as a clock."""
         out = np.zeros_like(clock)
         out[self.begun] = clock[self.begun]
         return out
@@ -248,7 +248,7 @@ class AsyncOrder(BlockOrder):
 
 
 def together(rows: np.ndarray) -> np.ndarray | slice:
-    """The same rows in ascending order, as a slice if they are contiguous, so that NumPy need not gather."""
+    """The rows in ascending order, as a slice if they are contiguous, so that NumPy need not gather."""
     if not len(rows):
         return rows
     first, last = int(rows[0]), int(rows[-1])

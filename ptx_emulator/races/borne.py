@@ -1,4 +1,4 @@
-"""What PTX forbids or leaves open, compilers and vendors' libraries emit, and every GPU bears.
+"""Code that PTX forbids or leaves open, compilers and vendors' libraries emit, and every GPU bears.
 
 The emulator does not report it, whoever made the PTX, unless `launch` is given its name in `strict`. An entry stands
 here only if no byte can differ for it on a GPU, or if vendors' own code relies on it. `docs/emulator_checks.md` has the
@@ -236,7 +236,7 @@ class LateReads:
 
     def patched(self, access: Access, resolved: Resolved, found: np.ndarray, place: np.ndarray, thread: np.ndarray,
                 ) -> np.ndarray:  # fmt: skip
-        """What threads read, with what was written later where they raced. found: by row; place, thread: of each row"""
+        """The values that threads read, with later ones where they raced. found: by row; place, thread: of each row"""
         buffer = resolved.storage
         numbers = {key[2] for key in self._raced if key[:2] == (access.number, getattr(buffer, "window", -1))}
         if not numbers:

@@ -1,4 +1,4 @@
-"""What threads did to one buffer in global memory: who accessed each cell last, by kind, and atomics by address.
+"""The accesses to one buffer in global memory: the last one to each cell by kind, and atomics by address.
 
 A tag holds, from the top, the epoch of a block, the block + 1, and an agent of it; or 0 without an access. All blocks
 that read a cell are kept: the last by its tag, those before in a list. Of strong accesses, a tag says that there are

@@ -118,7 +118,7 @@ def _of_file(file: str) -> list[Mutant]:
 
 
 def digest() -> str:
-    """What decides whether a mutant survives: the tests, and what they test."""
+    """Digest of all that decides whether a mutant survives: the tests and the code under test."""
     found = hashlib.sha256()
     for path in sorted(path for tree in ("harness", "tests") for path in (ROOT / tree).rglob("*.py")):
         found.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")

@@ -153,7 +153,7 @@ GATED = ("swiglu", "dswiglu")  # activations of gates and ups, the halves of a r
 
 
 def read_of_halves(case: Case, drawn: Mapping[str, np.ndarray]) -> np.ndarray:
-    """What kernels read as `input`: gates and ups side by side; for dswiglu, gradients in half as many columns."""
+    """The `input` that kernels read: gates and ups side by side; for dswiglu, gradients in half as many columns."""
     shapes = case.problem.tensors if case.is_group else [(case.rows, case.cols)]
     ends = np.cumsum([rows * cols for rows, cols in shapes])[:-1]
     found = []

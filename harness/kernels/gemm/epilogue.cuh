@@ -27,7 +27,7 @@ __device__ __forceinline__ float tensor_factor(const float* a_amax, const float*
   return __fmul_rn(__fmul_rn(__fmul_rn(alpha, __ldg(a_amax)), __ldg(b_amax)), c_ab);
 }
 
-// What an epilogue reads besides the accumulator
+// An epilogue's operands besides the accumulator
 template <typename Dtype>
 struct EpilogueParams {
   const float* a_amax;  // (1,) for per_tensor, else (M,); not read for windows

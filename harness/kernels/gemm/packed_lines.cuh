@@ -15,7 +15,7 @@ struct PackedStage {
   u16 scales[16][4];   // [line][t]: blocks 2t and 2t + 1
 };
 
-// What a lane decodes of one line of a stage: blocks 2t and 2t + 1
+// The blocks that a lane decodes of one line of a stage: 2t and 2t + 1
 struct PackedPiece {
   u32 codes[4];
   ScalesF16x2 scales;

@@ -28,7 +28,7 @@ struct SwigluPrologue {
   }
 };
 
-// What SwiGLU reads and writes, forward or backward
+// Inputs and output of SwiGLU, forward or backward
 template <typename Dtype, Activation activation>
 struct SwigluArrays {
   static_assert(activation == Activation::swiglu || activation == Activation::dswiglu, "others have no halves");

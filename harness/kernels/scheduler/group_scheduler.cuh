@@ -77,7 +77,7 @@ __device__ __forceinline__ u32 sum_of_earlier(int index, const Number (&value)[2
   return __reduce_add_sync(~0u, (first < index ? u32(value[0]) : 0u) + (first + 1 < index ? u32(value[1]) : 0u));
 }
 
-// The same for numbers of up to 52 bits, in two parts each of which sums up to less than 2^32
+// sum_of_earlier for numbers of up to 52 bits, in two parts each of which sums up to less than 2^32
 __device__ __forceinline__ i64 long_sum_of_earlier(int index, const i64 (&value)[2]) {
   constexpr int kLow = 26;
   constexpr u32 kMask = (1u << kLow) - 1;

@@ -38,7 +38,7 @@ __device__ __forceinline__ TileOrigin tile_origin(int tile_rows, int tile_cols) 
   return {int(blockIdx.z * gridDim.y + blockIdx.y) * tile_rows, int(blockIdx.x) * tile_cols};
 }
 
-// The same tiles from the last row of them up, for an encode, because the L2 still holds what an amax ahead read last.
+// tile_origin from the last row of tiles up, for an encode, because the L2 still holds what an amax ahead read last.
 // CTAs beyond the last row stay there. The product comes last, so that the compiler knows what divides a row.
 // down: rows of tiles
 __device__ __forceinline__ TileOrigin tile_origin_bottom_up(int tile_rows, int tile_cols, int down) {

@@ -1,4 +1,4 @@
-"""What a subject is seen to do, and the violation that observations show and bytes alone would not."""
+"""Observations of a subject, and the violation that they show and bytes alone would not."""
 
 from __future__ import annotations
 

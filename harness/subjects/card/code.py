@@ -65,12 +65,12 @@ class Code:
 
     @property
     def file(self) -> str:
-        """What a line of PTX is a line of, where the PTX has no source lines."""
+        """The file that a line of the PTX is named by, where the PTX has no source lines."""
         return self.name.rpartition("/")[2] if self.name.endswith(".ptx") else "ptx"
 
     @property
     def image(self) -> bytes:
-        """What a GPU's driver loads."""
+        """The image that a GPU's driver loads."""
         return self.cubin or self.ptx.encode()
 
     @cached_property

@@ -50,7 +50,7 @@ def is_for(card: Card, gpu: Device) -> bool:
 
 
 def _target(card: Card) -> str:
-    """What the card's code is for, also if it does not compile."""
+    """The target of the card's code, also if it does not compile."""
     try:
         return card.code.program.target
     except CompileError:

@@ -78,7 +78,7 @@ _MIDPOINTS = E2M1_MIDPOINTS.size
 
 
 class Answer(NamedTuple):
-    """What the oracle gives with one block changed. arrays: by field, as the kernel writes them"""
+    """The oracle's answer with one block changed. arrays: by field, as the kernel writes them"""
 
     name: str
     explanation: str

@@ -153,7 +153,7 @@ def hypotheses() -> list[Hypothesis]:
 
 
 def patterns() -> list[Hypothesis]:
-    """What says that nothing but a rounding is wrong, and not which: another order of the sums, or another product."""
+    """Patterns that say that only a rounding is wrong, and not which: another order of the sums, another product."""
     explanation = "within what rounding can do to the sums, all values are right"
     return [Hypothesis("roundings of the sums", explanation, _holds_for(lambda e: _any_order(e.case, e.tensors)))]
 

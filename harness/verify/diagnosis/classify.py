@@ -43,7 +43,7 @@ APPROXIMATE = Cause("approximate instruction", "PTX leaves the last bits open of
 
 
 def cause_of(evidence: Evidence, approximated: bool = False) -> Cause | None:
-    """What explains the earliest wrong field in the dataflow; None if nothing is wrong.
+    """The cause of the earliest wrong field in the dataflow; None if nothing is wrong.
 
     approximated: whether the kernel executed instructions whose last bits are open, which a few wrong entries also fit
     """
@@ -123,7 +123,7 @@ def _named(found: dict[str, Cause], count: int, alike: bool) -> Cause:
 
 
 def _some(names: list[str], taken: int) -> str:
-    """As many names as fit on the line of which some columns are taken, at least one."""
+    """The names that fit on the rest of a line, at least one."""
     most = next(n for n in range(len(names), 0, -1) if n == 1 or len(", ".join(names[:n])) <= _WIDTH - taken)
     return ", ".join(names[:most]) + (", …" if most < len(names) else "")
 

@@ -87,7 +87,7 @@ class Evidence:
         return {}
 
     def once(self, name: str, compute: Callable[[Evidence], Any]) -> Any:
-        """What `compute` makes of the evidence, kept under a name for the hypotheses that share it."""
+        """Compute a value from the evidence once; it is kept under a name for the hypotheses that share it."""
         if name not in self._computed:
             self._computed[name] = compute(self)
         return self._computed[name]

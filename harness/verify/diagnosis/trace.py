@@ -106,7 +106,7 @@ class _Spot:
     witnesses: Mapping[str, Mapping[str, Demand]]
 
     def of_columns(self) -> _Spot:
-        """The same spot in the transposed output, whose lines are columns."""
+        """The spot in the transposed output, whose lines are columns."""
         witnesses = {who: {name: array.T for name, array in arrays.items()} for who, arrays in self.witnesses.items()}
         return replace(self, at=self.at[::-1], witnesses=witnesses)
 
