@@ -322,7 +322,8 @@ def test_an_old_python_can_read_what_tells_it_so(name: str):
     assert not any(isinstance(each, ast.Subscript) for each in annotations)
 
 
-@pytest.mark.parametrize("words", [("list", "swizzle"), ("verify", "swizzle", "-k", "48x80", "--run-dir", "out")])
+# A run is in test_supervisor.py.
+@pytest.mark.parametrize("words", [("list", "swizzle")])
 def test_the_module_is_not_harmed_by_a_file_with_the_name_of_another(tmp_path: Path, words: tuple[str, ...]):
     for name in ("random", "click", "numpy"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('the wrong one')\n")

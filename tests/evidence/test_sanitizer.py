@@ -238,6 +238,7 @@ def test_a_missing_tool_is_a_sentence(monkeypatch, tmp_path) -> None:
         compute_sanitizer.executable(Path("nowhere"))
 
 
+@pytest.mark.slow
 def test_a_tool_is_run_once_however_often_it_is_named(sanitize) -> None:
     code, text = sanitize("--tool", "memcheck", "--tool", "memcheck", "-k", "16x16", "--jobs", "1")
     assert code is Exit.CLEAN

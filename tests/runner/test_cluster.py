@@ -159,8 +159,8 @@ def test_a_run_that_was_ended_goes_on(address: str, tmp_path: Path):
     "words, sentence",
     [
         (("--bench",), "--cluster does not go with --bench"),
-        (("--subject", "torchao"), "--cluster does not go with --subject"),
-        (("--jobs", "2"), "--cluster does not go with -n"),
+        pytest.param(("--subject", "torchao"), "--cluster does not go with --subject", marks=pytest.mark.slow),
+        pytest.param(("--jobs", "2"), "--cluster does not go with -n", marks=pytest.mark.slow),
     ],
 )
 def test_what_does_not_go_together_is_one_sentence(tmp_path: Path, words: tuple[str, ...], sentence: str):

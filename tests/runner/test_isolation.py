@@ -51,7 +51,7 @@ def alone(run: Runs, part: str) -> list[dict]:
 
 
 @pytest.mark.parametrize(
-    "processes", [pytest.param(IN_ONE_PROCESS, marks=pytest.mark.slow), IN_WORKERS], ids=["one process", "workers"]
+    "processes", [IN_ONE_PROCESS, pytest.param(IN_WORKERS, marks=pytest.mark.slow)], ids=["one process", "workers"]
 )
 def test_a_kernel_that_hangs_costs_its_case(run: Runs, processes: tuple[str, ...]):
     run.verdicts(**{"48x80/ties": "HANG"})
@@ -69,9 +69,12 @@ def test_a_kernel_that_hangs_costs_its_case(run: Runs, processes: tuple[str, ...
     assert len(cases) == SMOKE and sum(case.find("failure") is not None for case in cases) == len(wrong)
 
 
+SLOW_BREAKS = (("LOUD", IN_ONE_PROCESS), ("STICKY", IN_WORKERS))
+
+
 @pytest.mark.parametrize(
     ("word", "processes"),
-    [("STICKY", IN_ONE_PROCESS), pytest.param("LOUD", IN_ONE_PROCESS, marks=pytest.mark.slow), ("STICKY", IN_WORKERS)],
+    [("STICKY", IN_ONE_PROCESS), *(pytest.param(*each, marks=pytest.mark.slow) for each in SLOW_BREAKS)],
 )
 def test_a_kernel_that_breaks_the_device_for_its_process_costs_its_case(run: Runs, word: str, processes):
     run.verdicts(**{"16x16/ties": word})
@@ -100,7 +103,9 @@ def test_every_case_may_cost_a_worker(run: Runs):
 
 
 # One worker would go on with the next case before the controller hears that the GPU of this one is gone.
-@pytest.mark.parametrize("processes", [IN_ONE_PROCESS, IN_ONE_WORKER, IN_WORKERS], ids=["here", "worker", "workers"])
+@pytest.mark.parametrize("processes", [
+    IN_ONE_PROCESS, *(pytest.param(each, marks=pytest.mark.slow) for each in (IN_ONE_WORKER, IN_WORKERS)),
+], ids=["here", "worker", "workers"])  # fmt: skip
 def test_a_gpu_that_vanishes_ends_the_run_with_what_was_measured(run: Runs, processes: tuple[str, ...]):
     # In workers not the first case of one, which may be ready while the other still starts.
     run.verdicts(**{"48x80/normal" if processes == IN_WORKERS else "16x16/ties": "GONE"})
@@ -131,7 +136,9 @@ def test_a_full_disk_under_the_compiler_ends_the_run(run: Runs):
 LIMITED = "import resource, sys, pytest; resource.setrlimit(resource.RLIMIT_FSIZE, ({0}, {0})); sys.exit(pytest.main())"
 
 
-@pytest.mark.parametrize("processes", [IN_ONE_PROCESS, IN_WORKERS], ids=["one process", "workers"])
+@pytest.mark.parametrize(
+    "processes", [IN_ONE_PROCESS, pytest.param(IN_WORKERS, marks=pytest.mark.slow)], ids=["one process", "workers"]
+)
 def test_a_disk_that_fills_up_ends_the_run_with_what_is_on_it(run: Runs, processes: tuple[str, ...]):
     words = ("suites", "-p", "harness.plugin", "-p", "no:cacheprovider", "--run-dir", "out", *processes)
     room = len(json.dumps(seal.seal())) + 2000  # for the header and some records
@@ -193,7 +200,8 @@ def kills(run: Runs, process: subprocess.Popen, seed: int, of_worker: bool) -> I
 
 
 @pytest.mark.parametrize(
-    ("processes", "of_worker"), [(IN_ONE_PROCESS, False), (IN_ONE_WORKER, False), (IN_ONE_WORKER, True)],
+    ("processes", "of_worker"),
+    [(IN_ONE_PROCESS, False), *(pytest.param(IN_ONE_WORKER, each, marks=pytest.mark.slow) for each in (False, True))],
     ids=["one process", "controller", "worker"],
 )  # fmt: skip
 def test_a_kill_loses_what_was_in_flight_and_nothing_else(run: Runs, processes, of_worker: bool):

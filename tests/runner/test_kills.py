@@ -22,6 +22,7 @@ from toy_runs import SMOKE, Runs
 from harness.errors import Exit
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
+HOOKS = (pytest.param("pytest_sessionfinish", marks=pytest.mark.slow), "pytest_unconfigure")
 LATEST = 3.0  # seconds after the start, by when a quiet machine is done
 
 
@@ -47,7 +48,8 @@ def gone(levels: list[list[int]]) -> bool:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "seed" in metafunc.fixturenames:
-        metafunc.parametrize("seed", range(metafunc.config.getoption("--kills")))
+        first, *others = range(metafunc.config.getoption("--kills"))
+        metafunc.parametrize("seed", [first, *(pytest.param(each, marks=pytest.mark.slow) for each in others)])
 
 
 def test_a_kill_at_any_moment(run: Runs, seed: int):
@@ -80,7 +82,9 @@ def test_a_kill_at_any_moment(run: Runs, seed: int):
     assert all(now[name] == record for name, record in held.items() if not record["died"]), what
 
 
-@pytest.mark.parametrize("processes", [(), ("-n", "2")], ids=["one process", "workers"])
+@pytest.mark.parametrize(
+    "processes", [(), pytest.param(("-n", "2"), marks=pytest.mark.slow)], ids=["one process", "workers"]
+)
 def test_sigterm_tells_how_to_go_on(run: Runs, processes: tuple[str, ...]):
     run.verdicts(**{"48x80/ties": "WAIT", "toy": "SLOW"})
     process = start(*processes)
@@ -92,7 +96,7 @@ def test_sigterm_tells_how_to_go_on(run: Runs, processes: tuple[str, ...]):
     assert "without a result" in printed.splitlines()[-1]
 
 
-@pytest.mark.parametrize("hook", ["pytest_sessionfinish", "pytest_unconfigure"])
+@pytest.mark.parametrize("hook", HOOKS)
 def test_an_interrupt_behind_the_last_case_is_one(run: Runs, hook: str):
     """An uncaught exception would exit with the code of a wrong kernel; an interrupt must not."""
     Path("slow_end.py").write_text(
@@ -106,7 +110,7 @@ def test_an_interrupt_behind_the_last_case_is_one(run: Runs, hook: str):
     assert len(by_id("out")) == SMOKE
 
 
-@pytest.mark.parametrize("hook", ["pytest_sessionfinish", "pytest_unconfigure"])
+@pytest.mark.parametrize("hook", HOOKS)
 def test_a_plugin_that_fails_behind_the_last_case_is_not_a_wrong_kernel(run: Runs, hook: str):
     Path("failing_end.py").write_text(f"def {hook}():\n    raise RuntimeError('of another plugin')\n")
     process = start("-p", "failing_end")

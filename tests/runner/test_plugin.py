@@ -241,6 +241,7 @@ def test_workers_send_their_records_to_one_journal(run: Runs):
     result.stdout.fnmatch_lines(["scheduling tests via Stealing", "THE STORY of toy/*/ties/eager"])
 
 
+@pytest.mark.slow
 def test_workers_resume_too(run: Runs):
     run.verdicts(**{"48x80": "CTRL-C"})
     run("suites", fork=True)
@@ -249,6 +250,7 @@ def test_workers_resume_too(run: Runs):
     assert len(run.verified()) == SMOKE + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("cost", "workers"), [(1, {""}), (1 << 20, {"gw0", "gw1"})], ids=["little", "much"])
 def test_no_process_begins_that_has_less_to_do_than_that_takes(
     run: Runs, monkeypatch: pytest.MonkeyPatch, cost: int, workers: set[str]

@@ -108,7 +108,8 @@ def words_of(kind: str, folder: Path) -> list[str]:
     return ["swizzle", "--subject", str(folder / "a b" / "card.yaml"), "--case", SWIZZLE]
 
 
-# Each kind of subject and each place once, because a run of the harness takes seconds; others are below.
+# Each kind of subject and each place once, because a run of the harness takes seconds; others are below. Two of them,
+# which begin in this process, are not slow.
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "where"), [("card", "in a checkout"), ("function", "elsewhere")])
 def test_what_a_run_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, where: str):
@@ -120,6 +121,7 @@ def test_what_a_run_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind
     same(the_first(done.stdout), folder, result)
 
 
+@pytest.mark.slow
 def test_what_a_shard_prints_and_once_more_when_it_is_resumed(tmp_path: Path):
     recipe = wrong_recipe(tmp_path / "it's a $HOME")
     asked = ["verify", NAME, "--recipe-dir", str(recipe), "--device", "emulator", "--shard", "2/3", "-k", "48x80"]
@@ -145,7 +147,7 @@ def test_a_card_by_its_relative_path_and_from_a_folder_above(tmp_path: Path, mon
     same(the_first(screen(result, asked)), tmp_path.parent, result.to_record())
 
 
-@pytest.mark.parametrize("kind", IN_A_TREE)
+@pytest.mark.parametrize("kind", [pytest.param("another split", marks=pytest.mark.slow), "a corner"])
 def test_kernels_of_a_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str):
     case_id, file, before, after = IN_A_TREE[kind]
     tree = Tree(tmp_path / "tree").root

@@ -78,7 +78,9 @@ def test_a_run_goes_on_by_the_command_that_began_it(monkeypatch: pytest.MonkeyPa
     assert resume_command.going_on(["suites"], Path("out")) == "harness verify casts --run-dir=there --resume"
 
 
-@pytest.mark.parametrize("door", ["harness", "module", "pytest"])
+@pytest.mark.parametrize(
+    "door", ["module", *(pytest.param(each, marks=pytest.mark.slow) for each in ("harness", "pytest"))]
+)
 def test_an_interrupted_run_says_what_was_typed(tmp_path: Path, door: str):
     (tmp_path / "interrupts.py").write_text(INTERRUPTS)
     folder = written(tmp_path / NAME)

@@ -119,7 +119,7 @@ def test_a_run_whose_cases_all_fail_prints_its_ends_on_one_screen(run: Runs):
     assert any(f"{SMOKE} MISMATCH" in line for line in result.outlines)
 
 
-@pytest.mark.parametrize("workers", ["0", "2"])
+@pytest.mark.parametrize("workers", ["0", pytest.param("2", marks=pytest.mark.slow)])
 def test_one_screen_for_cases_that_fail_alike_and_the_ids_of_all(run: Runs, workers: str):
     run.verdicts(normal="UNWRITTEN", toy="MISMATCH")
     result = run("suites", "-n", workers, fork=workers != "0")

@@ -140,12 +140,12 @@ def test_the_child_searches_where_the_supervisor_does(installed: str, monkeypatc
     assert sys.path == [str(tmp_path)]
 
 
-@pytest.mark.parametrize("processes", ["0", "1"])
+@pytest.mark.parametrize("processes", ["0", pytest.param("1", marks=pytest.mark.slow)])
 def test_a_file_with_the_name_of_a_module_does_no_harm(tmp_path: Path, processes: str):
     for name in ("random", "numpy", "rich", "queue"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('the wrong one')\n")
     program = "from harness.cli import main; main()"
-    words = ["verify", "swizzle", "-k", "48x80", "-n", processes, "--run-dir", "out"]
+    words = ["verify", "swizzle", "--shape", "48x80", "-k", "normal", "-n", processes, "--run-dir", "out"]
     environment = {**os.environ, "PYTHONPATH": python_path(ROOT)}
     command = [sys.executable, "-P", "-c", program, *words]  # the folder of a console script is not the current one
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)

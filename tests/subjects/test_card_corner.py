@@ -160,7 +160,7 @@ def test_a_run_of_a_function_says_below_its_screen_what_was_not_judged(tmp_path:
     )
     words = ["verify", "swizzle", "--subject", "mine:swizzle", "--case", CASE]
     said = subprocess.run(
-        [sys.executable, "-m", "harness", *words, "--jobs", "1", "--run-dir", "run"],
+        [sys.executable, "-m", "harness", *words, "--jobs", "0", "--run-dir", "run"],
         cwd=tmp_path, capture_output=True, text=True,
     )  # fmt: skip
     assert said.returncode == 0, said.stdout + said.stderr

@@ -118,6 +118,7 @@ def including(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     files.INCLUDE_DIRS.clear()
 
 
+@pytest.mark.slow
 def test_headers_of_a_folder_on_the_command_line(including: Path):
     """They get into the worker that compiles, into the seal and into the command that repeats a case."""
     words = ["verify", "swizzle", "--subject", "card/card.yaml", "--case", CASE, "--jobs", "1", "--run-dir", "run"]

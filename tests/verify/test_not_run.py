@@ -45,6 +45,7 @@ def test_its_corner_finds_an_index_of_32_bits(tmp_path: Path):
     assert judged(folder).verdict is Verdict.PASS
 
 
+@pytest.mark.slow
 def test_a_recipe_without_corners_says_so_once(tmp_path: Path):
     folder = written(tmp_path / "own")
     change(folder, ".yaml", CORNERS + TENSORS, "")
