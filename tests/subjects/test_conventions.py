@@ -8,9 +8,10 @@ from functools import cache
 import numpy as np
 import pytest
 
+from harness.contract.field import Field
 from harness.expected.expected import expect
 from harness.oracles import layout, nvfp4
-from harness.subjects.audit import differing
+from harness.subjects.audit import conventions, differing
 from harness.subjects.audit.conventions import Convention, explain
 from harness.suite.suite import find_case
 from harness.verify.diagnosis.steps import Steps
@@ -196,6 +197,21 @@ def test_of_many_blocks_some_are_looked_at_and_the_reason_says_so(monkeypatch):
     case_id = "per_tensor/rounding=sr/128x128/normal/eager"
     (*_, reason) = asked(case_id, done_otherwise(case_id, seed=1))
     assert " blocks that differ" in reason
+
+
+def test_codes_of_eight_bits_are_not_explained_as_if_they_were_two_of_four(monkeypatch):
+    """0x88 for 0x08 is a sign in one code of 8 bits, and that of a zero in one of two codes of 4."""
+    case = find_case("per_tensor/outputs=rowwise/16x32/normal/eager")
+    inputs = {"input": np.ones((16, 32), np.float32)}
+    for width, found in ((32, None), (16, ("sign of zero: 512 codes",))):
+        fields = {"rowwise_data": Field((16, width), "uint8"), "rowwise_scale_inv": Field((16, 2), "uint8")}
+        monkeypatch.setattr(conventions, "fields_of", lambda case, fields=fields: fields)
+        expected = {"rowwise_data": np.zeros((16, width), np.uint8), "rowwise_scale_inv": np.ones((16, 2), np.uint8)}
+        expected["rowwise_amax"] = np.ones(1, np.float32)
+        actual = expected | {"rowwise_data": expected["rowwise_data"] | 0x88}
+        assert explain(case, inputs, expected, actual, frozenset(Convention)) == found
+    del expected["rowwise_amax"]
+    assert explain(case, inputs, expected, actual, frozenset(Convention)) is None
 
 
 def test_other_recipes_are_not_explained():

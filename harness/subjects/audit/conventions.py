@@ -8,11 +8,13 @@ is known, so two chains differ only where the exact value is that close to a rou
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 
 import numpy as np
 
 from harness.contract.case import Case
+from harness.contract.field import Field
 from harness.contract.interval import Interval
 from harness.expected.expected import fields_of
 from harness.oracles import activations, layout, nvfp4
@@ -47,6 +49,9 @@ def explain(
     x = inputs.get("input")
     if x is None or case.is_group or case.is_gemm or not set(wrong) <= _QUANTIZED:
         return None
+    known = {**expected, **inputs}
+    if not all(_is_nvfp4(fields_of(case), known, name) for name in layout.DIRECTIONS):
+        return None
     x = activations.quantized(case, inputs)
     signs = _signs_of_zeros(wrong, expected, actual)
     if signs and Convention.ZERO_SIGN in declared:
@@ -63,8 +68,7 @@ def explain(
         if f"{name}_data" not in expected:
             continue
         field = fields_of(case)[f"{name}_scale_inv"]
-        amax = {**expected, **inputs}[f"{name}_amax"]
-        blocks = differing(case, direction, field, x, amax, expected, actual)
+        blocks = differing(case, direction, field, x, known[f"{name}_amax"], expected, actual)
         one = _classify(case, blocks, bool(case.flags.get("rht")) and direction.transposed)
         if one is None:
             return None
@@ -77,6 +81,15 @@ def explain(
 _UNITS = dict.fromkeys((Convention.SCALE_ORDER, Convention.ERROR_ORDER, Convention.SCALE_FLOOR), "scales")
 _UNITS |= dict.fromkeys((Convention.SPECIALS, Convention.PADDING), "bytes")
 _QUANTIZED = {f"{side}_{part}" for side in layout.DIRECTIONS for part in ("data", "scale_inv", "amax")}
+
+
+def _is_nvfp4(fields: Mapping[str, Field], known: Iterable[str], name: str) -> bool:
+    """Whether a direction writes 4-bit codes and a scale for 16 of them, under an amax: a user's recipe may not."""
+    data, scales = fields.get(f"{name}_data"), fields.get(f"{name}_scale_inv")
+    if data is None or scales is None:
+        return data is scales
+    blocks = math.prod(scales.valid or scales.shape)
+    return data.nbytes == blocks * nvfp4.BLOCK // 2 and f"{name}_amax" in known
 
 
 def _signs_of_zeros(wrong: Iterable[str], expected: Arrays, actual: Arrays) -> int:
