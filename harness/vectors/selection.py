@@ -60,8 +60,8 @@ def plain(suite: Suite, small: Sequence[Case]) -> list[Case]:
 
     The shape is the smallest in the smoke set with PLAIN elements; products and groups lack some inputs there.
     """
-    shapes = sorted({case.elements: case.shape for case in suite.cases("smoke") if _is_plain(suite, case)}.items())
-    shape = next((shape for elements, shape in shapes if elements >= PLAIN), None)
+    shapes = sorted({case.elements: case for case in suite.cases("smoke") if _is_plain(suite, case)}.items())
+    shape = next((case.shape for elements, case in shapes if elements >= PLAIN and _is_taken(suite, case)), None)
     found = []
     for name in dict.fromkeys(case.input for case in small if case.input != _AT_ITS_SHAPES) if shape else ():
         # A file's tensor may be smaller than the shape, and a product may refuse amaxes that overflow.
@@ -77,6 +77,13 @@ def _is_plain(suite: Suite, case: Case) -> bool:
     """Whether the default flags allow the case's shape."""
     kind = "shape_representation"
     return case.flags.get(kind) == suite.defaults.get(kind) and case.mode == "eager" and case.problem.capacity is None
+
+
+def _is_taken(suite: Suite, case: Case) -> bool:
+    """Whether the default flags take the shape of a case, which may have others."""
+    with suppress(UsageError, ContractError):
+        return bool(fields_of(suite.find(f"{suite.recipe}/default/{case.shape}/{case.input}/eager")))
+    return False
 
 
 def features(case: Case) -> set[Feature]:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from vector_sets import DECODED, GROUP, IDS, PLAIN, PRODUCT, RANDOM, SPECIALS, TIES, TINY, VectorSet
 
-from harness.errors import UsageError
+from harness.errors import ContractError, UsageError
 from harness.expected.expected import expect, fields_of, forget
 from harness.files import ROOT
 from harness.oracles import nvfp4
@@ -52,6 +52,21 @@ def test_the_plain_recipe_meets_every_input(recipe):
     assert all(case.flags == suite.defaults for case in found) and len({case.shape for case in found}) == 1
     left_out = {case.input for case in small} - {case.input for case in found}
     assert left_out <= {"exhaustive", *(("huge",) if recipe == "gemm_ordered" else ())}
+
+
+def test_the_plain_recipe_has_a_shape_that_its_default_flags_take(monkeypatch):
+    suite = suite_of("per_tensor")
+    small = selection.candidates(suite)
+    shape = selection.plain(suite, small)[0].shape
+
+    def fields(case):
+        if case.flags == suite.defaults and case.shape == shape:
+            raise ContractError("not of this shape")
+        return fields_of(case)
+
+    monkeypatch.setattr(selection, "fields_of", fields)
+    (other,) = {case.shape for case in selection.plain(suite, small)}
+    assert other != shape
 
 
 def test_the_same_sources_write_the_same_bytes(vectors: VectorSet):
