@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache, partial
+from functools import cache
 
 import numpy as np
 
+from evidence.agreement.smallest import smallest
 from harness.contract.case import Case
-from harness.contract.problem import Dense
 from harness.device.emulator import EmulatorDevice
 from harness.errors import CaseError, HarnessError, UsageError
-from harness.expected.expected import Expected, expect, expect_on, make_inputs, oracle_of
+from harness.expected.expected import Expected, expect, expect_on, make_inputs
 from harness.expected.formats import decoded
-from harness.oracles import layout
 from harness.subjects import cuda_fp4
 from harness.subjects.audit import conventions
-from harness.subjects.audit.differing import differing
 from harness.subjects.card.card import Card
 from harness.subjects.card.device import with_card
 from harness.subjects.card.verify import verify_card
@@ -80,17 +79,42 @@ def _answer(subject: Subject, case: Case) -> Answer:
     if expected.disagreement:
         raise UsageError(f"{case.id}: {expected.disagreement}")
     try:
-        written = _written(subject, case, expected)
+        kind, reasons = asked(subject, case, expected)
     except HarnessError:
         raise
     except Exception as error:  # a package may raise anything
         said = next(iter(str(error).splitlines()), "")[:100]
         return Answer(subject.name, case, Kind.NOT_OFFERED, (f"raises {type(error).__name__}: {said}",))
-    kind, reasons = judged(case, expected, written, subject.conventions)
     if kind is not Kind.BUG:
         return Answer(subject.name, case, kind, reasons)
-    reasons = (smallest(case, expected, written, partial(_unexplained, subject)) or reasons[0],)
+    reasons = (smallest_input(subject, case, expected) or reasons[0],)
     return Answer(subject.name, case, kind, reasons, _cause(subject, case, expected))
+
+
+def asked(subject: Subject, case: Case, expected: Expected) -> tuple[Kind, tuple[str, ...]]:
+    """The word for what the subject writes, and its reasons.
+
+    A subject that declares choices differs by these alone: by the fewest without which it writes every expected byte.
+    """
+    written = _written(subject, case, expected)
+    if not subject.choices:
+        return judged(case, expected, written, subject.conventions)
+    kind, reasons = judged(case, expected, written, ())
+    if kind is Kind.EQUAL or not _is_equal_without(subject, case, expected, subject.choices):
+        return kind, reasons
+    counts = range(1, len(subject.choices) + 1)
+    sets = itertools.chain.from_iterable(itertools.combinations(subject.choices, count) for count in counts)
+    names = next(names for names in sets if _is_equal_without(subject, case, expected, names))
+    made = {name: subject.choices[name] for name in names}
+    kind = Kind.ORDER if all(choice.order for choice in made.values()) else Kind.CONVENTION
+    return kind, tuple(f"{name}: {choice.step}: {choice.says}" for name, choice in made.items())
+
+
+def _is_equal_without(subject: Subject, case: Case, expected: Expected, names: Iterable[str]) -> bool:
+    with contextlib.ExitStack() as mended:
+        for name in names:
+            mended.enter_context(subject.choices[name].without())
+        return judged(case, expected, _written(subject, case, expected), ())[0] is Kind.EQUAL
 
 
 def _cause(subject: Subject, case: Case, expected: Expected) -> str:
@@ -99,7 +123,7 @@ def _cause(subject: Subject, case: Case, expected: Expected) -> str:
         with mend():
             kind, reasons = judged(case, expected, _written(subject, case, expected), subject.conventions)
         if kind is not Kind.BUG:
-            left = sorted({reason.partition(":")[0] for reason in reasons})
+            left = sorted(set(map(named_in, reasons)))
             return f"{defect}; without that: {kind}" + (f" ({', '.join(left)})" if left else "")
     return ""
 
@@ -118,9 +142,27 @@ def _written(subject: Subject, case: Case, expected: Expected) -> dict[str, np.n
     return written
 
 
-def _unexplained(subject: Subject, case: Case, expected: Expected) -> str | None:
-    kind, reasons = judged(case, expected, _written(subject, case, expected), subject.conventions)
-    return reasons[0] if kind is Kind.BUG else None
+def smallest_input(subject: Subject, case: Case, expected: Expected, name: str = "") -> str:
+    """The smallest input of a case that shows a difference: of the choice or convention `name`, or else a bug."""
+
+    def shown(small: Case, of: Expected) -> str | None:
+        kind, reasons = asked(subject, small, of)
+        there = any(named_in(reason) == name for reason in reasons) if name else kind is Kind.BUG
+        return first_difference(of, _written(subject, small, of)) if there else None
+
+    return smallest(case, expected, _written(subject, case, expected), shown)
+
+
+def smallest_inputs(subject: Subject, found: Iterable[Answer]) -> dict[tuple[str, str], str]:
+    """The smallest input of each choice and convention, by the names of the subject and of it, in its smallest case."""
+    cases: dict[str, Case] = {}
+    for answer in sorted(found, key=lambda answer: (answer.case.elements, answer.case.id)):
+        for reason in answer.reasons if answer.kind in (Kind.ORDER, Kind.CONVENTION) else ():
+            cases.setdefault(named_in(reason), answer.case)
+    return {
+        (subject.name, name): smallest_input(subject, case, expect_on(case, make_inputs(case)), name)
+        for name, case in cases.items()
+    }
 
 
 def judged(case: Case, expected: Expected, written: Arrays, declared: Collection[str]) -> tuple[Kind, tuple[str, ...]]:
@@ -131,9 +173,14 @@ def judged(case: Case, expected: Expected, written: Arrays, declared: Collection
 
 def named(lines: Collection[str]) -> tuple[Kind, tuple[str, ...]]:
     """The word for a set of conventions, each given with its counts behind a colon."""
-    names = {line.partition(":")[0] for line in lines}
+    names = set(map(named_in, lines))
     kind = Kind.EQUAL if not names else Kind.ORDER if names <= ORDERS else Kind.CONVENTION
     return kind, tuple(lines)
+
+
+def named_in(reason: str) -> str:
+    """The convention or choice that a reason begins with."""
+    return reason.partition(":")[0]
 
 
 def first_difference(expected: Expected, written: Mapping[str, np.ndarray]) -> str:
@@ -169,40 +216,6 @@ def emulated(case: Case, inputs: Arrays, outputs: Arrays) -> None:
         found.append([array.tobytes() for array in outputs.values()])
     if found[0] != found[1]:
         raise CaseError(f"{' and '.join(TARGETS)} write different bytes")
-
-
-MOST = 64  # at most this many blocks of a case are tried
-SHAPE = (32, 16)
-
-# A subject's and the expected bytes for a case and inputs; None if they are equal or explained.
-Unexplained = Callable[[Case, Expected], str | None]
-
-
-def smallest(case: Case, expected: Expected, written: Arrays, unexplained: Unexplained) -> str:
-    """A sentence with 16 values and an amax, or an empty one if no block of the case is wrong by itself."""
-    for direction, values, amax in _blocks(case, expected, written):
-        x = np.zeros(SHAPE, expected.inputs["input"].dtype)
-        x[0], x[-1, -1] = values, amax
-        x = np.ascontiguousarray(x.T) if direction.transposed else x
-        small = replace(case, problem=Dense(*x.shape), seed_of=case.seed_name)
-        found = unexplained(small, expect_on(small, oracle_of(case.recipe).inputs(small, x=x)))
-        if found:
-            shown = ", ".join(f"{value:.9g}" for value in values)
-            return f"a block of {shown} beside an amax of {amax:.9g}: {found}"
-    return ""
-
-
-def _blocks(case: Case, expected: Expected, written: Arrays) -> Iterator[tuple[layout.Direction, np.ndarray, float]]:
-    """The differing blocks: direction, 16 values, and the amax of their tensor."""
-    for direction in layout.DIRECTIONS.values():
-        name = direction.name
-        if f"{name}_data" not in expected.fields or case.flags.get("rht"):
-            continue
-        amax = {**expected.values, **expected.inputs}[f"{name}_amax"]
-        field, x = expected.fields[f"{name}_scale_inv"], expected.inputs["input"]
-        blocks = differing(case, direction, field, x, amax, expected.values, written)
-        for values, granule in list(zip(blocks.x, blocks.amax, strict=True))[:MOST]:
-            yield direction, values, float(granule)
 
 
 def card_answers(card: Card, cases: Iterable[Case]) -> Iterator[Answer]:

@@ -1,4 +1,7 @@
-"""The matrix as a page: by distribution and by flag, then conventions, bugs, what is not offered, and a GPU's."""
+"""The matrix as a page: by distribution and by flag, then conventions, bugs, what is not offered, and a GPU's.
+
+A page may keep the columns and rows of subjects that are not asked again: some need PTX that only its maker has.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import pandas as pd
 
-from evidence.agreement.answers import Answer, Kind
+from evidence.agreement.answers import Answer, Kind, named_in
 from evidence.agreement.committed import OnGpu
-from harness.ground.command_lines import is_card
-from harness.report.tables import markdown
+from harness.errors import UsageError
+from harness.report.tables import markdown, plain
 from harness.text import spell
 
 NONE = "-"
 
 HEAD = """# Who agrees with the oracles
-
-`{command}`
 
 Public implementations, each byte beside both oracles', on the inputs of the vectors (`harness vectors`) and on every
 input of the plain recipe with the flags that others have, those with given amaxes at a shape of whole tiles of 32.
@@ -29,27 +30,45 @@ input of the plain recipe with the flags that others have, those with given amax
   is a defect without which the package, run again, leaves no such bytes
 - {none}: not offered, with the reasons below
 
-A cell counts cases. {subjects}
-
+A cell counts cases. A subject named by a `.yaml` is compiled code on the emulator, launched as that card of
+`docs/cards` says; its PTX is not in this tree, and [vendors.md](vendors.md) names the commits that it was compiled
+from. Where a difference names a step of [numerics.md](../docs/numerics.md), the subject was run again with that step
+made as there, and then no byte differed.
 """
-CARDS = """A subject named by a `.yaml` is compiled code on the emulator, \
-launched as that card of `docs/cards` says. The PTX is not
-in this tree; [vendors.md](vendors.md) names the commits that it was compiled from.
+BETWEEN = "; "
+SUBJECTS, DISTRIBUTIONS, FLAGS = "Subjects", "By distribution", "By flag"
+CONVENTIONS, BUGS, NOT_OFFERED = "Orders and conventions", "Bugs", "Not offered"
+_MATRICES = (DISTRIBUTIONS, FLAGS)
 
-"""
 
+def page(
+    command: str,
+    labels: Mapping[str, str],
+    found: Sequence[Answer],
+    on_gpu: Iterable[OnGpu],
+    smallest: Mapping[tuple[str, str], str] | None = None,
+    kept: str = "",
+) -> str:
+    """The page in Markdown.
 
-def page(command: str, labels: Mapping[str, str], found: Sequence[Answer], on_gpu: Iterable[OnGpu]) -> str:
-    """The page in Markdown. labels: by subject, its label with versions"""
+    labels: by subject, its label with versions; smallest: by subject and difference, the smallest input
+    kept: a page whose other subjects this one has, too. Raises UsageError if it is none.
+    """
     offered = _offered(found)
-    subjects = "The subjects: " + "; ".join(labels.values()) + "."
-    parts = [HEAD.format(command=command, none=NONE, subjects=subjects)]
-    parts += [CARDS] if any(is_card(name) for name in labels) else []
-    parts += ["## By distribution", markdown(by_distribution(found, labels))]
-    parts += ["## By flag", markdown(matrix(offered, labels, _flags, "flag"))]
-    parts += ["## Orders and conventions", markdown(conventions(offered))]
-    parts += ["## Bugs", markdown(bugs(offered)) if any(each.kind is Kind.BUG for each in offered) else "None."]
-    parts += ["## Not offered", markdown(not_offered(found))]
+    tables = {
+        SUBJECTS: pd.DataFrame([{"subjects": BETWEEN.join(labels.values()), "command": f"`{command}`"}]),
+        DISTRIBUTIONS: by_distribution(found, labels),
+        FLAGS: matrix(offered, labels, _flags, "flag"),
+        CONVENTIONS: conventions(offered, smallest or {}),
+        BUGS: bugs(offered),
+        NOT_OFFERED: not_offered(found),
+    }
+    parts = [HEAD.format(none=NONE)]
+    for title, table in tables.items():
+        text = table if title == SUBJECTS else table.map(plain)
+        if kept:
+            text = _joined(title, _table(kept, title, list(text.columns[:2])), text, labels)
+        parts += [f"## {title}", markdown(text, str) if len(text) else "None."]
     for table in on_gpu:
         machine, about = table.about["machine"], table.about
         parts += [
@@ -58,6 +77,37 @@ def page(command: str, labels: Mapping[str, str], found: Sequence[Answer], on_gp
             markdown(given(table)),
         ]
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
+
+
+def _table(page: str, title: str, keys: list[str]) -> pd.DataFrame:
+    """The table under a title of a page, its cells as they stand there; without rows where the page says None.
+
+    keys: its first columns. Raises UsageError for a page of another form.
+    """
+    _, found, rest = page.partition(f"\n## {title}\n\n")
+    if not found:
+        raise UsageError(f"the page to keep has no table '{title}'; `python -m evidence agreement --out` writes one")
+    lines = [line[2:-2].split(" | ") for line in rest.partition("\n## ")[0].splitlines() if line.startswith("| ")]
+    head, rows = (lines[0], lines[2:]) if lines else (keys, [])
+    if head[:2] != keys or any(len(row) != len(head) for row in rows):
+        raise UsageError(f"the page to keep has another table '{title}' than one of {', '.join(keys)}, … in whole rows")
+    return pd.DataFrame(rows, columns=head)
+
+
+def _joined(title: str, old: pd.DataFrame, new: pd.DataFrame, asked: Iterable[str]) -> pd.DataFrame:
+    """Two tables of cells as one: of the old, what is of subjects that were not asked now."""
+    asked = set(asked)
+    if title in _MATRICES:
+        keys = list(new.columns[:2])
+        old = old.drop(columns=asked, errors="ignore")
+        both = old.merge(new, how="outer", on=keys).fillna(NONE)
+        return both[(both.drop(columns=keys) != NONE).any(axis=1)].sort_values(keys)
+    if title == SUBJECTS:
+        for row, labels in old["subjects"].str.split(BETWEEN).items():
+            old.loc[row, "subjects"] = BETWEEN.join(label for label in labels if label.split(" ")[0] not in asked)
+        return pd.concat([old[old["subjects"] != ""], new])
+    both = pd.concat([old[~old["subject"].isin(asked)], new]).reindex(columns=new.columns).fillna(NONE)
+    return both.sort_values("subject", kind="stable")
 
 
 def by_distribution(found: Iterable[Answer], subjects: Iterable[str]) -> pd.DataFrame:
@@ -100,21 +150,22 @@ def counted(kinds: Mapping[Kind, int]) -> str:
     return ", ".join(f"{kind} {kinds[kind]}" for kind in worst if kinds.get(kind)) or NONE
 
 
-def conventions(found: Iterable[Answer]) -> pd.DataFrame:
-    """How many cases each named difference explains, and the smallest of them."""
+def conventions(found: Iterable[Answer], smallest: Mapping[tuple[str, str], str]) -> pd.DataFrame:
+    """How many cases each named difference explains, the smallest of them, and its smallest input."""
     cases: dict[tuple[str, str], list[Answer]] = {}
     for answer in found:
         if answer.kind in (Kind.ORDER, Kind.CONVENTION):
             for reason in answer.reasons:
-                cases.setdefault((answer.subject, reason.partition(":")[0]), []).append(answer)
+                cases.setdefault((answer.subject, named_in(reason)), []).append(answer)
     rows = []
     for (subject, convention), all_of in sorted(cases.items()):
         first = min(all_of, key=_size)
-        said = next(reason for reason in first.reasons if reason.startswith(convention))
-        rows.append(
-            {"subject": subject, "what": convention, "cases": len(all_of), "smallest": _id(first), "there": said}
-        )
-    return pd.DataFrame(rows, columns=["subject", "what", "cases", "smallest", "there"])
+        said = next(reason for reason in first.reasons if named_in(reason) == convention)
+        rows.append({
+            "subject": subject, "what": convention, "cases": len(all_of), "smallest": _id(first),
+            "there": said, "smallest input": smallest.get((subject, convention)) or NONE,
+        })  # fmt: skip
+    return pd.DataFrame(rows, columns=["subject", "what", "cases", "smallest", "there", "smallest input"])
 
 
 def bugs(found: Iterable[Answer]) -> pd.DataFrame:
@@ -129,7 +180,8 @@ def bugs(found: Iterable[Answer]) -> pd.DataFrame:
                 "cause": each.cause or NONE,
             }
             for each in wrong
-        ]
+        ],
+        columns=["subject", "case", "smallest input, or first difference", "cause"],
     )
 
 

@@ -1,7 +1,10 @@
-"""Names of the conventions that a subject may declare; `audit.conventions` knows what each explains."""
+"""Names of the conventions that a subject may declare, which `audit.conventions` knows, and choices of one alone."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from enum import StrEnum
 
 
@@ -18,3 +21,18 @@ class Convention(StrEnum):
     RANDOM_BITS = "random bits"
     SPECIALS = "NaN, Inf, or an amax without a finite scale"
     PADDING = "padding"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What an implementation does otherwise, and says so.
+
+    step: of docs/numerics.md, where the two part; says: what it does there, and whose rule that is
+    without: a context in which it runs by docs/numerics.md at this step and as always elsewhere
+    order: it is another order of the same operations
+    """
+
+    step: str
+    says: str
+    without: Callable[[], AbstractContextManager[None]]
+    order: bool = False

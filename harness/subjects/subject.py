@@ -23,7 +23,7 @@ from typing import Any
 from harness.contract.case import Case, FlagValue
 from harness.device.capability import DECLARED
 from harness.errors import UsageError
-from harness.subjects.convention import Convention
+from harness.subjects.convention import Choice, Convention
 from harness.text import nearest, spell
 
 Arrays = Mapping[str, Any]
@@ -37,6 +37,7 @@ class Subject:
     child: the process that it runs in; None if it was loaded into this one
     triton_target: the architecture that its Triton kernels are emulated as if there is no GPU; empty if it has none
     mends: known defects, each with a context in which the package runs without it
+    choices: what it does otherwise, by name, each with a context in which it does not
     flags: the values that its module declares it is for, by flag (`harness.subjects.declared_flags`)
     """
 
@@ -49,6 +50,7 @@ class Subject:
     child: Any = None
     triton_target: str = ""
     mends: Mapping[str, Callable[[], AbstractContextManager[None]]] = field(default_factory=dict)
+    choices: Mapping[str, Choice] = field(default_factory=dict)
     flags: Mapping[str, Sequence[FlagValue]] = field(default_factory=dict)
 
     @property
@@ -98,6 +100,7 @@ def load(name: str) -> Subject:
         _conventions(name, getattr(module, "CONVENTIONS", ())),
         triton_target=getattr(module, "TRITON_TARGET", ""),
         mends=getattr(module, "MENDS", {}),
+        choices=getattr(module, "CHOICES", {}),
     )
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from evidence.agreement import answers, cases, committed, page
 from evidence.agreement.answers import Answer, Kind
 from harness.errors import CompileError, UsageError
 from harness.expected.expected import expect_on
-from harness.subjects.convention import Convention
+from harness.subjects.convention import Choice, Convention
 from harness.subjects.subject import Subject, load
 from harness.suite.suite import find_case, suite_of
 
@@ -80,9 +82,39 @@ def test_each_word_is_said_of_what_it_means():
 def test_a_bug_has_the_block_that_shows_it():
     found = one(subject(one_wrong, Convention.ZERO_SIGN))
     assert found.kind is Kind.BUG
-    assert found.reasons[0].startswith("a block of ") and " beside an amax of " in found.reasons[0]
-    assert found.reasons[0].count(", ") >= 15 and "rowwise_data[0, " in found.reasons[0]
+    said = r"16 values, \S+ at \d+, \S+ at \d+, else 0: rowwise_data\[0, \d\] is 0x\S+ .*; 1 of 256 entries differ"
+    assert re.fullmatch(said, found.reasons[0]), found.reasons[0]
     assert one(subject(nothing)).reasons[0].count("must be") == 1
+
+
+def of_choices(*names: str, order: tuple[str, ...] = ()) -> Subject:
+    """A subject that writes a wrong first and a wrong last code, and declares choices of these names."""
+    left = {"first", "last"}
+
+    def wrong(case, inputs, outputs):
+        right(case, inputs, outputs)
+        outputs["rowwise_data"].reshape(-1)[[0] * ("first" in left) + [-1] * ("last" in left)] ^= 1
+
+    @contextmanager
+    def without(name):
+        left.discard(name)
+        yield
+        left.add(name)
+
+    choices = {name: Choice("2.8", "a rule of its own", partial(without, name), order=name in order) for name in names}
+    return replace(subject(wrong, *Convention), choices=choices)
+
+
+def test_a_choice_explains_what_differs_only_if_nothing_differs_without_it():
+    of = of_choices("other", "first", "last", order=("first",))
+    found = one(of)
+    assert found.kind is Kind.CONVENTION
+    assert found.reasons == ("first: 2.8: a rule of its own", "last: 2.8: a rule of its own")
+    assert one(of_choices("first", "last", order=("last", "first"))).kind is Kind.ORDER
+    assert one(of_choices("first", "other")).kind is Kind.BUG, "a byte is left, which the conventions would explain"
+    said = answers.smallest_inputs(of, [found])
+    assert set(said) == {("theirs", "first"), ("theirs", "last")}
+    assert all(text.startswith("16 values, all 0: rowwise_data[0, 0] is 0x01") for text in said.values()), said
 
 
 def test_a_bug_has_the_defect_without_which_it_is_none():
@@ -188,9 +220,41 @@ def test_the_page_has_a_place_for_every_word():
     assert f"| b | order of the division | 1 | {CASE} | order of the division: 3 codes |" in text
     assert f"| a | {ZEROS} | rowwise_data" in text and "| b | no | 1 |" in text
     assert "None." in page.page("python -m evidence agreement", {"a": "a (1)"}, found[:1], [])
-    assert "docs/cards" not in text and "docs/cards" in page.page(
-        "python -m evidence agreement", {"a.yaml": "a (1)"}, [], []
+    small = page.page("", {"b": "b"}, found, [], {("b", "order of the division"): "16 values, 1 at 0 | else 0"})
+    assert "| order of the division: 3 codes | 16 values, 1 at 0 \\| else 0 |" in small
+
+
+def test_a_page_keeps_what_it_says_of_subjects_that_are_not_asked_again():
+    case, other = find_case(CASE), find_case(ZEROS)
+    old = [
+        Answer("a", case, Kind.EQUAL), Answer("b", case, Kind.BUG, ("it | was wrong",)),
+        Answer("a", other, Kind.NOT_OFFERED, ("no",)),
+        Answer("c", case, Kind.ORDER, ("order of the division: 1 codes",)),
+    ]  # fmt: skip
+    before = page.page("first", {"a": "a (1)", "b": "b (1)", "c": "c (1, 2)"}, old, [])
+    new = [Answer("b", case, Kind.EQUAL), Answer("b", other, Kind.CONVENTION, ("sign of zero: 2 codes",))]
+    text = page.page("second", {"b": "b (2)"}, new, [], kept=before)
+    assert "| a (1); c (1, 2) | `first` |\n| b (2) | `second` |" in text
+    assert "| recipe | input | a | c | b |" in text
+    assert "| per_tensor | normal | equal 1 | order 1 | equal 1 |" in text
+    assert "| per_tensor | signed_zero | - | - | convention 1 |" in text
+    assert "| per_tensor | outputs=rowwise | equal 1 | order 1 | convention 1, equal 1 |" in text
+    assert text.index("| b | sign of zero | 1 |") < text.index("| c | order of the division | 1 |")
+    assert "## Bugs\n\nNone." in text and "| a | no | 1 |" in text
+    assert page.page("second", {"b": "b (2)"}, new, [], kept=text) == text
+    all_again = page.page("third", {"a": "a (1)", "b": "b (1)", "c": "c (1, 2)"}, old, [], kept=text)
+    assert (
+        "`third`" in all_again
+        and "`second`" not in all_again
+        and "| b | " + CASE + " | it \\| was wrong |" in all_again
     )
+    for damaged in (
+        "# Another page",
+        text.replace("| a | no | 1 |", "| a | no |"),
+        text.replace("| subject |", "| who |"),
+    ):
+        with pytest.raises(UsageError, match="the page to keep has "):
+            page.page("second", {"b": "b (2)"}, new, [], kept=damaged)
 
 
 def test_what_a_gpu_gave_is_read_from_the_committed_tables(tmp_path):
@@ -219,11 +283,12 @@ def test_the_command_writes_the_page(tmp_path, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["agreement", "casts", "--out", str(tmp_path)])
     assert ended.value.code == 4 and "nothing was compared" in capsys.readouterr().out
-    assert (
-        (tmp_path / "agreement.md")
-        .read_text()
-        .startswith("# Who agrees with the oracles\n\n`python -m evidence agreement casts")
-    )
+    text = (tmp_path / "agreement.md").read_text()
+    assert text.startswith("# Who agrees with the oracles\n") and "| `python -m evidence agreement casts " in text
+    for folder in (["--out", str(tmp_path / "none")], []):
+        with pytest.raises(SystemExit) as ended:
+            main(["agreement", "casts", "--keep", *folder])
+        assert ended.value.code == 64 and "--keep: give the folder" in capsys.readouterr().err
     with pytest.raises(SystemExit) as ended:
         main(["agreement", "--subject", "torchoa"])
     assert ended.value.code == 64 and "torchao" in capsys.readouterr().err
