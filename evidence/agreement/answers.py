@@ -34,7 +34,7 @@ from ptx_emulator.schedule import ASCENDING, DESCENDING
 POISON = 0x5A
 ORDERS = {Convention.SCALE_ORDER, Convention.DIVIDER_ORDER, Convention.ERROR_ORDER, Convention.ROTATION_ORDER}
 HEADER = "cuda_fp4"
-ON_CPU = ("fouroversix_pytorch", "torchao", HEADER)
+ON_CPU = ("fouroversix_pytorch", "torchao", HEADER, "flashinfer_contract")
 TARGETS = ("compute_90a", "compute_100a")  # the header converts in software on the first, by instructions on the second
 
 

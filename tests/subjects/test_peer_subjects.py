@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
+from evidence.agreement import answers
 from harness.errors import CompileError
 from harness.expected.expected import expect
-from harness.oracles import layout
-from harness.subjects import cuda_fp4, handover
+from harness.oracles import layout, torch_layout, torch_numerics
+from harness.subjects import cuda_fp4, flashinfer_contract, handover
 from harness.subjects import subject as subjects
 from harness.subjects.audit import conventions
 from harness.suite.suite import find_case
@@ -28,6 +30,7 @@ PEERS = (
     "torchao_compiled",
     "torchao_triton",
     "cuda_fp4",
+    "flashinfer_contract",
     *W4A16,
 )
 
@@ -166,6 +169,92 @@ def test_what_the_w4a16_product_is_given_is_the_case_s(w4a16, name, shape, distr
 )
 def test_what_the_w4a16_product_has_not_is_refused_in_a_sentence(name, case_id, word):
     assert word in subjects.load(name).refuses(find_case(case_id))
+
+
+# FlashInfer's contract
+
+
+@pytest.fixture
+def contract(monkeypatch):
+    """A stand-in for FlashInfer's reference, made of ours; it is wrong where `wrong` says so."""
+    wrong = set()
+
+    def amax_ignoring_nan(values):
+        found = torch_numerics.magnitude_max(values, -1)
+        return torch.where(values.isnan().all(-1), torch.nan, found)
+
+    def quantize_reference(x, scale, per_token):
+        blocks = x.float().unflatten(1, (-1, 16))
+        amax = reference.amax_ignoring_nan(blocks.abs())
+        if per_token:
+            scale = torch_numerics.global_encode_scale(reference.amax_ignoring_nan(x.float().abs()).unsqueeze(1))
+        scales = torch_numerics.block_scale_inv(amax, scale, clamp=False)
+        multiplier = torch_numerics.reciprocal_multiplier(scales, scale).unsqueeze(2)
+        data = torch_layout.pack(torch_numerics.nearest_codes(blocks * multiplier).flatten(1))
+        tiles = torch.from_numpy(layout.arrange(scales.view(torch.uint8).numpy(), "swizzled"))
+        return data << 4 | data >> 4 if "nibbles" in wrong else data, tiles, None
+
+    def make_nvfp4_global_scale(x, per_token):
+        return torch.tensor([1 / 2688]) if per_token else (2688 / x.abs().max().float()).reshape(1)
+
+    reference = SimpleNamespace(amax_ignoring_nan=amax_ignoring_nan, quantize_reference=quantize_reference)
+    for name, module in {
+        "": SimpleNamespace(),
+        ".batch_invariant.quantization.nvfp4_reference": reference,
+        ".batch_invariant.quantization.mx_reference": SimpleNamespace(amax_ignoring_nan=amax_ignoring_nan),
+        ".quantization.nvfp4_quantization_utils": SimpleNamespace(make_nvfp4_global_scale=make_nvfp4_global_scale),
+    }.items():
+        monkeypatch.setitem(sys.modules, f"flashinfer{name}", module)
+    of = replace(subjects.load("flashinfer_contract"), needs={})
+    return wrong, lambda case_id: next(answers.answers(of, [find_case(case_id)]))
+
+
+FILE = "file:suites/data/minilm_sample.safetensors"
+
+
+@pytest.mark.parametrize("case_id, kind, said", [
+    ("per_tensor/stage=encode/48x80/ties/eager", "equal", []),
+    ("per_tensor/scale_layout=swizzled,stage=encode/48x80/tiny_amax/eager", "equal", []),
+    ("row_scaled/outputs=both/48x80/ties/eager", "equal", []),
+    ("row_scaled/default/48x80/specials_nan/eager", "convention", ["only NaN"]),
+    ("per_tensor/default/48x80/specials_nan/eager", "convention", ["NaN beside numbers", "only NaN"]),
+    ("per_tensor/default/48x80/specials_inf/eager", "convention", ["guards of the global scale"]),
+    (f"per_tensor/default/48x80/{FILE}#ffn_up.input/eager", "order", ["order of the global scale"]),
+])  # fmt: skip
+def test_the_contract_differs_by_its_choices_alone(contract, case_id, kind, said):
+    wrong, ask = contract
+    found = ask(case_id)
+    assert (found.kind, [answers.named_in(reason) for reason in found.reasons]) == (kind, said)
+    if said == ["only NaN"]:
+        wrong.add("nibbles")
+        assert ask(case_id).kind == "bug", "no choice explains a byte that is wrong besides"
+
+
+@pytest.mark.parametrize("case_id, kind", [
+    ("per_tensor/stage=encode/48x80/scale_edges/eager", "equal"), ("casts/dtype=fp32/32x64/midpoints/eager", "equal"),
+    ("row_scaled/default/48x80/row_scales/eager", "equal"),
+    ("per_tensor/stage=encode/48x80/specials_nan/eager", "convention"),
+])  # fmt: skip
+def test_the_contract_where_it_is_installed(case_id, kind):
+    subject = subjects.load("flashinfer_contract")
+    if why := subject.absent():
+        pytest.skip(why)
+    case = find_case(case_id)
+    assert [each.kind for each in answers.answers(subject, [case])] == [kind]
+    if case.recipe == "per_tensor":  # its vectorised reference is what its exact one says, by fractions
+        theirs = flashinfer_contract._nvfp4()
+        x = handover.tensor(expect(case).inputs["input"])
+        scale = flashinfer_contract._given_scale(handover.tensor(expect(case).inputs["rowwise_amax"]))
+        data, scales, _ = theirs.exact_rows(x, scale, [0, 1])
+        quick, tiles, _ = theirs.quantize_reference(x, scale)
+        assert torch.equal(quick[:2], data) and torch.equal(theirs.unswizzle_sf_128x4(tiles, *x.shape)[:2], scales)
+
+
+def test_the_contract_s_per_token_is_row_scaled():
+    refuses = subjects.load("flashinfer_contract").refuses
+    assert refuses(find_case("per_token/default/48x80/normal/eager")).endswith("it is row_scaled's contract")
+    assert "no rht other than False" in refuses(find_case("per_tensor/rht=true/48x80/normal/eager"))
+    assert "amax alone" in refuses(find_case("row_scaled/stage=amax/48x80/normal/eager"))
 
 
 # What stands around their calls
