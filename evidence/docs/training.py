@@ -80,14 +80,22 @@ def experts(root: str) -> str:
     for (shape, flags), both in sorted(layers.items(), key=lambda one: one[0][1]):
         took = (us(one["median_us"]) if one else UNMEASURED for one in both)
         looped = (f"{one['second_ratio']:.2f}" if one.get("second_ratio") else UNMEASURED for one in both)
-        rows.append([f"`{flags}`", _split(shape), *took, *looped])
+        rows.append([f"`{flags}`", "x".join(shape.split("x")[:0:-1]), _split(shape), *took, *looped])
     said = (
-        "Microseconds in CUDA graphs, N x K of each expert 4096x2048, from the committed "
+        "Microseconds in CUDA graphs, from the committed "
         f"[baseline]({root}results/baselines/{GPU}/bench.md); `x loop`: times as fast as the dense layer of each "
         "expert, one after the other, in the same run. dw is added to an fp32 main_grad where weights are 16x16."
     )
-    columns = ["layer", "tokens of the experts", "forward us", "backward us", "forward x loop", "backward x loop"]
-    return f"{said}\n\n{table(columns, rows, texts=2)}"
+    columns = [
+        "layer",
+        "N x K",
+        "tokens of the experts",
+        "forward us",
+        "backward us",
+        "forward x loop",
+        "backward x loop",
+    ]
+    return f"{said}\n\n{table(columns, rows, texts=3)}"
 
 
 def _split(shape: str) -> str:

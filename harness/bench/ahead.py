@@ -22,7 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness.bench.baseline import baseline_first, opponents
+from harness.bench.baseline import baseline_first, loop_of, opponents
 from harness.contract.case import Case
 from harness.errors import HarnessError
 from harness.expected import torch_calls
@@ -203,10 +203,10 @@ def processes() -> int:
 
 
 def in_order(cases: Iterable[Case], with_opponents: bool = True) -> list[Case]:
-    """The cases in the order of a bench, each once for all its modes, and the baseline of a shape before them."""
+    """The cases in the order of a bench, each once for all its modes, its baseline before and its loop after it."""
     found: dict[str, Case] = {}
     for case in sorted(cases, key=baseline_first):
-        for each in (*(opponents(case) if with_opponents else ()), case):
+        for each in (*opponents(case), case, *loop_of(case)) if with_opponents else (case,):
             found.setdefault(replace(each, mode="eager").id, replace(each, mode="eager"))
     return list(found.values())
 

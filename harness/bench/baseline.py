@@ -4,7 +4,7 @@ A quantizer is compared with the production training recipe at the same stage, o
 with a group. A product is compared with cuBLAS on bf16 operands of the same shape, with a bf16 output; if its epilogue
 is not per_tensor, it is compared with the per_tensor product, too. A pipeline is compared with itself by the production
 recipe. A kernel that only moves or decodes bytes is compared with a copy of as many. A layer of experts, its quantizer
-and its product have a second opponent, too: our dense kernels in a loop over the experts.
+and its product have a second opponent in a graph, too: our dense kernels in a loop over the experts.
 """
 
 from __future__ import annotations
@@ -103,6 +103,7 @@ def second_of(case: Case) -> Case | None:
 
 _DENSE = {"forward_grouped": "forward", "backward_grouped": "backward"}  # pipelines of groups, and of one tensor
 _PRODUCTION = {"outputs": "both", "stage": "full", "rht": True, "rounding": "sr", "dtype": "bf16"}
+_LOOPED_ROWS = 8192  # tokens of all experts; of more, a launch for each expert is little beside the work
 _EPILOGUES = {"per_token": "per_token_fused"}  # recipe of a group's activations → `epilogue` of the dense pipeline
 
 
@@ -117,11 +118,13 @@ def loop_of(case: Case) -> tuple[Case, ...]:
     """The dense cases that a loop over the tensors of a group runs in place of it, those without elements left out.
 
     Products go the faster of their routes. Tensors of one shape are one case, drawn once. Empty for a case that is not
-    compared with a loop: a dense one, one with a dbias or an activation, which a tensor's dense case lacks, a
-    quantizer other than production's, which is its own baseline, and a product of another epilogue than per_tensor,
-    whose second opponent that is.
+    compared with a loop: a dense one, an eager one, whose loop would time the host, one of many tokens, one with a
+    dbias or an activation, which a tensor's dense case lacks, a quantizer other than production's, which is its own
+    baseline, and a product of another epilogue than per_tensor, whose second opponent that is.
     """
-    if not case.is_group or against_copy(case) or second_of(case):
+    if not case.is_group or case.mode != "graph" or against_copy(case) or second_of(case):
+        return ()
+    if sum(rows for rows, _ in case.problem.tensors) > _LOOPED_ROWS:
         return ()
     fused = case.flags.get("dbias") or case.flags.get("activation", "none") != "none"
     if fused or (not case.is_gemm and (baseline_of(case) != case or _same_work(case) != _PRODUCTION)):

@@ -60,7 +60,8 @@ class Bench:
         """Have the baseline ready before the case is verified, so that each of them is drawn and expected once."""
         if case.id != self.baseline_id(case):
             self._baseline(case)
-            self._second(case)
+            if second_of(case):
+                self._second(case)
 
     def time(self, case: Case, verified: Result, record: Recorder) -> Result:
         """Add times to the verified result, or replace its verdict if the timed launches wrote wrong bytes."""
@@ -133,21 +134,23 @@ class Bench:
         return expect(case, "cuda", NUMPY_LARGEST_TIMED).on(self.device.targets[0])
 
     def _baseline(self, case: Case) -> Baseline:
-        """The opponent of the case, verified and warmed up once for each shape and mode.
+        """The opponent of the case, verified and warmed up once for each shape and mode."""
+        self._drop_others(case)
+        return self._once(baseline_id(case), lambda: self._opponent(case))
 
-        Opponents of other cases are dropped, but a product keeps all of its shape.
-        """
+    def _drop_others(self, case: Case) -> None:
+        """Drop the opponents of other cases, with their memory, but for a product keep all of its shape."""
         kept = {name(replace(case, mode=mode)) for name in (baseline_id, second_id) for mode in ("eager", "graph")}
         if against_library(case):
             kept |= {name for name in self._baselines if name.split("/")[2] == case.shape}
         self._baselines = {name: value for name, value in self._baselines.items() if name in kept}
-        return self._once(baseline_id(case), lambda: self._opponent(case))
 
     def _second(self, case: Case) -> Baseline | None:
-        """The other opponent, None if there is none. Asked after `_baseline`."""
+        """The other opponent, None if there is none."""
         name, found = second_id(case), second_of(case)
         if not name:
             return None
+        self._drop_others(case)
         return self._once(name, lambda: self.ready(found) if found else self._loop(loop_of(case)))
 
     def _once(self, name: str, make: Callable[[], Baseline]) -> Baseline:
@@ -176,21 +179,19 @@ class Bench:
 
     def ready(self, case: Case) -> Baseline:
         """Verify a case and warm it up, to compare others with it."""
-        return self._warmed([case], lambda: self._prepare(case))
+        with SECONDS.of(VERIFY):
+            verified = verify(case, self.device, NUMPY_LARGEST_TIMED)
+        if verified.verdict is not Verdict.PASS:
+            return Baseline(why_not=f"{verified.verdict} {verified.reason}")
+        return self._warmed(lambda: self._prepare(case))
 
     def _loop(self, cases: Sequence[Case]) -> Baseline:
-        """Verify each of the cases, and warm up all of them one after the other."""
+        """Warm up all of the cases one after the other. Their bytes are compared once, after that."""
         return self._warmed(
-            list(dict.fromkeys(cases)),
-            lambda: TimedLoop(self.device, cases, {case.id: self._expected(case) for case in cases}, self.clock),
+            lambda: TimedLoop(self.device, cases, {case.id: self._expected(case) for case in cases}, self.clock)
         )
 
-    def _warmed(self, cases: Sequence[Case], make: Callable[[], Timed]) -> Baseline:
-        for case in cases:
-            with SECONDS.of(VERIFY):
-                verified = verify(case, self.device, NUMPY_LARGEST_TIMED)
-            if verified.verdict is not Verdict.PASS:
-                return Baseline(why_not=f"{verified.verdict} {verified.reason}")
+    def _warmed(self, make: Callable[[], Timed]) -> Baseline:
         try:
             timed = make()
             with timed.current():
