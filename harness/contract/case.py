@@ -205,10 +205,6 @@ class Case:
             seed_of=f"{self.seed_name}/group {g}" if self.is_gemm else self.seed_name,
         )
 
-    def input_elements(self, quantized: int) -> int:
-        """Elements of `input` for so many that are quantized: SwiGLU reads two for one, its gradients one for two."""
-        return {"swiglu": 2 * quantized, "dswiglu": quantized // 2}.get(str(self.flags.get("activation")), quantized)
-
     @property
     def e4m3_max(self) -> int:
         """The largest block scale that the case aims at, or its tensors if it is a group; 448 without such a flag."""

@@ -10,7 +10,7 @@ from harness.contract.case import Case
 from harness.contract.dtypes import DTYPES
 from harness.expected.expected import oracle_of
 from harness.files import recipe_dir
-from harness.oracles import gemm_grouped, gemm_operands, grouped, layout, swizzle
+from harness.oracles import activations, gemm_grouped, gemm_operands, grouped, layout, swizzle
 from harness.suite.stage_checks import stage_fields
 from harness.suite.stages import Stage, is_pipeline, stages
 
@@ -55,9 +55,11 @@ def _of(case: Case) -> dict[str, np.ndarray]:
     dtype = str(flags.get("dtype", "bf16"))
     activation = flags.get("activation", "none")
     if not case.is_group:
-        cols = {"input": case.input_elements(case.cols)} | ({"act_input": case.cols} if activation == "dswiglu" else {})
+        cols = {"input": activations.input_elements(case, case.cols)} | (
+            {"act_input": case.cols} if activation == "dswiglu" else {}
+        )
         return {name: _array((case.rows, count), dtype) for name, count in cols.items()} | _amaxes(case)
-    sizes = {"input": case.input_elements(case.problem.group.allocated)}
+    sizes = {"input": activations.input_elements(case, case.problem.group.allocated)}
     if activation not in ("none", "swiglu"):
         sizes["act_input"] = case.problem.group.allocated
     return (

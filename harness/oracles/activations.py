@@ -121,6 +121,11 @@ def gated_inputs(activation: str, x: np.ndarray, act_input: np.ndarray) -> dict[
     return {"input": np.ascontiguousarray(x[:, : x.shape[1] // 2]), "act_input": act_input}
 
 
+def input_elements(case: Case, quantized: int) -> int:
+    """Elements of `input` for so many that are quantized: SwiGLU reads two for one, its gradients one for two."""
+    return {SWIGLU: 2 * quantized, DSWIGLU: quantized // 2}.get(str(case.flags.get("activation")), quantized)
+
+
 def quantized(case: Case, tensors: Mapping[str, np.ndarray]) -> np.ndarray:
     """The tensor that a dense case quantizes, (rows, cols) of its dtype: its input, or an activation's output."""
     activation = str(case.flags.get("activation", "none"))

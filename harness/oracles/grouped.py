@@ -143,7 +143,7 @@ def inputs(case: Case, x: np.ndarray, act_input: np.ndarray | None = None) -> di
             for here, extents in zip(_places(case), case.problem.tensors, strict=True)
         ]
         read = {name: np.concatenate([part[name].reshape(-1) for part in parts]) for name in parts[0]}
-    sizes = {"input": case.input_elements(shape.allocated), "act_input": shape.allocated}
+    sizes = {"input": activations.input_elements(case, shape.allocated), "act_input": shape.allocated}
     tensors = {name: _allocated(array, sizes[name]) for name, array in read.items()} | shape.arrays
     if case.flags.stage == "encode":
         amaxes, fields = numpy_oracle(_amax_case(case), tensors), given_fields(case)
@@ -193,9 +193,9 @@ def _activated(case: Case, g: int, tensors: Mapping[str, np.ndarray]) -> np.ndar
     act_input = tensors["act_input"][here] if "act_input" in tensors else None
     if activation not in activations.GATED:
         return activations.activated(activation, tensors["input"][here], act_input).reshape(extents)
-    own = slice(*map(case.input_elements, (here.start, here.stop)))
+    own = slice(*(activations.input_elements(case, end) for end in (here.start, here.stop)))
     rows, cols = extents
-    read = {"input": tensors["input"][own].reshape(rows, case.input_elements(cols))}
+    read = {"input": tensors["input"][own].reshape(rows, activations.input_elements(case, cols))}
     if act_input is not None:
         read["act_input"] = act_input.reshape(extents)
     return activations.gated(activation, read, case.flags.dtype).astype(np.float32)
@@ -276,7 +276,7 @@ def _require_arrays(case: Case, tensors: Mapping[str, Any]) -> None:
     """Raise ContractError for arrays, from either library, that contradict the case."""
     refuse(case)
     shape, flags = case.problem.group, case.flags
-    lengths = {"input": (case.input_elements(shape.allocated),)}
+    lengths = {"input": (activations.input_elements(case, shape.allocated),)}
     if flags.activation not in ("none", activations.SWIGLU):
         lengths["act_input"] = (shape.allocated,)
     lengths |= {name: (field.size + field.slack,) for name, field in given_fields(case).items()}

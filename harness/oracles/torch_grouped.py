@@ -19,6 +19,7 @@ from harness.oracles.torch_oracle import stored
 from harness.oracles.torch_source import BLOCK, DTYPES
 
 _CHUNK = 128
+_HALVES = {"swiglu": 4, "dswiglu": 1}  # of `input`, for two that are quantized
 
 Tensors = Mapping[str, torch.Tensor]
 DenseOracle = Callable[[Case, Tensors], dict[str, torch.Tensor | Interval]]
@@ -34,7 +35,7 @@ def grouped(case: Case, tensors: Tensors, dense: DenseOracle, granularity: str) 
     """
     flags = case.flags
     sizes = [rows * cols for rows, cols in case.problem.tensors]
-    grads = cut(tensors["input"], [case.input_elements(size) for size in sizes])
+    grads = cut(tensors["input"], [size * _HALVES.get(flags.activation, 2) // 2 for size in sizes])
     inputs = cut(tensors["act_input"], sizes) if "act_input" in tensors else [None] * len(sizes)
     # Entries of each direction's amax of each tensor, also of an empty one.
     entries = {

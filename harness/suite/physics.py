@@ -14,6 +14,7 @@ import numpy as np
 
 from harness.contract.case import Case
 from harness.contract.field import Field
+from harness.oracles.activations import input_elements
 from harness.suite.launch_plan import Step, bind
 from harness.suite.stages import is_pipeline, terms
 
@@ -61,7 +62,7 @@ def _without_slack(steps: Sequence[Step], inputs: Mapping[str, np.ndarray]) -> d
     ends = {}
     if steps and "tensor_offsets" in inputs:
         elements = int(inputs["tensor_offsets"][-1])
-        ends = {"input": steps[0].case.input_elements(elements), "act_input": elements}
+        ends = {"input": input_elements(steps[0].case, elements), "act_input": elements}
     return {name: value[: ends.get(name)] for name, value in inputs.items()}
 
 

@@ -156,7 +156,7 @@ class TestSwiglu:
         given, start = agree(case, tensors), 0
         for number, (rows, cols) in enumerate(case.problem.tensors):
             end = start + rows * cols
-            read = {"input": (rows, case.input_elements(cols)), "act_input": (rows, cols)}
+            read = {"input": (rows, activations.input_elements(case, cols)), "act_input": (rows, cols)}
             own = {
                 name: tensors[name][start * shape[1] // cols : end * shape[1] // cols].reshape(shape)
                 for name, shape in read.items()
