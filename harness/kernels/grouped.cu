@@ -103,15 +103,7 @@ __global__ void __launch_bounds__(kThreads, kDbiasBlocksPerSm) grouped_amax_dbia
     const TileOrigin origin = DbiasTiles::origin(tensor.cols, item);
     float amax[kValues] = {};
     const float2 sum = column_sums(prologue, tensor.rows, tensor.cols, origin, [&](int, const ColumnPair<Dtype>& pair) {
-#pragma unroll
-      for (int column = 0; column < 2; ++column) {
-        amax[0] = fmaxf(amax[0], pair.amax(column));
-        if constexpr (rht) {
-          float x[kBlock];
-          pair.unpack(column, x);
-          amax[1] = fmaxf(amax[1], block_amax(rht16_bf16<kPerTensorSigns<sign_mask>>(x)));
-        }
-      }
+      add_amaxes<rht, kPerTensorSigns<sign_mask>>(pair, amax);
     });
     store_dbias_partials(dbias_partials, tensor, origin, sum);
     maxima.merge(index, amax);
