@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from harness.contract.case import Case, FlagValue
 from harness.errors import CompileError, ContractError, OracleError, RecipeError
-from harness.expected.expected import expect, fields_of, make_inputs
+from harness.expected.expected import expect, fields_of, make_inputs, oracle_of
 from harness.files import KERNELS, ROOT, recipe_dir
 from harness.jit.compile import include_closure, instantiation
 from harness.jit.signature import Signature, TemplateParameter, read_signatures
@@ -25,7 +26,8 @@ from harness.text import nearest, spell
 _ENUM = re.compile(r"enum class (\w+)[^{;]*\{([^}]*)\}")
 # The names that a kernel may use for the types of arrays.
 _TYPES = {
-    **dict.fromkeys(("u8", "uint8_t", "unsigned char", "__nv_fp8_e4m3", "__nv_fp8_storage_t"), "uint8"),
+    **dict.fromkeys(("u8", "uint8_t", "unsigned char"), "uint8"),
+    **dict.fromkeys(("__nv_fp8_e4m3", "__nv_fp8_e5m2", "__nv_fp8_e8m0", "__nv_fp8_storage_t"), "uint8"),
     **dict.fromkeys(("u32", "uint32_t", "unsigned int", "unsigned"), "uint32"),
     **dict.fromkeys(("u16", "uint16_t", "unsigned short"), "uint16"),
     **dict.fromkeys(("bf16", "__nv_bfloat16", "nv_bfloat16"), "bfloat16"),
@@ -138,6 +140,7 @@ def binding_errors(suite: Suite) -> Iterator[str]:
             arrays = {**fields_of(case), **make_inputs(case)}
             if own:  # reports an error in a user's oracle once, and not once per case
                 expect(case)
+                yield from _mistake_errors(suite.recipe)
                 own = False
             for step, memory in _steps(case):
                 instantiation(step.signature, step.flags)
@@ -162,6 +165,20 @@ def binding_errors(suite: Suite) -> Iterator[str]:
             where = read_signatures(suite.recipe)[kernel].where
             null_in_all = f"parameter '{name}' of {kernel} is null in every case; no array has that name"
             yield f"{_folder(suite.recipe)}/{where}: {null_in_all}"
+
+
+def _mistake_errors(recipe: str) -> Iterator[str]:
+    """Functions that the MISTAKES of a recipe's oracle would change and that it does not have."""
+    oracle, where = sys.modules[oracle_of(recipe).__name__], f"{_folder(recipe)}/{recipe}.py:1"
+    mistakes = getattr(oracle, "MISTAKES", {})
+    if not isinstance(mistakes, dict) or not all(isinstance(functions, dict) for functions in mistakes.values()):
+        yield f'{where}: MISTAKES has no form {{"a name": {{"a function of this file": its wrong form}}}}'
+        return
+    for mistake, functions in mistakes.items():
+        for name in functions:
+            if not callable(getattr(oracle, name, None)):
+                choices = nearest(name, [own for own, value in vars(oracle).items() if callable(value)])
+                yield f"{where}: MISTAKES has '{mistake}' by '{name}', which is no function there{choices}"
 
 
 def _dtype_errors(step: Step, arrays: Mapping[str, Any]) -> Iterator[str]:

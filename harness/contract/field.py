@@ -12,6 +12,8 @@ import numpy as np
 
 from harness.errors import ContractError
 
+FORMATS = ("e2m1x2", "e4m3", "e5m2", "e8m0")  # by which a screen decodes a byte
+
 
 def round_up(value: int, multiple: int) -> int:
     """The smallest multiple of `multiple` that is at least `value`."""
@@ -31,6 +33,8 @@ class Field:
     transposed: True if axis 0 runs along the input's columns
     parts: the dense fields of a group's tensors, which lie back to back in this one; empty for a dense case
     slack: entries of the allocation behind the field, which nothing may touch
+    format: what a byte of a uint8 field is, one of FORMATS; empty for what its name says: `*_data` e2m1 pairs,
+        `*_scale_inv` e4m3
     """
 
     shape: tuple[int, ...]
@@ -41,8 +45,13 @@ class Field:
     transposed: bool = False
     parts: tuple[Field, ...] = ()
     slack: int = 0
+    format: str = ""
 
     def __post_init__(self) -> None:
+        if self.format and (self.dtype != "uint8" or self.format not in FORMATS):
+            raise ContractError(
+                f"a {self.dtype} field has the format {self.format!r}; one of uint8 has {', '.join(FORMATS)}, or none"
+            )
         wrong = next((number for number, part in enumerate(self.parts) if part.dtype != self.dtype), None)
         if wrong is not None:
             raise ContractError(f"tensor {wrong} of a {self.dtype} field has {self.parts[wrong].dtype} entries")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -253,7 +254,7 @@ def expect_on(
     values = answers.get("numpy", answers["torch"])
     disagreement, differing = _misfit(values, fields), ("", None)
     if not disagreement and "numpy" in answers:
-        disagreement, differing = _disagreement(values, answers["torch"])
+        disagreement, differing = _disagreement(values, answers["torch"], fields)
     values = {name: value.bounds if isinstance(value, Interval) else value for name, value in values.items()}
     return Expected(inputs, fields, values, tuple(answers), disagreement, differing)
 
@@ -281,7 +282,7 @@ def _place_in_dataflow(name: str) -> int:
 
 
 def _disagreement(
-    numpy_values: Mapping[str, Demand], torch_values: Mapping[str, Demand]
+    numpy_values: Mapping[str, Demand], torch_values: Mapping[str, Demand], fields: Mapping[str, Field]
 ) -> tuple[str, tuple[str, tuple[int, ...] | None]]:
     """A sentence, and `Expected.differing`, of the earliest field in the dataflow."""
     for name in sorted(numpy_values, key=_place_in_dataflow):
@@ -299,9 +300,9 @@ def _disagreement(
         differing = np.flatnonzero(value.reshape(-1).view(np.uint8) != other.reshape(-1).view(np.uint8))
         if differing.size:
             index = np.unravel_index(int(differing[0]) // value.dtype.itemsize, value.shape)
-            at = tuple(int(i) for i in index)
+            at, by = tuple(int(i) for i in index), partial(decoded, name, declared=fields[name].format)
             return (
                 f"the oracles disagree on {differing.size} bytes of {name}, first at byte {differing[0]}: entry "
-                f"{list(at)} is {decoded(name, value[at])} by NumPy, {decoded(name, other[at])} by torch"
+                f"{list(at)} is {by(value[at])} by NumPy, {by(other[at])} by torch"
             ), (name, at)
     return "", ("", None)

@@ -1,4 +1,4 @@
-"""The formats e2m1 and e4m3 and the rotation, shared with no oracle and no kernel, for diagnoses and messages."""
+"""Formats of a byte and the rotation, shared with no oracle and no kernel, for diagnoses and messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ BLOCK = 16
 _E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
 E2M1_VALUES = np.concatenate([_E2M1, -_E2M1])
 E2M1_MIDPOINTS = (_E2M1[1:] + _E2M1[:-1]) / 2
-E4M3_VALUES = np.arange(256, dtype=np.uint8).view(ml_dtypes.float8_e4m3fn).astype(np.float32)
+_BYTES = np.arange(256, dtype=np.uint8)
+E4M3_VALUES = _BYTES.view(ml_dtypes.float8_e4m3fn).astype(np.float32)
+# What each byte of a format stands for; e2m1 pairs are two values.
+VALUES = {
+    "e4m3": E4M3_VALUES,
+    "e5m2": _BYTES.view(ml_dtypes.float8_e5m2).astype(np.float32),
+    "e8m0": np.append(np.ldexp(np.float32(1), np.arange(-127, 128)), np.float32(np.nan)),
+}
 
 
 def e4m3(scale: np.ndarray) -> np.ndarray:
@@ -48,12 +55,18 @@ def unpacked(data: np.ndarray) -> np.ndarray:
     return np.stack((data & 15, data >> 4), axis=-1).reshape(*data.shape[:-1], -1)
 
 
-def decoded(name: str, entry: np.generic) -> str:
-    """One entry of a field, its bits and what they mean: `0x5A = e2m1 -1, 3`."""
+def format_of(name: str, declared: str = "") -> str:
+    """The format of a field's bytes, as it declares or else its name says; empty for a field of numbers."""
+    of_name = {"data": "e2m1x2", "scale_inv": "e4m3"}
+    return declared or next((format for kind, format in of_name.items() if name.endswith(kind)), "")
+
+
+def decoded(name: str, entry: np.generic, declared: str = "") -> str:
+    """One entry of a field, its bits and what they mean: `0x5A = e2m1 -1, 3`. declared: the field's `format`"""
     bits = int.from_bytes(entry.tobytes(), "little")
-    spelled = f"0x{bits:0{2 * entry.dtype.itemsize}X}"
-    if name.endswith("data"):
+    spelled, format = f"0x{bits:0{2 * entry.dtype.itemsize}X}", format_of(name, declared)
+    if format == "e2m1x2":
         return f"{spelled} = e2m1 {E2M1_VALUES[bits & 15]:g}, {E2M1_VALUES[bits >> 4]:g}"
-    if name.endswith("scale_inv"):
-        return f"{spelled} = e4m3 {E4M3_VALUES[bits]:g}"
+    if format:
+        return f"{spelled} = {format} {VALUES[format][bits]:g}"
     return f"{spelled} = {float(entry):.9g}"

@@ -211,6 +211,18 @@ SEEN_BEFORE = {
         ".py", '"rowwise_data": layout.data_field(case.rows, case.cols, layout.ROWWISE)',
         '"rowwise_data": Field((8, 8), "uint7")', "toy.py:22: outputs: 'rowwise_data' has the dtype 'uint7', which Nu",
     ),
+    "a field's format": (
+        ".py", '"rowwise_data": layout.data_field(case.rows, case.cols, layout.ROWWISE)',
+        '"rowwise_data": Field((8, 8), "uint8", format="e4m4")',
+        "a uint8 field has the format 'e4m4'; one of uint8 has e2m1x2, e4m3, e5m2, e8m0, or none",
+    ),
+    "a mistake of no function": (
+        ".py", "def refuse(", 'MISTAKES = {"upside down": {"refuze": abs}}\n\n\ndef refuse(',
+        "toy.py:1: MISTAKES has 'upside down' by 'refuze', which is no function there; did you mean 'refuse'?",
+    ),
+    "mistakes of another form": (
+        ".py", "def refuse(", "MISTAKES = {1: abs}\n\n\ndef refuse(", "toy.py:1: MISTAKES has no form {",
+    ),
     "a field's shape": (
         ".py", '"rowwise_data": layout.data_field(case.rows, case.cols, layout.ROWWISE)',
         '"rowwise_data": Field((8, case.cols / 2), "uint8")', "toy.py:22: outputs: 'rowwise_data' has the shape (8, 8",

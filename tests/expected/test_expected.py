@@ -148,7 +148,7 @@ def test_a_field_behind_an_interval_is_compared(name: str):
     own, sums = np.ones((2, 3), np.float32), np.ones((2, 3))
     answer = {"dw.output": Interval(own, own, sums, sums), "dx.output": Interval(own, own, sums, sums), "dy.bias": own}
     for order in (answer, dict(reversed(answer.items()))):
-        assert _disagreement(order, answer) == ("", ("", None))
+        assert _disagreement(order, answer, {}) == ("", ("", None))
         wrong = spoil(own, -1)
         other = wrong if name == "dy.bias" else Interval(own, wrong, sums, sums)
         assert _disagreement(order, answer | {name: other})[1][0] == name

@@ -41,7 +41,7 @@ MISTAKES = {
 # Half of a value between wide bounds, or that only has a place, is as good as the value.
 AS_GOOD = {
     "half as large": {"wide_sum", "one_hot_block", "rht_adversarial", "near_floor", "subnormal", "four_over_six_ties",
-                     "four_over_six_far"}
+                     "four_over_six_far", "power_edges"}
 }  # fmt: skip
 
 
@@ -57,7 +57,7 @@ def test_mistakes_break_promises(name, dtype, mistake):
     assert broken(name, wrong, dtype) != ""
 
 
-@pytest.mark.parametrize("name", ["ties", "scale_edges", "sr_edges", "midpoints", "exhaustive"])
+@pytest.mark.parametrize("name", ["ties", "scale_edges", "power_edges", "sr_edges", "midpoints", "exhaustive"])
 def test_an_edge_that_is_moved_breaks_its_promise(name):
     x = make(name, 144, 272, "fp32", 5)
     with np.errstate(invalid="ignore"):

@@ -21,6 +21,7 @@ from harness.suite.suite_file import declared_degenerate
 # (number of entries, the fewest different values they may have), for codes, scale bytes, amaxes and outputs.
 _CODES = ((256, 3), (1024, 8))
 _SCALES = ((64, 3),)
+_POWERS = ((64, 2),)  # scales that are powers of two: one for eight of e4m3
 _AMAXES = ((16, 2),)
 _VALUES = ((16, 2), (1024, 8))
 _MOST = 1 << 20  # entries; of a larger field about this many are looked at
@@ -67,7 +68,11 @@ def _looked_at(
         return each[0][0], np.concatenate([entries for _, entries, _ in each]), sum(count for *_, count in each)
     if field.valid is not None:
         stored = value.reshape(-1)[magnitudes.places(field.shape, field.valid, field.swizzled, most)]
-        return _SCALES, stored.reshape(-1), math.prod(field.valid) // (16 if field.block[0] == 16 else 1)
+        return (
+            _POWERS if field.format == "e8m0" else _SCALES,
+            stored.reshape(-1),
+            math.prod(field.valid) // (16 if field.block[0] == 16 else 1),
+        )
     if field.dtype == "uint8" and field.block == (1, 2):
         some = _some(value, most)
         return _CODES, np.concatenate([some & 15, some >> 4]), 2 * value.size

@@ -102,6 +102,27 @@ def scale_edges(rng: np.random.Generator, rows: int, cols: int, dtype: str) -> n
     return _with_block_amax(rng, tiles, block_amax, amax, rows, cols)
 
 
+def power_edges(rng: np.random.Generator, rows: int, cols: int, dtype: str) -> np.ndarray:
+    """Amaxes of 1 + k/16 times any power of two and their 1-ulp neighbours: where a scale rounds to a power of two.
+
+    Among them are the powers themselves and 6, 9, 448 and 672 times one, for blocks of up to 32 elements, each with an
+    amax of its own. The others are below the amaxes of their row and column.
+    """
+    shape = (-(-rows // 32), -(-cols // 32), 32)
+    least, most = (-14, 15) if dtype == "fp16" else (-126, 127)
+    significand = (16 + rng.integers(0, 16, shape)) / 16
+    amax = rounded(np.ldexp(significand, rng.integers(least, most, shape)).astype(F32), dtype)
+    amax = moved(amax, rng.integers(-1, 2, shape)).astype(F32)
+    shift = rng.integers(0, 32, shape[:2])
+    lane = np.arange(32)
+    column_of = (lane + shift[..., None]) % 32  # of each row's amax
+    of_column = np.take_along_axis(amax, (lane - shift[..., None]) % 32, axis=2)
+    tiles = np.minimum(amax[..., :, None], of_column[..., None, :]) * rng.uniform(-1, 1, (*shape, 32)).astype(F32)
+    sign = np.array([1, -1], F32)[rng.integers(0, 2, shape)]
+    np.put_along_axis(tiles, column_of[..., None], (amax * sign)[..., None], axis=3)
+    return tiles.swapaxes(1, 2).reshape(shape[0] * 32, -1)[:rows, :cols]
+
+
 def sr_edges(rng: np.random.Generator, rows: int, cols: int, dtype: str) -> np.ndarray:
     """Values at or just below k/512, k from 1 to 127: 256 - k is the least random byte that may take them to 1/2.
 

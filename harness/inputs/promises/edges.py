@@ -82,6 +82,25 @@ def scale_edges(x: np.ndarray, dtype: str) -> Claims:
     yield both_signs(x[x != 0])
 
 
+def power_edges(x: np.ndarray, dtype: str) -> Claims:
+    yield finite(x)
+    yield both_signs(x)
+    rows, cols = (extent // 32 for extent in x.shape)
+    tiles = np.abs(x[: rows * 32, : cols * 32].astype(np.float64)).reshape(rows, 32, cols, 32)
+    amaxes = np.concatenate([tiles.max(axis=axis).reshape(-1) for axis in (1, 3)]) if rows and cols else np.empty(0)
+    yield bool((amaxes > 0).all()), "no block is zero"
+    sixteenths = np.frexp(amaxes)[0] * 32
+    off = sixteenths / np.rint(sixteenths) - 1
+    yield (
+        bool((np.abs(off) < 2.5 * PRECISION[dtype]).all()),
+        "every amax is a multiple of 1/16 of its binade or beside it",
+    )
+    if amaxes.size >= 256:
+        yield bool((off < 0).any() and (off == 0).any() and (off > 0).any()), "some are below it, some it, some above"
+        yield np.unique(np.rint(sixteenths) % 16).size == 16, "each of sixteen occurs"
+        yield np.unique(np.frexp(amaxes)[1]).size > 16, "they are in many binades"
+
+
 def sr_edges(x: np.ndarray, dtype: str) -> Claims:
     size = np.abs(x.astype(np.float64))
     low = size[size < 6]

@@ -127,11 +127,12 @@ def _random_bits(e: Evidence) -> bool:
 
 
 def _saturation(e: Evidence) -> bool:
-    if not e.kind.endswith("data") or e.kind.startswith("e4m3"):
+    if not e.kind.endswith("data"):
         return False
-    right, actual = unpacked(e.right), unpacked(e.actual)
-    wrong = right != actual
-    return np.count_nonzero(wrong) >= FEW and bool((right & 7 == 7)[wrong].all())
+    eight_bits = e.kind.startswith("e4m3")
+    right, actual = (e.right, e.actual) if eight_bits else (unpacked(e.right), unpacked(e.actual))
+    wrong, largest = right != actual, (right & 0x7F == 0x7E) if eight_bits else (right & 7 == 7)
+    return np.count_nonzero(wrong) >= FEW and bool(largest[wrong].all())
 
 
 CHOICES = (

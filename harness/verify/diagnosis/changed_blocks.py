@@ -1,7 +1,8 @@
 """Hypotheses that ask the recipe's own NumPy oracle with one building block of NUMERICS 2 done in another way.
 
 They serve every oracle that is made of `harness.oracles.nvfp4`, a user's too, whether its steps are replayed here or
-not. The changed function stands in the module while the oracle answers, and the right one again afterwards. A mistake
+not. MISTAKES of a recipe's oracle are tried alike: a name, functions of that file, and what wrong kernels do in their
+place. The changed function stands in the module while the oracle answers, and the right one again afterwards. A mistake
 may also have been made in a part of a tensor: everywhere in some lines, blocks or tiles, and nowhere else.
 """
 
@@ -23,8 +24,9 @@ from harness.expected.formats import BLOCK, E2M1_MIDPOINTS, unpacked
 from harness.verify.diagnosis import casts
 from harness.verify.diagnosis.casts import SIGNS
 from harness.verify.diagnosis.difference import compacted
-from harness.verify.diagnosis.evidence import FEW, Evidence, Hypothesis
+from harness.verify.diagnosis.evidence import FEW, Cause, Evidence, Hypothesis
 from harness.verify.diagnosis.oracle_blocks import UNMOVED, WAYS, Blocks, Ways, cast_of
+from harness.verify.diagnosis.steps import side_and_kind
 
 
 def part_of(e: Evidence, predicted: np.ndarray, chosen: np.ndarray | slice = slice(None)) -> str:
@@ -73,6 +75,7 @@ def _partitions(lines: np.ndarray, length: int, width: int) -> Iterator[tuple[st
     yield "tiles of 16 lines by a block", (lines[:, None] - lines[0]) // BLOCK * length + columns[None, :] // width
 
 
+OWN = "mistake that the recipe names"
 LARGEST = 1 << 16  # in `Case.work`; beyond it, all questions together take more than a second or two
 _MIDPOINTS = E2M1_MIDPOINTS.size
 
@@ -89,11 +92,16 @@ def answers(e: Evidence) -> list[Answer]:
     """The answers that differ from the right one in the root's field; none for a case that is too large."""
     if e.case.work > LARGEST or e.root in e.intervals or not (e.wrong & e.valued).any():
         return []
-    ask = _Oracle(e)
+    ask, kind = _Oracle(e), side_and_kind(e.root)[1]
     found = [
+        Answer(OWN, name, made)
+        for name, functions in getattr(ask.module, "MISTAKES", {}).items()
+        if (made := ask(lambda module, functions=functions: functions, ask.module))
+    ]
+    found += [
         Answer(way.name, way.explanation, made)
         for of, ways in WAYS.items()
-        if e.kind not in UNMOVED.get(of, ()) or "scale_inv" not in "".join(e.of_side)
+        if kind not in UNMOVED.get(of, ()) or "scale_inv" not in "".join(e.of_side)
         for way, blocks in ways
         if (made := ask(blocks))
     ]
@@ -120,20 +128,22 @@ class _Oracle:
     def __init__(self, e: Evidence) -> None:
         self._e, self._oracle = e, oracle_of(e.case.recipe)
         self._nvfp4 = sys.modules["harness.oracles.nvfp4"]
+        self.module = sys.modules[self._oracle.__name__]  # also of a user's, whose answers are checked on the way
         self._case = e.case
         if e.side and e.case.flags.get("outputs") == "both":
             self._case = replace(e.case, flags=e.case.flags.replace(outputs=e.side), seed_of=e.case.seed_name)
         loaded = [module for name, module in list(sys.modules.items()) if name.startswith("harness.oracles.")]
-        modules = {id(module): module for module in (*loaded, self._oracle) if module is not None}
+        modules = {id(module): module for module in (*loaded, self.module) if module is not None}
         self._places: dict[int, list[tuple[ModuleType, str]]] = {}  # also where an oracle imported a function by name
         for module in modules.values():
             for name, value in vars(module).items():
                 self._places.setdefault(id(value), []).append((module, name))
 
-    def __call__(self, blocks: Ways) -> dict[str, np.ndarray] | None:
-        """The answer under changed blocks; None if that changes nothing of the root or cannot be computed."""
+    def __call__(self, blocks: Ways, module: ModuleType | None = None) -> dict[str, np.ndarray] | None:
+        """The answer under changed blocks, of `nvfp4` or of another module; None if the root stays, or for an error."""
+        module = module or self._nvfp4
         try:
-            with np.errstate(all="ignore"), self._in_place(blocks(self._nvfp4)):
+            with np.errstate(all="ignore"), self._in_place(blocks(module), module):
                 made = self._oracle.numpy_oracle(self._case, dict(self._e.tensors))
         except Exception:  # a user's oracle may raise anything where a block gives what it does not expect
             return None
@@ -143,8 +153,8 @@ class _Oracle:
         return {name: array for name, array in made.items() if not isinstance(array, Interval)}
 
     @contextmanager
-    def _in_place(self, blocks: Blocks) -> Iterator[None]:
-        right = {name: getattr(self._nvfp4, name) for name in blocks}
+    def _in_place(self, blocks: Blocks, module: ModuleType) -> Iterator[None]:
+        right = {name: getattr(module, name) for name in blocks}
         try:
             for name, function in blocks.items():
                 for module, attribute in self._places[id(right[name])]:
@@ -187,12 +197,18 @@ def _shares_a_code(one: np.ndarray, other: np.ndarray) -> bool:
 def hypotheses(in_part: bool = False) -> list[Hypothesis]:
     """A hypothesis for each cause: that it was so everywhere, or `in_part` in some part of the tensor alone."""
     names = dict.fromkeys(way.name for ways in WAYS.values() for way, _ in ways)
-    return [Hypothesis(name, "", partial(_in_part if in_part else _everywhere, name)) for name in names]
+    own = [] if in_part else [Hypothesis(OWN, "", _own)]
+    return own + [Hypothesis(name, "", partial(_in_part if in_part else _everywhere, name)) for name in names]
 
 
 def _everywhere(name: str, e: Evidence) -> str:
     found = (a.explanation for a in e.once("blocks", answers) if a.name == name and _is_exact(e, a))
     return next(found, "")
+
+
+def _own(e: Evidence) -> Cause | None:
+    found = [a.explanation for a in e.once("blocks", answers) if a.name == OWN and _is_exact(e, a)]
+    return Cause(" or ".join(found), "a mistake that the recipe's oracle names gives these bytes") if found else None
 
 
 def _in_part(name: str, e: Evidence) -> str:

@@ -17,6 +17,8 @@ from harness.contract.interval import Interval, order
 from harness.errors import ContractError
 from harness.expected.expected import oracle_of
 from harness.suite.suite import suite_of
+from harness.suite.suite_file import is_ours
+from harness.text import spell
 from harness.verify.diagnosis.evidence import FEW, OTHER_GRANULE, OTHER_TENSOR, Evidence, Hypothesis
 from harness.verify.diagnosis.steps import E4M3_BOUNDS, Steps
 
@@ -145,11 +147,23 @@ QUESTIONS = (
 )  # fmt: skip
 
 
+def _other_flags(e: Evidence) -> str:
+    """A flag of a user's recipe and the value whose bytes these are; ours have questions by name, above."""
+    if is_ours(e.case.recipe) or not _worth_asking(e):
+        return ""
+    for name, values in suite_of(e.case.recipe).file.axes.items():
+        for case, tensors in _flag(name, *values)(e.case, e.tensors):
+            if _explains(e, case, tensors):
+                return f"the bytes are those of {name}={spell(case.flags[name])}"
+    return ""
+
+
 def hypotheses() -> list[Hypothesis]:
     """A hypothesis for each question, then for amaxes of other granules and for arrays of the group's other tensors."""
     questions = [(*cause, lambda e, ask=ask: ask(e.case, e.tensors)) for *cause, ask in QUESTIONS]
     questions += [(*OTHER_GRANULE, _other_granules), (*OTHER_TENSOR, _mixed)]
-    return [Hypothesis(name, explanation, _holds_for(ask)) for name, explanation, ask in questions]
+    asked = [Hypothesis(name, explanation, _holds_for(ask)) for name, explanation, ask in questions]
+    return [*asked, Hypothesis("another value of a flag", "", _other_flags)]
 
 
 def patterns() -> list[Hypothesis]:

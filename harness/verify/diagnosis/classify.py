@@ -74,7 +74,7 @@ def _all(hypotheses: Iterable[Hypothesis], e: Evidence) -> dict[str, Cause]:
     found: dict[str, Cause] = {}
     for each in hypotheses:
         if each.name not in found and (cause := each.cause(e)) is not None:
-            found[each.name] = cause
+            found[cause.name] = cause
     return found
 
 

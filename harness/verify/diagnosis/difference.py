@@ -127,9 +127,11 @@ def compact_index(field: Field, index: tuple[int, ...]) -> tuple[int, ...]:
 def first_input(field: Field, compact: tuple[int, ...]) -> tuple[int, int]:
     """(row, col) of the first input element behind an entry, given in compact order.
 
-    An entry of a 16x16 block stands for its own line, so that the coordinate names the line of the wrong byte.
+    An entry of a 16x16 block stands for its own line, so that the coordinate names the line of the wrong byte; one of
+    a block of a column stands for its first row.
     """
-    line = compact[0] if field.shape != (1,) else 0
+    down = field.block[0] if field.block[1] == 1 else 1
+    line = compact[0] * down if field.shape != (1,) else 0
     element = compact[1] * field.block[1] if len(compact) == 2 else 0
     return (element, line) if field.transposed else (line, element)
 

@@ -14,7 +14,7 @@ from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.contract.interval import Interval, order
 from harness.contract.problem import Dense
-from harness.expected.formats import BLOCK, unpacked
+from harness.expected.formats import BLOCK, format_of, unpacked
 from harness.verify.diagnosis.decode_steps import DecodeSteps, steps_of
 from harness.verify.diagnosis.difference import Difference, compacted, comparable, compare, owned, wrong_entries
 from harness.verify.diagnosis.steps import Encoded, Steps, side_and_kind
@@ -114,8 +114,13 @@ class Evidence:
 
     @property
     def kind(self) -> str:
-        """`amax`, `scale_inv`, `data`, or the root's whole name if it has no side."""
-        return side_and_kind(self.root)[1]
+        """`amax`, `scale_inv`, `data`, or the root's whole name if it has no side.
+
+        Of bytes that are not NVFP4's with their format ahead, as in `e8m0_scale_inv`: what is known of the others'
+        mistakes says nothing about them.
+        """
+        kind, declared = side_and_kind(self.root)[1], self.field.format
+        return kind if declared in ("", format_of(kind)) else f"{declared}_{kind}"
 
     @property
     def field(self) -> Field:
@@ -265,14 +270,14 @@ def _finite_blocks(encoded: Encoded) -> np.ndarray:
 
 
 class Hypothesis(NamedTuple):
-    """A cause, and whether the evidence shows it: True, or what exactly it shows in place of the explanation."""
+    """A cause, and whether the evidence shows it: True, or what exactly, in place of the explanation or of both."""
 
     name: str
     explanation: str
-    holds: Callable[[Evidence], bool | str]
+    holds: Callable[[Evidence], bool | str | Cause]
 
     def cause(self, e: Evidence) -> Cause | None:
         found = self.holds(e)
-        if not found:
-            return None
+        if not found or isinstance(found, Cause):
+            return found or None
         return Cause(self.name, found if isinstance(found, str) else self.explanation)

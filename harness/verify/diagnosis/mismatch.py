@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -150,16 +151,17 @@ def _place(e: Evidence, found: Difference, at: tuple[int, int] | None = None) ->
         place += f", row {at[0]} of A by row {at[1]} of B"
     elif found.kind == "bytes" and at:
         place += f", from input [{at[0]}, {at[1]}]"
-    actual = decoded(e.root, e.actual_of(e.root)[found.index])
+    spelled = partial(decoded, e.root, declared=e.field.format)
+    actual = spelled(e.actual_of(e.root)[found.index])
     lines = {"first": place}
     if e.root in e.outside:
-        low, high = (decoded(e.root, end[found.index]) for end in (e.intervals[e.root].low, e.intervals[e.root].high))
+        low, high = (spelled(end[found.index]) for end in (e.intervals[e.root].low, e.intervals[e.root].high))
         by, furthest = beyond(e.intervals[e.root], e.actual_of(e.root), found.index)
         lines |= {"expected": f"{low} at least, {high} at most" if low != high else low, "actual": actual, "beyond": by}
         lines |= {"furthest": furthest} if furthest else {}
     else:
         labels = ("one run", "another") if e.root in e.intervals else ("expected", "actual")
-        expected = decoded(e.root, e.expected[e.root][found.index])
+        expected = spelled(e.expected[e.root][found.index])
         lines |= dict(zip(labels, (expected, actual), strict=True))
     return list(lines.items())
 

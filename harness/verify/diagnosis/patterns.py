@@ -33,8 +33,8 @@ def _runs_differ(e: Evidence) -> bool:
 
 
 def _nibble_swap(e: Evidence) -> bool:
-    """Also in fields of a user's own names, as long as they are bytes and no scales."""
-    if e.right.dtype != np.uint8 or e.kind in ("amax", "scale_inv"):
+    """Also in fields of a user's own names, as long as they are bytes, no scales and no 8-bit codes."""
+    if e.right.dtype != np.uint8 or e.kind in ("amax", "scale_inv") or e.field.format not in ("", "e2m1x2"):
         return False
     return np.array_equal(e.actual, e.right >> 4 | e.right << 4)
 
@@ -107,10 +107,11 @@ def _permutation(e: Evidence) -> bool:
 
 def _stored_off(e: Evidence) -> bool:
     """Whether all scales are one step off, up or down alike, and nothing else of the side is wrong."""
-    if e.kind != "scale_inv" or any(name in e.differences for name in e.of_side if name != e.root):
+    if not e.kind.endswith("scale_inv") or any(name in e.differences for name in e.of_side if name != e.root):
         return False
+    largest = 0xFE if e.field.format == "e8m0" else 0x7E
     right, actual = (bits_of(array)[e.valued].astype(np.int64) for array in (e.right, e.actual))
-    inner = (right > 0) & (right < 0x7E)
+    inner = (right > 0) & (right < largest)
     return any((actual[inner] - right[inner] == step).all() for step in (1, -1)) and bool(inner.any())
 
 
@@ -179,11 +180,13 @@ NIBBLES_IN_PART = Hypothesis("nibble swap", "the two codes of every wrong byte c
 # What all wrong entries have in common: the first that holds is told.
 PATTERNS = (
     Hypothesis("sign of zero dropped", "every wrong value is +0.0 for -0.0",
-               _of(("output", "data"), lambda right, actual, sign: (right == sign) & (actual == 0))),
+               _of(("output", "data", "e4m3_data"), lambda right, actual, sign: (right == sign) & (actual == 0))),
     Hypothesis("NaN lost", "every wrong value is a number where a NaN belongs",
                _of_nans(lambda right, actual: right & ~actual)),
     Hypothesis("NaN code", "every wrong code belongs to a NaN product, which must give 0x7",
                lambda e: is_encoded_data(e) and bool(np.isnan(e.baseline.product)[np.not_equal(*e.codes)].all())),
+    Hypothesis("NaN code", "every wrong code belongs to a NaN, which must give 0x7F",
+               _of(("e4m3_data",), lambda right, actual, sign: right == 0x7F)),
     Hypothesis("NaN bits", "a NaN is there, with other bits than the hardware's conversion gives",
                _of_nans(lambda right, actual: right & actual)),
     Hypothesis("underflowed blocks", "every wrong code is in a block whose scale underflowed to 0", _underflowed),
@@ -196,10 +199,10 @@ PATTERNS = (
     *causes.OF_SUMS,
     *causes.OF_AMAXES,
     Hypothesis("1-ulp scale", "every wrong scale byte is the neighbour of the right one",
-               _of(("scale_inv",), lambda right, actual, sign: np.abs(right - actual) == 1)),
+               _of(("scale_inv", "e8m0_scale_inv"), lambda right, actual, sign: np.abs(right - actual) == 1)),
     Hypothesis("one code off", "every wrong code is the neighbour of the right one",
-               _of(("data",), lambda right, actual, sign: (np.abs((right & 7) - (actual & 7)) == 1)
-                   & (right >> 3 == actual >> 3))),
+               _of(("data", "e4m3_data"), lambda right, actual, sign: (np.abs(right % sign - actual % sign) == 1)
+                   & (right & sign == actual & sign))),
     Hypothesis("1-ulp value", "every wrong value is the neighbour of the right one", one_ulp_off),
     Hypothesis("right bytes in other places", "", places.moved),
     Hypothesis("right bytes in other places", "the wrong entries hold the right bytes, in another order", _permutation),

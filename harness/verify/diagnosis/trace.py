@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from harness.contract.field import Field
 from harness.contract.interval import Demand, Interval, order
 from harness.errors import DeviceUnavailable, UsageError
 from harness.expected.expected import NUMPY_LARGEST, make_inputs, oracle_of
-from harness.expected.formats import BLOCK, E2M1_VALUES, E4M3_VALUES, unpacked
+from harness.expected.formats import BLOCK, E2M1_VALUES, VALUES, format_of, unpacked
 from harness.expected.torch_calls import ask_torch
 from harness.verify.diagnosis import parts
 from harness.verify.diagnosis.decode_steps import DecodeSteps, steps_of, terms
@@ -97,7 +98,8 @@ def trace(
 class _Spot:
     """One element, (row, col) of the tensor, and arrays by field of the witnesses `numpy`, `torch` and `kernel`.
 
-    line: of the output, a row or a column of the tensor; block, span: the element's 16 of that line
+    line: of the output, a row or a column of the tensor; block, span: the element's `width` of that line, as many as
+        have a scale in common
     """
 
     fields: Mapping[str, Field]
@@ -111,16 +113,31 @@ class _Spot:
         return replace(self, at=self.at[::-1], witnesses=witnesses)
 
     @property
+    def _scales(self) -> Field | None:
+        side = side_and_kind(self.name)[0]
+        return self.fields.get(f"{side}_scale_inv") if side else None
+
+    @property
+    def down(self) -> bool:
+        """Whether a line is a column of the tensor."""
+        field = self.fields[self.name] if self._scales is None else self._scales
+        return field.transposed or (self._scales is not None and field.block[0] > 1 == field.block[1])
+
+    @property
+    def width(self) -> int:
+        return BLOCK if self._scales is None else max(self._scales.block)
+
+    @property
     def line(self) -> int:
-        return self.at[1] if self.fields[self.name].transposed else self.at[0]
+        return self.at[1] if self.down else self.at[0]
 
     @property
     def block(self) -> int:
-        return (self.at[0] if self.fields[self.name].transposed else self.at[1]) // BLOCK
+        return (self.at[0] if self.down else self.at[1]) // self.width
 
     @property
     def span(self) -> slice:
-        return slice(self.block * BLOCK, self.block * BLOCK + BLOCK)
+        return slice(self.block * self.width, self.block * self.width + self.width)
 
     def ask(self, name: str) -> dict[str, Demand]:
         if name not in self.fields:
@@ -198,9 +215,8 @@ def _block_without_steps(spot: _Spot, side: str, inputs: Mapping[str, np.ndarray
     x, fields = inputs.get("input"), spot.fields
     if not side or x is None or x.ndim != 2 or f"{side}_data" not in fields:
         return []
-    transposed = fields[f"{side}_data"].transposed
     line, block = spot.line, spot.block
-    raw = x[spot.span, line] if transposed else x[line, spot.span]
+    raw = x[spot.span, line] if spot.down else x[line, spot.span]
     head = []
     if f"{side}_amax" in fields:
         amaxes = {who: _float(_granule(array, spot)) for who, array in spot.ask(f"{side}_amax").items()}
@@ -209,12 +225,22 @@ def _block_without_steps(spot: _Spot, side: str, inputs: Mapping[str, np.ndarray
     amax = _float(np.where(np.isnan(magnitudes), np.float32(0), magnitudes).max())
     head.append(StepRow(("block amax of x",), amax, dict.fromkeys(spot.witnesses, amax)))
     if f"{side}_scale_inv" in fields:
-        scales = {who: _scale(array[line, block]) for who, array in spot.ask(f"{side}_scale_inv").items()}
+        field = fields[f"{side}_scale_inv"]
+        at = (block, line) if spot.down and not field.transposed else (line, block)
+        scales = {who: _scale(array[at], field.format) for who, array in spot.ask(f"{side}_scale_inv").items()}
         head.append(StepRow(("scale_inv",), next(iter(scales.values())), scales))
-    codes = {who: unpacked(array[line])[spot.span] for who, array in spot.ask(f"{side}_data").items()}
+    field = fields[f"{side}_data"]
+    lines = {
+        who: array[:, line] if spot.down and not field.transposed else array[line]
+        for who, array in spot.ask(f"{side}_data").items()
+    }
+    if format_of("data", field.format) == "e2m1x2":
+        codes, spelled = {who: unpacked(array)[spot.span] for who, array in lines.items()}, _code
+    else:
+        codes, spelled = {who: array[spot.span] for who, array in lines.items()}, partial(_scale, format=field.format)
     body = []
-    for i in range(BLOCK):
-        theirs = {who: _code(found[i]) for who, found in codes.items()}
+    for i in range(len(raw)):
+        theirs = {who: spelled(found[i]) for who, found in codes.items()}
         body.append(StepRow((str(i), _float(raw[i])), next(iter(theirs.values())), theirs))
     return [Section(("field",), head), Section(("i", "x"), body)]
 
@@ -274,8 +300,8 @@ def _float(value: np.generic) -> str:
     return f"{float(value):.9g}"
 
 
-def _scale(byte: np.generic) -> str:
-    return f"0x{int(byte):02X} {E4M3_VALUES[byte]:g}"
+def _scale(byte: np.generic, format: str = "") -> str:
+    return f"0x{int(byte):02X} {VALUES[format or 'e4m3'][byte]:g}"
 
 
 def _code(code: np.generic) -> str:
