@@ -25,7 +25,7 @@ PY     := $(if $(strip $(VENV)),$(VENV)/bin/python,$(PYTHON))
 # The one beside Python, if it is there, in an environment that is used as it is, too.
 CLANG  := $(if $(strip $(VENV)),$(VENV)/bin/clang-format,$(or $(wildcard $(dir $(PYTHON))clang-format),clang-format))
 STYLE  := {BasedOnStyle: Google, ColumnLimit: 120, AlignAfterOpenBracket: AlwaysBreak, ReflowComments: Never}
-CUDA   := $(wildcard $(addprefix harness/,bench/*.cu kernels/*.cu kernels/*/*.cuh subjects/*.cu vectors/*.cpp) $(addprefix evidence/,museum/*/*.cu museum/*/*.cuh matrix_sums/*.cu sanitizer/*.cu))
+CUDA   := $(wildcard $(addprefix harness/,bench/*.cu kernels/*.cu kernels/*/*.cuh subjects/*.cu vectors/*.cpp) $(addprefix evidence/,museum/*/*.cu museum/*/*.cuh matrix_sums/*.cu sanitizer/*.cu) examples/*/*.cu)
 SUITES := $(if $(R),$(R:%=suites/%.yaml),suites)
 CASES  := $(if $(CASE),--case '$(CASE)')
 
