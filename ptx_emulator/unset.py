@@ -25,18 +25,15 @@ def unset(program: Program, text: str, variables: dict[str, Variable], kernel: s
     A `.const` variable can be set by a host alone. A `.global` one that any instruction of the module may write, or
     whose address leaves the instruction that reads it, is left out: it is not known that nothing sets it.
     """
-    open_ones = {
-        name: each for name, each in variables.items()
-        if not each.initial and (each.space == "const" or (each.space == "global" and _only_read(text, name)))
-    }  # fmt: skip
-    if not open_ones:
-        return ()
     found: dict[str, Instruction] = {}
     for instruction in program.kernel(kernel).instructions:
         for name in _names(instruction.operands):
-            if name in open_ones:
+            if name in variables and not variables[name].initial:
                 found.setdefault(name, instruction)
-    return tuple(Unset(str(each.location), f"{_SPELLED[open_ones[name].space]} {name}") for name, each in found.items())
+    return tuple(
+        Unset(str(each.location), f"{_SPELLED[variables[name].space]} {name}") for name, each in found.items()
+        if variables[name].space == "const" or (variables[name].space == "global" and _only_read(text, name))
+    )  # fmt: skip
 
 
 def _only_read(text: str, name: str) -> bool:

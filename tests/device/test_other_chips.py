@@ -73,7 +73,7 @@ SHARED = [  # more tiles than CTAs: a grid of what a multiprocessor holds, times
 ]  # fmt: skip
 
 
-@pytest.fixture(params=CHIPS)
+@pytest.fixture(params=[pytest.param(name, marks=[pytest.mark.slow] if name == "L4" else []) for name in CHIPS])
 def chip(request: pytest.FixtureRequest) -> Chip:
     return CHIPS[request.param]
 

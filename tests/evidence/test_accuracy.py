@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from evidence.products import accuracy
 from harness.errors import SuiteError
@@ -15,7 +16,14 @@ CLAIMS = accuracy.load()
 SHOWN = (ROOT / "results/quality/accuracy.csv").read_text()
 
 
-@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: f"{claim.of}-{claim.error}-{claim.input}")
+def marked(claim: accuracy.Claim) -> ParameterSet:
+    """Of the products, which are large, one is in the gate."""
+    slow = claim.error == "l2" and claim.of != "forward/epilogue=per_tensor"
+    marks = [pytest.mark.slow] if slow else []
+    return pytest.param(claim, marks=marks, id=f"{claim.of}-{claim.error}-{claim.input}")
+
+
+@pytest.mark.parametrize("claim", [*map(marked, CLAIMS)])
 def test_a_claim_holds(claim: accuracy.Claim):
     found = accuracy.hold(claim)
     assert found.holds, found

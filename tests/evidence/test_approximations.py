@@ -133,7 +133,9 @@ def test_values_of_either_sign_have_one_table() -> None:
 EX2 = "ex2.approx.ftz.f32"
 
 
-@pytest.mark.parametrize("kept", [23, 24, 25])
+@pytest.mark.parametrize(
+    "kept", [pytest.param(23, marks=pytest.mark.slow), 24, pytest.param(25, marks=pytest.mark.slow)]
+)
 def test_a_chip_that_sees_a_part_of_its_operand_has_every_bit(kept: int) -> None:
     """Fixed point with `kept` bits behind the point, of which the last bits of small operands are cut off."""
 

@@ -23,8 +23,13 @@ from harness.suite.suite import find_case
 from harness.verdict import Verdict
 from harness.verify.verify import verify
 
+# Several of these take as long as all other recipes together.
+SLOW = ("backward", "backward_grouped", "forward_grouped")
 
-@pytest.mark.parametrize("case", smallest(), ids=lambda case: case.id)
+
+@pytest.mark.parametrize("case", [
+    pytest.param(case, marks=[pytest.mark.slow] if case.recipe in SLOW else [], id=case.id) for case in smallest()
+])  # fmt: skip
 def test_what_a_run_writes_is_possible(case: Case):
     case = replace(case, turn=0)  # on one target, because a record of both says the same of the case
     result = verify(case, EmulatorDevice())

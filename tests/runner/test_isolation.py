@@ -262,6 +262,7 @@ def test_a_resumed_run_tells_its_earlier_failures_again(run: Runs):
     result.stdout.fnmatch_lines(["*DONE BEFORE*", "THE STORY of toy/*/ties/eager"])
 
 
+@pytest.mark.slow
 def test_stopping_at_the_first_failure_holds_for_a_hanging_one(run: Runs):
     run.verdicts(**{"16x16/ties": "HANG"})
     assert run("suites", "-x", "--case-timeout", "3", fork=True).ret == Exit.BYTES_DIFFER
