@@ -151,4 +151,4 @@ def test_a_field_behind_an_interval_is_compared(name: str):
         assert _disagreement(order, answer, {}) == ("", ("", None))
         wrong = spoil(own, -1)
         other = wrong if name == "dy.bias" else Interval(own, wrong, sums, sums)
-        assert _disagreement(order, answer | {name: other})[1][0] == name
+        assert _disagreement(order, answer | {name: other}, {})[1][0] == name
