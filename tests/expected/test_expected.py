@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from harness.contract.case import Case
+from harness.contract.field import Field
 from harness.contract.interval import Interval
 from harness.device.emulator import EmulatorDevice
 from harness.expected import torch_calls
@@ -147,8 +148,9 @@ def test_one_entry_at_either_end_of_an_interval_is_a_disagreement(torch_answers,
 def test_a_field_behind_an_interval_is_compared(name: str):
     own, sums = np.ones((2, 3), np.float32), np.ones((2, 3))
     answer = {"dw.output": Interval(own, own, sums, sums), "dx.output": Interval(own, own, sums, sums), "dy.bias": own}
+    fields = dict.fromkeys(answer, Field((2, 3), "float32"))
     for order in (answer, dict(reversed(answer.items()))):
-        assert _disagreement(order, answer, {}) == ("", ("", None))
+        assert _disagreement(order, answer, fields) == ("", ("", None))
         wrong = spoil(own, -1)
         other = wrong if name == "dy.bias" else Interval(own, wrong, sums, sums)
-        assert _disagreement(order, answer | {name: other}, {})[1][0] == name
+        assert _disagreement(order, answer | {name: other}, fields)[1][0] == name

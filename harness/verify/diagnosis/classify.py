@@ -137,7 +137,7 @@ def _is_one_kind(e: Evidence) -> bool:
     if e.kind in ("data", "amax"):
         return False
     right, actual = (bits_of(array)[e.wrong].tolist() for array in (e.right, e.actual))
-    if e.kind == "scale_inv":
+    if e.kind.endswith("scale_inv"):
         return len(set(zip(right, actual, strict=True))) <= _ONE_KIND
     return len(set(actual)) <= _ONE_KIND or (len(actual) < _MANY and one_ulp_off(e))
 
