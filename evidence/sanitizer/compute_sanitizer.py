@@ -1,4 +1,4 @@
-"""compute-sanitizer on the command line: find it, wrap a command in it, and read its log."""
+"""compute-sanitizer on the command line: find it, wrap a command in it, read its log; and cases it cannot run."""
 
 from __future__ import annotations
 
@@ -10,14 +10,24 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
 
+from harness.contract.case import Case
 from harness.errors import DeviceUnavailable
 from harness.files import KERNELS
 from harness.jit.signature import read_signatures
+from harness.suite.launch_plan import plan
 
 TOOLS = ("memcheck", "initcheck", "synccheck", "racecheck")
 PLACES = ("/usr/local/cuda/bin", "/usr/local/cuda/compute-sanitizer")
 FIRST_PORT, PORTS = 49152, 64  # ports per process, so that parallel ones do not collide
 MOST_JOBS = (1 << 16) // PORTS - FIRST_PORT // PORTS
+
+# Tool → why it does not run cases that call a library, whose kernels are not patched; other tools do.
+LIBRARY = {
+    "initcheck": "what a library's kernels write, which gemm_epilogue reads, is no value to it; so it never sees "
+    "gemm_decode and gemm_epilogue, which no other case launches",
+    "racecheck": "it breaks down in a library's kernels; of ours, only gemm_decode and gemm_epilogue are launched by "
+    "no other case, and they have no shared memory, which is all that it looks at",
+}
 
 _OPTIONS = {
     "memcheck": ("--padding", "256", "--report-api-errors", "no"),
@@ -32,6 +42,11 @@ _PREFIX = "========= "
 _NO_FINDING = ("COMPUTE-SANITIZER", "ERROR SUMMARY", "RACECHECK SUMMARY", "Target application returned an error")
 _LOST_LAUNCH = "Internal Sanitizer Error"  # a launch was not tracked, for lack of memory
 _TABLE_FULL = "overflow of tracked"
+
+
+def reason(tool: str, case: Case) -> str:
+    """The reason why the tool does not run the case; empty if it does."""
+    return LIBRARY.get(tool, "") if any(step.library for step in plan(case)) else ""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from evidence.sanitizer.left_out import reason
+from evidence.sanitizer.compute_sanitizer import reason
 from harness.device import memory
 
 FILE = "sanitizer.json"

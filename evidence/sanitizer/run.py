@@ -12,8 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from evidence.sanitizer.compute_sanitizer import Log, kernel_names, read_log, wrapped
-from evidence.sanitizer.left_out import reason
+from evidence.sanitizer.compute_sanitizer import Log, kernel_names, read_log, reason, wrapped
 from evidence.sanitizer.plugin import FILE as NOTE
 from harness.errors import DeviceUnavailable, Exit
 from harness.files import PACKAGE, WORKDIR

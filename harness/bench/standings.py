@@ -39,7 +39,7 @@ class Standing:
         return self.target.share(self.measured)
 
     def row(self) -> dict[str, str]:
-        """Its cells in a table."""
+        """The cells of a row in a table."""
         return {
             "case": self.case_id, "us": f"{self.microseconds:,.1f}", "must": self.target.required,
             "is": self.target.shown(self.measured), "% of that": f"{100 * self.share:.0f}",

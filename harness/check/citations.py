@@ -1,4 +1,4 @@
-"""docs/numerics.md is the contract: whoever cites a section of it, or a step of one, finds it there."""
+"""Whether the sections and steps of docs/numerics.md, the contract, that a text cites are there."""
 
 from __future__ import annotations
 

@@ -21,7 +21,6 @@ FLT_MAX = np.finfo(np.float32).max
 BF16_MAX = np.float32(ml_dtypes.finfo(ml_dtypes.bfloat16).max)
 ONE = np.float32(1)
 ONE_SIXTH = ONE / np.float32(E2M1_MAX)
-RHT_SIGN_MASK = 0xD7E8
 RHT_NORM = np.float32(0.25)  # 1/sqrt(16)
 AMAX_FLOOR = np.float32(1e-12)  # local_1x64 and per_token divide by no smaller amax
 

@@ -19,8 +19,6 @@ from harness.oracles import layout, nvfp4, quantizer, swizzle
 if TYPE_CHECKING:
     import torch
 
-_DIMS = ("first_dims", "last_dims", "tensor_offsets")
-
 
 def refuse(case: Case) -> None:
     flags = case.flags
