@@ -188,7 +188,8 @@ def first_difference(expected: Expected, written: Mapping[str, np.ndarray]) -> s
     for name, field in expected.fields.items():
         found = compare(name, field, expected.values[name], written[name])
         if found:
-            one, other = (decoded(name, array[found.index]) for array in (written[name], expected.values[name]))
+            values = (array[found.index] for array in (written[name], expected.values[name]))
+            one, other = (decoded(name, value, field.format) for value in values)
             return f"{name}{list(found.index)} is {one}, must be {other}; {found.count} of {found.total} entries differ"
     return "no field differs"
 

@@ -9,13 +9,13 @@ from evidence.agreement import cases, committed, page
 from evidence.agreement.answers import ON_CPU, Answer, Kind, answers, card_answers, smallest_inputs
 from harness.commands import _shared
 from harness.errors import Exit, UsageError
-from harness.files import write_text
+from harness.files import SUITES, write_text
 from harness.ground.command_lines import is_card
 from harness.records.run_folder import shown
 from harness.report.console import show
 from harness.subjects.card.card import read_card
 from harness.subjects.subject import load
-from harness.suite.suite import load_suites, suite_of
+from harness.suite.suite import load_suites, own_suites, suite_of
 from harness.text import nearest
 
 
@@ -41,7 +41,8 @@ def command(recipes: Sequence[str], names: Sequence[str], out: Path | None, keep
     for name in names:
         if name not in ON_CPU and not is_card(name):
             raise UsageError(f"--subject {name}: none of that name runs without a GPU{nearest(name, ON_CPU)}")
-    asked = cases.cases([suite_of(name) for name in recipes] or load_suites())
+    every = [*load_suites(sorted(SUITES.glob("*.yaml"))), *own_suites()]  # beside ours those of --recipe-dir
+    asked = cases.cases([suite_of(name) for name in recipes] or every)
     labels: dict[str, str] = {}
     found: list[Answer] = []
     smallest: dict[tuple[str, str], str] = {}

@@ -7,13 +7,17 @@ import sys
 from dataclasses import replace
 from types import SimpleNamespace
 
+import ml_dtypes
 import numpy as np
 import pytest
 import torch
+from own_recipe import in_use
 
 from evidence.agreement import answers
+from harness.contract.problem import Dense
 from harness.errors import CompileError
-from harness.expected.expected import expect
+from harness.expected.expected import expect, expect_on, oracle_of
+from harness.files import ROOT
 from harness.oracles import layout, torch_layout, torch_numerics
 from harness.subjects import cuda_fp4, flashinfer_contract, handover
 from harness.subjects import subject as subjects
@@ -248,6 +252,56 @@ def test_the_contract_where_it_is_installed(case_id, kind):
         data, scales, _ = theirs.exact_rows(x, scale, [0, 1])
         quick, tiles, _ = theirs.quantize_reference(x, scale)
         assert torch.equal(quick[:2], data) and torch.equal(theirs.unswizzle_sf_128x4(tiles, *x.shape)[:2], scales)
+
+
+MX = ("mxfp8", "mxfp4")
+
+
+def only_nan(name):
+    """A case of an example, and what must be written where one block of 32 is nothing but NaN."""
+    case = find_case(f"{name}/scale_rule=nearest/32x64/normal/eager")
+    x = np.zeros((32, 64), ml_dtypes.bfloat16)
+    x[5, :32] = np.nan
+    return case, expect_on(case, {"input": x})
+
+
+@pytest.mark.parametrize("name", MX)
+def test_what_the_contract_of_mx_is_given_and_gives_is_the_case_s(contract, monkeypatch, name):
+    """Its stand-in answers by rows, as the example's oracle does."""
+    with in_use(ROOT / "examples" / name):
+        case, expected = only_nan(name)
+        asked = []
+
+        def quantize_mx_reference(x, fmt, rule, scale_layout):
+            asked.append((fmt, rule, scale_layout))
+            rows = replace(case, problem=Dense(*x.shape), flags=case.flags.replace(outputs="rowwise"))
+            found = oracle_of(name).numpy_oracle(rows, {"input": x.float().numpy()})
+            data, scales = (torch.from_numpy(found[f"rowwise_{part}"]) for part in ("data", "scale_inv"))
+            return data, None, scales[: x.shape[0], : x.shape[1] // 32]
+
+        spec = SimpleNamespace(ScaleRule=lambda norm, rounding: (norm, rounding), FORMATS={each: each for each in MX})
+        monkeypatch.setitem(sys.modules, "flashinfer.batch_invariant.quantization.mx_spec", spec)
+        reference = sys.modules["flashinfer.batch_invariant.quantization.mx_reference"]
+        monkeypatch.setattr(reference, "quantize_mx_reference", quantize_mx_reference, raising=False)
+        of = replace(subjects.load("flashinfer_contract"), needs={})
+        assert answers.asked(of, case, expected) == ("equal", ())
+        assert asked == [(name, ("rcp", "rn"), "linear")] * 2
+
+
+@pytest.mark.parametrize("name", MX)
+def test_the_contract_of_mx_where_it_is_installed(name):
+    subject = subjects.load("flashinfer_contract")
+    if why := subject.absent():
+        pytest.skip(why)
+    with in_use(ROOT / "examples" / name):
+        for rule in ("ceil", "floor", "nearest"):
+            case = find_case(f"{name}/scale_rule={rule}/96x160/power_edges/eager")
+            assert [each.kind for each in answers.answers(subject, [case])] == ["equal"]
+        case, expected = only_nan(name)
+        kind, (reason,) = answers.asked(subject, case, expected)
+        assert kind == "convention" and reason.startswith("only NaN: 2.2: ")
+        said = answers.smallest_input(subject, case, expected, "only NaN")
+        assert said.startswith("32 values, all nan: ") and "is 0xFF = e8m0 nan, must be 0x00 = e8m0 5.8" in said
 
 
 def test_the_contract_s_per_token_is_row_scaled():
