@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from harness.check.upstream import SET as UPSTREAM
 from harness.contract.case import Case, Flags, FlagValue
@@ -17,6 +20,7 @@ from harness.errors import ContractError
 from harness.expected import expected
 from harness.expected.witness import fields
 from harness.suite import cover, shapes
+from harness.suite.flag_values import refusal_of_row
 from harness.suite.schema import Degenerate
 from harness.suite.suite import Suite
 from harness.suite.suite_file import covers
@@ -54,15 +58,12 @@ def legal_values(suite: Suite, together: int) -> Iterator[tuple[Value, ...]]:
     flags = list(suite.file.axes)
     choices = [suite.file.axes[flag] for flag in flags]
     sizes = [len(values) for values in choices]
-
-    def refused(row: cover.Partial) -> bool:
-        chosen = {flag: choices[axis][row[axis]] for axis, flag in enumerate(flags) if row[axis] is not None}
-        return suite.refusal(chosen) is not None
+    refused = refusal_of_row(suite.file, suite.file.axes, pairwise=False)
 
     for axes in itertools.combinations(range(len(sizes)), together):
         for row in itertools.product(*(range(sizes[axis]) for axis in axes)):
             some = tuple(zip(axes, row, strict=True))
-            if cover.legal(cover.partial(some, len(sizes)), sizes, refused):
+            if cover.legal(cover.partial(some, len(sizes)), sizes, lambda row: refused(row) is not None):
                 yield tuple((flags[axis], choices[axis][i]) for axis, i in some)
 
 
@@ -89,20 +90,23 @@ def _refusal_errors(suite: Suite, oracle: Any) -> Iterator[str]:
     if not hasattr(oracle, "refuse"):
         yield f"{at}: the suite excludes combinations, and its oracle has no function 'refuse', which refuses the same"
         return
-    axes, refused, met = suite.file.axes, 0, set()
+    axes, refused = suite.file.axes, 0
+    refusal_of = refusal_of_row(suite.file, axes, pairwise=False)
     sizes = [len(values) for values in axes.values()]
+    met: dict[str, list[set[int]]] = defaultdict(lambda: [set() for _ in sizes])
     shape, stride = "128x128x128" if suite.file.gemm else "128x128", 1
     for prime in PRIMES:
         tried = math.prod(sizes) // (stride * prime)
         stride *= prime if tried >= LEAST_TRIED and all(size % prime for size in sizes) else 1
-    for row in itertools.islice(cover.product(sizes), 0, None, stride):
-        flags = {flag: values[i] for (flag, values), i in zip(axes.items(), row, strict=True)}
-        reason = suite.refusal(flags)
+    numbers = np.unravel_index(np.arange(0, math.prod(sizes), stride), sizes)  # of `cover.product`, every so many
+    for row in zip(*(column.tolist() for column in numbers), strict=True):
+        reason = refusal_of(row)
         if reason is not None:  # of these, one for each value beside each reason
-            beside = {(reason, *each) for each in zip(axes, row, strict=True)}
-            if beside <= met:
+            if all(map(set.__contains__, met[reason], row)):
                 continue
-            met |= beside
+            for values, i in zip(met[reason], row, strict=True):
+                values.add(i)
+        flags = {flag: values[i] for (flag, values), i in zip(axes.items(), row, strict=True)}
         problem = shapes.problem(suite.file, shape, flags)
         chosen = ", ".join(f"{flag}={spell(flags[flag])}" for flag in axes if flags[flag] != axes[flag][0])
         try:
