@@ -41,7 +41,7 @@ class Quantized(Mapping[str, Any]):
 
     recipe, flags: how it was made; shape: the tensor's shape, as case ids spell it
     fields: `rowwise_data` (rows, cols/2) packed e2m1, `rowwise_scale_inv` e4m3 padded to (128, 4),
-        `rowwise_amax` float32, and their columnwise twins, as far as the recipe writes them
+        `rowwise_amax` float32, unless global_scale=False, and their columnwise twins, as far as the recipe writes them
     """
 
     recipe: str
@@ -134,7 +134,7 @@ def dequantize(quantized: Quantized, dtype: str = "bf16", side: str = "rowwise")
         host = library.gpu is None
         return library.like(np.empty(values.shape, DTYPES[dtype])) if host else library.empty(values)
     swizzled = fields[f"{side}_scale_inv"].swizzled
-    case = _decoder(made_by, side, tuple(arrays["amax"].shape), dtype, swizzled)
+    case = _decoder(made_by, side, granularity_of(arrays["amax"].shape if "amax" in arrays else (1,)), dtype, swizzled)
     fields = oracle_of(case.recipe).outputs(case)
     if library.gpu is None:
         hosts = {name: library.host(array) for name, array in arrays.items()}
@@ -152,6 +152,8 @@ def _copy_of(quantized: Quantized, side: str, fields: Mapping[str, Field]) -> tu
     found = []
     for part in ("data", "scale_inv", "amax"):
         name = f"{side}_{part}"
+        if name not in fields and part == "amax":
+            continue  # without a global scale
         arrays[part], library = taken(name, quantized[name])
         here, right = (str(arrays[part].dtype).rpartition(".")[2], tuple(arrays[part].shape)), fields[name]
         if here != (right.dtype, right.shape):
@@ -180,7 +182,7 @@ def _case(x: Any, recipe: str, shape: str, dtype: str, flags: Mapping[str, FlagV
     return case
 
 
-def _decoder(case: Case, side: str, amax_shape: tuple[int, ...], dtype: str, swizzled: bool) -> Case:
+def _decoder(case: Case, side: str, granularity: str, dtype: str, swizzled: bool) -> Case:
     """The case of `dequantize` that reads one copy; a columnwise copy counts as the transposed tensor, (cols, rows)."""
     rows, cols = (case.rows, case.cols) if side == "rowwise" else (case.cols, case.rows)
     return make_case(
@@ -189,8 +191,10 @@ def _decoder(case: Case, side: str, amax_shape: tuple[int, ...], dtype: str, swi
         _INPUT,
         dtype=dtype,
         scale_layout="swizzled" if swizzled else "compact",
-        granularity=granularity_of(amax_shape),
+        granularity=granularity,
         e4m3_max=case.e4m3_max,
+        scale_format=case.scale_format,
+        global_scale=case.two_levels,
     )
 
 

@@ -23,6 +23,15 @@ OWN = "own"  # the value of a group's flag that stands for each dense recipe's o
 
 FlagValue = str | bool | int | float
 
+_LATER = ("scale_format", "global_scale")
+
+
+def with_later(
+    named: Mapping[str, Sequence[FlagValue]], defaults: Mapping[str, FlagValue]
+) -> dict[str, Sequence[FlagValue]]:
+    """The flags and values that a kernel names; of later ones, which it may not know, the recipe's defaults."""
+    return {**{flag: (defaults[flag],) for flag in _LATER if flag in defaults}, **named}
+
 
 class Flags(Mapping[str, FlagValue]):
     """The flags of a case in axis order, read as `flags.rounding` or `flags["rounding"]`."""
@@ -207,11 +216,26 @@ class Case:
 
     @property
     def e4m3_max(self) -> int:
-        """The largest block scale that the case aims at, or its tensors if it is a group; 448 without such a flag."""
+        """The bound of e4m3 scales that the case aims at, or its tensors if it is a group; 448 without such a flag."""
         found = self.flags.get("e4m3_max", OWN)
         if found == OWN:
             found = self.dense_defaults.get(str(self.flags.get("recipe")), {}).get("e4m3_max", 448)
         return int(found)
+
+    @property
+    def scale_format(self) -> str:
+        """The format of block scales, `e4m3` without such a flag."""
+        return str(self.flags.get("scale_format", "e4m3"))
+
+    @property
+    def two_levels(self) -> bool:
+        """Whether an amax stands above the block scales."""
+        return bool(self.flags.get("global_scale", True))
+
+    @property
+    def scale_max(self) -> int:
+        """The largest block scale that the case aims at, in either format."""
+        return 114688 if self.scale_format == "ue5m3" else self.e4m3_max
 
     @property
     def parts(self) -> tuple[Case, ...]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from harness.errors import ContractError
 
-FORMATS = ("e2m1x2", "e4m3", "e5m2", "e8m0")  # by which a screen decodes a byte
+FORMATS = ("e2m1x2", "e4m3", "e5m2", "e8m0", "ue5m3")  # by which a screen decodes a byte
 
 
 def round_up(value: int, multiple: int) -> int:

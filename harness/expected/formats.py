@@ -11,17 +11,27 @@ E2M1_VALUES = np.concatenate([_E2M1, -_E2M1])
 E2M1_MIDPOINTS = (_E2M1[1:] + _E2M1[:-1]) / 2
 _BYTES = np.arange(256, dtype=np.uint8)
 E4M3_VALUES = _BYTES.view(ml_dtypes.float8_e4m3fn).astype(np.float32)
+# Shifted up 20 bits, a ue5m3 byte is a float whose exponent is 112 too small.
+_UE5M3 = (np.arange(255, dtype=np.uint32) << 20).view(np.float32) * np.float32(2.0**112)
 # What each byte of a format stands for; e2m1 pairs are two values.
 VALUES = {
     "e4m3": E4M3_VALUES,
     "e5m2": _BYTES.view(ml_dtypes.float8_e5m2).astype(np.float32),
     "e8m0": np.append(np.ldexp(np.float32(1), np.arange(-127, 128)), np.float32(np.nan)),
+    "ue5m3": np.append(_UE5M3, np.float32(np.nan)),
 }
 
 
 def e4m3(scale: np.ndarray) -> np.ndarray:
     """Bytes of float32 scales that are not negative, saturating."""
     return np.minimum(scale, np.float32(448)).astype(ml_dtypes.float8_e4m3fn).view(np.uint8)
+
+
+def ue5m3(scale: np.ndarray) -> np.ndarray:
+    """Bytes of float32 scales that are not negative, saturating."""
+    midpoints = (_UE5M3[1:] + _UE5M3[:-1]) / 2
+    byte = np.searchsorted(midpoints, scale, side="left")
+    return (byte + ((byte % 2 == 1) & np.isin(scale, midpoints))).astype(np.uint8)
 
 
 def e2m1(product: np.ndarray, random: np.ndarray | None, sum_dtype: type = np.float32) -> np.ndarray:

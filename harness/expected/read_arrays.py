@@ -83,8 +83,9 @@ def _encoded(case: Case) -> dict[str, np.ndarray]:
     fields = {
         "data": layout.data_field(case.rows, case.cols, direction),
         "scale_inv": layout.scale_field(case.rows, case.cols, direction, flags.block, flags.scale_layout == "swizzled"),
-        "amax": layout.amax_field(case.rows, case.cols, direction, flags.granularity),
     }
+    if case.two_levels:
+        fields["amax"] = layout.amax_field(case.rows, case.cols, direction, flags.granularity)
     return {name: _array(field.shape, field.dtype) for name, field in fields.items()}
 
 

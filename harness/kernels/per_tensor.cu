@@ -5,9 +5,11 @@
 //   2. S_enc      = min(2688 / amax, FLT_MAX)                1 if amax is 0 or inf
 //   3. S_dec      = 1 / S_enc
 //   4. scale_inv  = e4m3(block_amax * (S_enc * (1/6)))       f32->e4m3 rounds to nearest even; 1x16 or 16x16 blocks
+//                   scale_format=ue5m3: ue5m3(), and 688128 = 6 * 114688 in place of 2688
 //   5. multiplier = min(1 / (scale_inv * S_dec), FLT_MAX)    fast_math: bf16(min(S_enc / scale_inv, BF16_MAX))
 //   6. code       = e2m1(x * multiplier)                     f32->e2m1 rounds to nearest even, or stochastically
-// -0 keeps its sign, NaN is code 7, inf is +-6 beside a scale of 448. If a block's scale underflows to 0, its non-zero
+// global_scale=false: there is no amax, and S_enc and S_dec are 1.
+// -0 keeps its sign, NaN is code 7, inf is +-6 beside the largest scale. If a block's scale underflows to 0, its non-zero
 // elements are +-6.
 // rowwise: blocks along cols. columnwise: blocks of the transpose, stored transposed; rht rotates only these.
 // activation: x is silu(gate) * up, or the gradients of gate and up, rounded to Dtype before step 1 (NUMERICS 8.3).
@@ -111,12 +113,14 @@ __global__ void __launch_bounds__(kThreads, kSwigluBlocksPerSm) per_tensor_amax_
 // encode (steps 2 to 6)
 // =====================================================================================================================
 
-template <typename Dtype, Block block, Rounding rounding, ScaleLayout scale_layout, bool fast_math>
+template <
+    typename Dtype, Block block, Rounding rounding, ScaleLayout scale_layout, bool fast_math, ScaleFormat scale_format,
+    bool global_scale>
 __global__ void __launch_bounds__(kThreads, kRowwiseBlocksPerSm<Dtype>) per_tensor_encode_rowwise(
-    const Dtype* __restrict__ input,         // (rows, cols)
-    const float* __restrict__ rowwise_amax,  // (1,)
-    u8* __restrict__ rowwise_data,           // (rows, cols/2) e2m1 pairs
-    u8* __restrict__ rowwise_scale_inv,      // (round_up(rows, 128), round_up(cols/16, 4)) e4m3
+    const Dtype* __restrict__ input,     // (rows, cols)
+    Optional<const float> rowwise_amax,  // (1,)
+    u8* __restrict__ rowwise_data,       // (rows, cols/2) e2m1 pairs
+    u8* __restrict__ rowwise_scale_inv,  // (round_up(rows, 128), round_up(cols/16, 4)) in scale_format
     int rows, int cols, u64 seed, u32 offset) {
   const TileOrigin origin =
       tile_origin_bottom_up(kRowwiseTileRows, kRowwiseTileCols, tiles_down(rows, kRowwiseTileRows));
@@ -131,13 +135,13 @@ __global__ void __launch_bounds__(kThreads, kRowwiseBlocksPerSm<Dtype>) per_tens
     x[i] = load_block<true>(input, extents, row, block_col);
   }
   wait_for_launch_ahead();
-  const float tensor_amax = amax_of_launch_ahead(rowwise_amax);
+  const float tensor_amax = amax_of_launch_ahead<global_scale>(rowwise_amax);
 
   constexpr int kBands = kRowwiseTileRows / kBlock;
   float tile_amax[kBands] = {};
   if constexpr (block == Block::block_16x16) amax_16x16_of_rows<kWarps>(x, tile_amax);
 
-  const GlobalScale global = global_scale(tensor_amax, kE4m3Max);
+  const auto global = tensor_scale<scale_format, global_scale>(tensor_amax);
 #pragma unroll
   for (int i = 0; i < kRowwiseRepeat; ++i) {
     const int row = origin.row + i * kWarps + warp;
@@ -178,24 +182,24 @@ __global__ void __launch_bounds__(kThreads, kSwigluRowwiseBlocksPerSm) per_tenso
 // Reads the input once: 2 bytes of bf16 in, 0.5625 out for each direction.
 template <
     typename Dtype, Block block, Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, bool fast_math,
-    int sign_mask>
+    int sign_mask, ScaleFormat scale_format, bool global_scale>
 __global__ void __launch_bounds__(
     TransposeTile::kThreads, kTileBlocksPerSm<block, outputs, rht, rounding, scale_layout, fast_math>)
     per_tensor_encode_tile(
-        const Dtype* __restrict__ input,            // (rows, cols)
-        Optional<const float> rowwise_amax,         // (1,)
-        const float* __restrict__ columnwise_amax,  // (1,)
-        Optional<u8> rowwise_data,                  // (rows, cols/2) e2m1 pairs
-        Optional<u8> rowwise_scale_inv,             // (round_up(rows, 128), round_up(cols/16, 4)) e4m3
-        u8* __restrict__ columnwise_data,           // (cols, rows/2) e2m1 pairs
-        u8* __restrict__ columnwise_scale_inv,      // (round_up(cols, 128), round_up(rows/16, 4)) e4m3
+        const Dtype* __restrict__ input,        // (rows, cols)
+        Optional<const float> rowwise_amax,     // (1,)
+        Optional<const float> columnwise_amax,  // (1,)
+        Optional<u8> rowwise_data,              // (rows, cols/2) e2m1 pairs
+        Optional<u8> rowwise_scale_inv,         // (round_up(rows, 128), round_up(cols/16, 4)) in scale_format
+        u8* __restrict__ columnwise_data,       // (cols, rows/2) e2m1 pairs
+        u8* __restrict__ columnwise_scale_inv,  // (round_up(cols, 128), round_up(rows/16, 4)) in scale_format
         int rows, int cols, u64 seed, u32 offset) {
   static_assert(outputs != Outputs::rowwise, "rowwise alone needs no transposition: use per_tensor_encode_rowwise");
   __shared__ EncodeSmem<Dtype> shared;
   const InputPrologue<Dtype, true> prologue = {input};
-  per_tensor_tile<block, outputs, rht, rounding, scale_layout, fast_math, sign_mask>(
-      shared, prologue, [&] { return amax_of_launch_ahead(rowwise_amax); },
-      [&] { return amax_of_launch_ahead(columnwise_amax); }, {rowwise_data, rowwise_scale_inv},
+  per_tensor_tile<block, outputs, rht, rounding, scale_layout, fast_math, sign_mask, scale_format, global_scale>(
+      shared, prologue, [&] { return amax_of_launch_ahead<global_scale>(rowwise_amax); },
+      [&] { return amax_of_launch_ahead<global_scale>(columnwise_amax); }, {rowwise_data, rowwise_scale_inv},
       {columnwise_data, columnwise_scale_inv}, rows, cols,
       tile_origin_bottom_up(TransposeTile::kRows, TransposeTile::kCols, tiles_down(rows, TransposeTile::kRows)), seed,
       offset);
@@ -224,14 +228,14 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kSwigluBlocksPerSm) p
 
 // per_tensor_encode_tile for 16x16 blocks to nearest-even, which encodes each block once for both directions. Both
 // amaxes are the tensor's, so one is read.
-template <typename Dtype, Outputs outputs, ScaleLayout scale_layout>
+template <typename Dtype, Outputs outputs, ScaleLayout scale_layout, ScaleFormat scale_format, bool global_scale>
 __global__ void __launch_bounds__(kBlock16x16Launch.threads, kTransposeBlocksPerSm) per_tensor_encode_square(
-    const Dtype* __restrict__ input,            // (rows, cols)
-    const float* __restrict__ columnwise_amax,  // (1,)
-    Optional<u8> rowwise_data,                  // (rows, cols/2) e2m1 pairs
-    Optional<u8> rowwise_scale_inv,             // (round_up(rows, 128), round_up(cols/16, 4)) e4m3
-    u8* __restrict__ columnwise_data,           // (cols, rows/2) e2m1 pairs
-    u8* __restrict__ columnwise_scale_inv,      // (round_up(cols, 128), round_up(rows/16, 4)) e4m3
+    const Dtype* __restrict__ input,        // (rows, cols)
+    Optional<const float> columnwise_amax,  // (1,)
+    Optional<u8> rowwise_data,              // (rows, cols/2) e2m1 pairs
+    Optional<u8> rowwise_scale_inv,         // (round_up(rows, 128), round_up(cols/16, 4)) in scale_format
+    u8* __restrict__ columnwise_data,       // (cols, rows/2) e2m1 pairs
+    u8* __restrict__ columnwise_scale_inv,  // (round_up(cols, 128), round_up(rows/16, 4)) in scale_format
     int rows, int cols) {
   static_assert(outputs != Outputs::rowwise, "rowwise alone needs no transposition: use per_tensor_encode_rowwise");
   __shared__ CodesSmem shared;
@@ -240,7 +244,7 @@ __global__ void __launch_bounds__(kBlock16x16Launch.threads, kTransposeBlocksPer
     wait_for_launch_ahead();
     return;
   }
-  encode_block_16x16<outputs, scale_layout>(
+  encode_block_16x16<outputs, scale_layout, scale_format, global_scale>(
       shared, input, columnwise_amax, {rowwise_data, rowwise_scale_inv}, {columnwise_data, columnwise_scale_inv}, rows,
       cols, tile);
 }

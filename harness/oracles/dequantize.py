@@ -1,12 +1,14 @@
 """dequantize: NVFP4 back to a float tensor. NUMERICS section 9.
 
-Float32; RN marks every rounding, to nearest even. E is `e4m3_max`.
+Float32; RN marks every rounding, to nearest even. E is `e4m3_max`, or 114688 for scale_format=ue5m3.
   1. f = RN(RN(f32(scale_inv) * amax) * C), C = RN(1 / (6*E))    one f per 1x16 block; not reassociated
      The amax is the one of the block's tensor, row or 1x64 window.
+     global_scale=false: none is given, and it is 6*E.
   2. out = cast(RN(q * f))         f32→bf16, fp16 rounds to nearest even; overflow gives inf; q of code 8 is -0.0
   3. columnwise: a line of the copy is a column of the output
-A NaN scale byte (0x7F, 0xFF) makes its 16 elements NaN, also where the code is 0; an infinite amax makes codes of 0
-NaN. A NaN is stored as the hardware's conversions write it: 0x7FFF in bf16 and fp16, 0x7FFFFFFF in fp32.
+A NaN scale byte (e4m3's 0x7F and 0xFF, ue5m3's 0xFF) makes its 16 elements NaN, also where the code is 0; an infinite
+amax makes codes of 0 NaN. A NaN is stored as the hardware's conversions write it: 0x7FFF in bf16 and fp16, 0x7FFFFFFF
+in fp32.
 """
 
 from __future__ import annotations
@@ -44,6 +46,12 @@ def refuse(case: Case) -> None:
         quantizer.require(case, "e4m3_max", nvfp4.E4M3_MAX, "four_over_six has no amax of a column")
     if flags.granularity == "window":
         quantizer.require(case, "e4m3_max", nvfp4.E4M3_MAX, "no recipe has windows and another e4m3_max")
+    if case.scale_format not in per_tensor.SCALE_FORMATS:
+        raise ContractError(f"{case.recipe}: scale_format must be e4m3 or ue5m3, not {case.scale_format}")
+    if case.scale_format != "e4m3" or not case.two_levels:
+        because = "ue5m3 scales, and none above them, are defined for per_tensor alone"
+        quantizer.require(case, "granularity", "tensor", because)
+        quantizer.require(case, "e4m3_max", nvfp4.E4M3_MAX, because)
 
 
 def outputs(case: Case) -> dict[str, Field]:
@@ -69,6 +77,8 @@ def inputs(case: Case, x: np.ndarray) -> dict[str, np.ndarray]:
 def _quantized(case: Case, x: np.ndarray) -> dict[str, np.ndarray]:
     flags = case.flags
     by = {"dtype": flags.dtype, "outputs": flags.outputs, "block": flags.block}
+    if case.scale_format != "e4m3" or not case.two_levels:
+        by |= {"scale_format": case.scale_format, "global_scale": case.two_levels}
     if flags.e4m3_max == nvfp4.E4M3_MAX:
         quantized = quantizer.quantize_plain(case, x, QUANTIZERS[flags.granularity], **by)
     else:
@@ -87,7 +97,8 @@ def _exhaustive(case: Case) -> dict[str, np.ndarray]:
     scale_inv = np.repeat((number % 256).astype(np.uint8), tile_lines, axis=0)
     granules = layout.amax_field(case.rows, case.cols, direction, case.flags.granularity).shape
     amax = EXHAUSTIVE_AMAX * np.arange(1, np.prod(granules) + 1, dtype=np.float32).reshape(granules)
-    return {"data": data, "scale_inv": layout.arrange(scale_inv, "compact"), "amax": amax}
+    given = {"amax": amax} if case.two_levels else {}
+    return {"data": data, "scale_inv": layout.arrange(scale_inv, "compact"), **given}
 
 
 def decode_steps(case: Case) -> dict[str, object]:
@@ -95,7 +106,9 @@ def decode_steps(case: Case) -> dict[str, object]:
     flags = case.flags
     return {
         "dtype": flags.dtype,
-        "e4m3_max": flags.e4m3_max,
+        "e4m3_max": case.scale_max,
+        "scale_format": case.scale_format,
+        "two_levels": case.two_levels,
         "layout": flags.scale_layout,
         "granularity": flags.granularity,
         "transposed": flags.outputs == "columnwise",
@@ -106,15 +119,17 @@ def numpy_oracle(case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.nda
     refuse(case)
     flags = case.flags
     direction = layout.DIRECTIONS[flags.outputs]
-    layout.require_amax(case, "amax", tensors["amax"], direction, flags.granularity)
+    decode = nvfp4.decode_ue5m3 if case.scale_format == "ue5m3" else nvfp4.decode_e4m3
+    given = tensors["amax"] if case.two_levels else np.full(1, nvfp4.E2M1_MAX * case.scale_max, np.float32)
+    layout.require_amax(case, "amax", given, direction, flags.granularity)
     lines, length = direction.extents(case.rows, case.cols)
     scale_inv = layout.gather(tensors["scale_inv"], (lines, length // nvfp4.BLOCK), flags.scale_layout)
     output = np.empty((case.rows, case.cols), nvfp4.DTYPES[flags.dtype])
     by_line = output.T if direction.transposed else output  # 3
     for part in layout.slabs(lines, length):
         q = nvfp4.decode_e2m1(nvfp4.unpack(tensors["data"][part]))
-        amax = layout.amax_of_blocks(tensors["amax"], part, flags.granularity)
-        f = nvfp4.decode_factor(scale_inv[part], amax, flags.e4m3_max)  # 1
+        amax = layout.amax_of_blocks(given, part, flags.granularity)
+        f = nvfp4.decode_factor(scale_inv[part], amax, case.scale_max, decode)  # 1
         by_line[part] = nvfp4.convert(nvfp4.scaled(q, f), flags.dtype)  # 2
     return {"output": output}
 

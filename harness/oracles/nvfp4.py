@@ -7,6 +7,8 @@ are ordinary values here, so NumPy's warnings about them are off.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import ml_dtypes
 import numpy as np
 
@@ -17,6 +19,8 @@ E2M1_MAX = 6  # 1.5 * 2^2
 E4M3_MAX = 448  # 1.75 * 2^8
 E4M3_BOUNDS = (256, 288, 320, E4M3_MAX)  # the lesser ones leave four_over_six room to scale a block up to half as much
 E4M3_NAN = 0x7F
+UE5M3_MAX = 114688  # 1.75 * 2^16
+UE5M3_NAN = 0xFF
 FLT_MAX = np.finfo(np.float32).max
 BF16_MAX = np.float32(ml_dtypes.finfo(ml_dtypes.bfloat16).max)
 ONE = np.float32(1)
@@ -27,33 +31,39 @@ AMAX_FLOOR = np.float32(1e-12)  # local_1x64 and per_token divide by no smaller 
 DTYPES = {"bf16": np.dtype(ml_dtypes.bfloat16), "fp16": np.dtype(np.float16), "fp32": np.dtype(np.float32)}
 _CANONICAL_NAN = {"bf16": np.uint16(0x7FFF), "fp16": np.uint16(0x7FFF), "fp32": np.uint32(0x7FFFFFFF)}
 
+Decode = Callable[[np.ndarray], np.ndarray]
+"""Scale bytes → float32."""
+
 ieee = np.errstate(all="ignore")
 
 _E2M1_MAGNITUDES = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
 E2M1_VALUES = np.concatenate([_E2M1_MAGNITUDES, -_E2M1_MAGNITUDES])
 
 
-def _e4m3_magnitudes() -> np.ndarray:
-    """Values of bytes 0x00 to 0x7E, (127,) float32; bias 7, 3 mantissa bits, subnormal step 2^-9."""
-    code = np.arange(E4M3_NAN)
+def _magnitudes_below(nan: int, bias: int) -> np.ndarray:
+    """Values of the bytes below `nan`, float32; three mantissa bits, subnormal step 2^(-2 - bias)."""
+    code = np.arange(nan)
     exponent, mantissa = code >> 3, code & 7
     significand = np.where(exponent == 0, mantissa, mantissa + 8).astype(np.float32)
-    return np.ldexp(significand, np.maximum(exponent, 1) - 10)
+    return np.ldexp(significand, np.maximum(exponent, 1) - bias - 3)
 
 
-_E4M3_MAGNITUDES = _e4m3_magnitudes()
+_E4M3_MAGNITUDES = _magnitudes_below(E4M3_NAN, 7)
+_UE5M3_MAGNITUDES = _magnitudes_below(UE5M3_NAN, 15)
+UE5M3_VALUES = np.append(_UE5M3_MAGNITUDES, np.float32(np.nan))
 _E4M3_POSITIVE = np.append(_E4M3_MAGNITUDES, np.float32(np.nan))
 E4M3_VALUES = np.concatenate([_E4M3_POSITIVE, -_E4M3_POSITIVE])
 
 
-def _first_to_reach() -> np.ndarray:
-    """The smallest value that rounds to e4m3 byte k+1, (126,) float32; a tie goes to the even one of k and k+1."""
-    midpoint = (_E4M3_MAGNITUDES[:-1] + _E4M3_MAGNITUDES[1:]) / 2
+def _first_to_reach(magnitudes: np.ndarray) -> np.ndarray:
+    """The smallest value that rounds to byte k+1, float32; a tie goes to the even one of k and k+1."""
+    midpoint = (magnitudes[:-1] + magnitudes[1:]) / 2
     upper_is_odd = np.arange(midpoint.size) % 2 == 0
     return np.where(upper_is_odd, np.nextafter(midpoint, np.float32(np.inf)), midpoint)
 
 
-_E4M3_THRESHOLDS = _first_to_reach()
+_E4M3_THRESHOLDS = _first_to_reach(_E4M3_MAGNITUDES)
+_UE5M3_THRESHOLDS = _first_to_reach(_UE5M3_MAGNITUDES)
 
 
 def e2m1(v: np.ndarray) -> np.ndarray:
@@ -85,6 +95,16 @@ def e4m3(v: np.ndarray) -> np.ndarray:
 
 def decode_e4m3(byte: np.ndarray) -> np.ndarray:
     return E4M3_VALUES[byte]
+
+
+def ue5m3(v: np.ndarray) -> np.ndarray:
+    """1.9  f32→ue5m3 bytes (uint8) of |v|: nearest even, saturates at 114688, inf too; NaN gives 0xFF."""
+    byte = np.searchsorted(_UE5M3_THRESHOLDS, np.abs(v), side="right").astype(np.uint8)
+    return np.where(np.isnan(v), np.uint8(UE5M3_NAN), byte)
+
+
+def decode_ue5m3(byte: np.ndarray) -> np.ndarray:
+    return UE5M3_VALUES[byte]
 
 
 def pack(codes: np.ndarray) -> np.ndarray:
@@ -164,6 +184,21 @@ def global_decode_scale(s_enc: np.ndarray) -> np.ndarray:
 def scale_inv_multiply(amax_of_block: np.ndarray, s_enc: np.ndarray) -> np.ndarray:
     """2.4  Block scale, multiply form: the product S_enc * (1/6) comes first; f32→e4m3 rounds to nearest even."""
     return e4m3(np.fmin(amax_of_block * (s_enc * ONE_SIXTH), FLT_MAX))
+
+
+@ieee
+def scale_inv_ue5m3(amax_of_block: np.ndarray, s_enc: np.ndarray) -> np.ndarray:
+    """2.4  The same, f32→ue5m3."""
+    return ue5m3(np.fmin(amax_of_block * (s_enc * ONE_SIXTH), FLT_MAX))
+
+
+@ieee
+def multiplier_ue5m3(scale_inv: np.ndarray, s_enc: np.ndarray, fast: bool = False) -> np.ndarray:
+    """2.6, or with `fast` that of fast_math, of a ue5m3 byte."""
+    scale = decode_ue5m3(scale_inv)
+    if fast:
+        return bf16(np.fmin(s_enc / scale, BF16_MAX))
+    return np.fmin(ONE / (scale * global_decode_scale(s_enc)), FLT_MAX)
 
 
 @ieee
@@ -270,7 +305,9 @@ def bf16(v: np.ndarray) -> np.ndarray:
 
 
 @ieee
-def decode_factor(scale_inv: np.ndarray, granule_amax: np.ndarray, e4m3_max: int = E4M3_MAX) -> np.ndarray:
-    """Section 9: f = RN(RN(scale_inv * amax) * C), C = RN(1/(6 * e4m3_max)); not reassociated."""
-    c = ONE / np.float32(E2M1_MAX * e4m3_max)
-    return (decode_e4m3(scale_inv) * granule_amax) * c
+def decode_factor(
+    scale_inv: np.ndarray, granule_amax: np.ndarray, scale_max: int = E4M3_MAX, decode: Decode = decode_e4m3
+) -> np.ndarray:
+    """Section 9: f = RN(RN(scale_inv * amax) * C), C = RN(1/(6 * scale_max)); not reassociated."""
+    c = ONE / np.float32(E2M1_MAX * scale_max)
+    return (decode(scale_inv) * granule_amax) * c

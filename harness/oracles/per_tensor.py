@@ -5,9 +5,11 @@ the columnwise output. With an activation x is silu(gate) * up, or its gradients
   0. x = bf16(RN(rht(x) * 0.25))          f32→bf16 rounds to nearest even
      columnwise with rht only, 16 elements at a time
   1. amax = max |x|                       NaN is dropped; 0 if nothing is left
+     global_scale=false: there is no amax, and S_enc and S_dec are 1
   2. S_enc = fmin(RN(2688 / amax), FLT_MAX)                                 1 if amax is 0 or inf
   3. S_dec = RN(1 / S_enc)
   4. scale_inv = e4m3(fmin(RN(block_amax * RN(S_enc * (1/6))), FLT_MAX))    f32→e4m3 rounds to nearest even
+     scale_format=ue5m3: f32→ue5m3, and 688128 in place of 2688
      A block is 1x16, or a 16x16 tile whose byte stands in each of its 16 lines.
   5. m = fmin(RN(1 / RN(f32(scale_inv) * S_dec)), FLT_MAX)
      fast_math: m = bf16(fmin(RN(S_enc / f32(scale_inv)), BF16_MAX))        f32→bf16 rounds to nearest even
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 GRANULARITY = "tensor"
 MULTIPLE = nvfp4.BLOCK
 PLAIN = {**quantizer.PLAIN, "rht": False, "fast_math": False, "activation": "none"}
+SCALE_FORMATS = ("e4m3", "ue5m3")
 
 
 def refuse(case: Case) -> None:
@@ -48,10 +51,16 @@ def refuse(case: Case) -> None:
         )
     quantizer.require_one_of(case, "activation", ("none", *activations.GATED))
     activations.refuse_gated(case)
+    if case.scale_format not in SCALE_FORMATS:
+        raise ContractError(f"{case.recipe}: scale_format must be e4m3 or ue5m3, not {case.scale_format}")
+    if (case.scale_format != "e4m3" or not case.two_levels) and flags.activation != "none":
+        raise ContractError(f"{case.recipe}: {flags.activation} is defined with e4m3 scales under an amax only")
+    if not case.two_levels and flags.stage != "full":
+        raise ContractError(f"{case.recipe}: without a global scale there is no amax, so no stage {flags.stage}")
 
 
 def outputs(case: Case) -> dict[str, Field]:
-    """Data, scale_inv and amax of each direction; an amax has the shape (1,)."""
+    """Data, scale_inv and, with a global scale, amax of each direction; an amax has the shape (1,)."""
     refuse(case)
     return quantizer.outputs(case, GRANULARITY)
 
@@ -74,6 +83,8 @@ def encode_steps(case: Case) -> dict[str, object]:
         "granularity": GRANULARITY,
         "square": case.flags.block == "block_16x16",
         "multiplier": "fast" if case.flags.fast_math else "reciprocal",
+        "scale_format": case.scale_format,
+        "two_levels": case.two_levels,
     }
 
 
@@ -101,10 +112,14 @@ def _values(case: Case, slab: Slab) -> np.ndarray:
 def _encode(case: Case, slab: Slab, amax: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Steps 2 to 6."""
     flags = case.flags
-    s_enc = nvfp4.global_encode_scale(amax)  # 2
+    s_enc = nvfp4.global_encode_scale(amax, case.scale_max) if case.two_levels else np.ones_like(amax)  # 2
     s_dec = nvfp4.global_decode_scale(s_enc)  # 3
     block_amax = nvfp4.tile_amax(slab.v) if flags.block == "block_16x16" else nvfp4.block_amax(slab.v)  # 4
-    scale_inv = nvfp4.scale_inv_multiply(block_amax, s_enc)
-    direct, reciprocal = nvfp4.multiplier_fast, nvfp4.multiplier_reciprocal
-    m = direct(scale_inv, s_enc) if flags.fast_math else reciprocal(scale_inv, s_dec)  # 5
+    if case.scale_format == "ue5m3":
+        scale_inv = nvfp4.scale_inv_ue5m3(block_amax, s_enc)
+        m = nvfp4.multiplier_ue5m3(scale_inv, s_enc, fast=flags.fast_math)  # 5
+    else:
+        scale_inv = nvfp4.scale_inv_multiply(block_amax, s_enc)
+        direct, reciprocal = nvfp4.multiplier_fast, nvfp4.multiplier_reciprocal
+        m = direct(scale_inv, s_enc) if flags.fast_math else reciprocal(scale_inv, s_dec)  # 5
     return scale_inv, quantizer.cast(case, slab, nvfp4.scaled(slab.v, m))  # 6

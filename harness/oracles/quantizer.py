@@ -61,8 +61,9 @@ def outputs(case: Case, granularity: str) -> dict[str, Field]:
         name, of = direction.name, (case.rows, case.cols, direction)
         if _stage(case) != "amax":
             fields[f"{name}_data"] = layout.data_field(*of)
-            fields[f"{name}_scale_inv"] = layout.scale_field(*of, flags.block, swizzled)
-        if _stage(case) != "encode":
+            format = "" if case.scale_format == "e4m3" else case.scale_format
+            fields[f"{name}_scale_inv"] = replace(layout.scale_field(*of, flags.block, swizzled), format=format)
+        if _stage(case) != "encode" and case.two_levels:
             fields[f"{name}_amax"] = layout.amax_field(*of, granularity)
     return fields
 

@@ -7,7 +7,7 @@ values are clamped before that cast.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch.nn.functional import embedding
@@ -16,6 +16,7 @@ FLT_MAX = float.fromhex("0x1.fffffep+127")
 BF16_MAX = float.fromhex("0x1.fep+127")
 SIXTH = float.fromhex("0x1.555556p-3")  # RN(1/6) = 0x3E2AAAAB
 E4M3_MAX = 448.0
+UE5M3_MAX = 114688.0
 E2M1_MAX = 6.0
 AMAX_FLOOR = 1e-12  # sections 5 and 7 divide by no smaller amax
 
@@ -31,6 +32,8 @@ _BITS = {
     torch.float16: (torch.int16, 0x7C00),
     torch.float32: (torch.int32, 0x7F800000),
 }
+
+Cast = Callable[[torch.Tensor], torch.Tensor]
 
 _VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 _SIGNED_VALUES = (*_VALUES, *(-value for value in _VALUES))
@@ -74,10 +77,32 @@ def e4m3(value: torch.Tensor) -> torch.Tensor:
     return value.clamp(max=E4M3_MAX).to(torch.float8_e4m3fn)
 
 
-def block_scale_inv(block_amax: torch.Tensor, encode_scale: torch.Tensor, clamp: bool = True) -> torch.Tensor:
-    """2.4: the scale of each block, torch.float8_e4m3fn; `clamp` False leaves the fmin out."""
+def ue5m3(value: torch.Tensor) -> torch.Tensor:
+    """1.9 for any float32: f32→ue5m3 of |value|, nearest even, saturating, as uint8; a NaN is 0xFF.
+
+    From 2^-14 on, the byte is the upper bits of the float under an exponent biased by 112 less, rounded as an integer.
+    Below, it counts steps of 2^-17.
+    """
+    magnitude = value.abs()
+    bits = magnitude.clamp(max=UE5M3_MAX).view(torch.int32)
+    normal = ((bits + 0x7FFFF + (bits >> 20 & 1)) >> 20) - (112 << 3)
+    steps = (magnitude.clamp(max=2.0**-14) * 2.0**17).round().int()
+    return torch.where(magnitude < 2.0**-14, steps, normal).masked_fill(value.isnan(), 0xFF).to(torch.uint8)
+
+
+def ue5m3_values(byte: torch.Tensor) -> torch.Tensor:
+    """1.9: float32 of uint8 bytes: three bits of mantissa under five of exponent, and NaN for 0xFF."""
+    exponent, mantissa = (byte >> 3).int(), (byte & 7).float()
+    value = torch.ldexp(torch.where(exponent == 0, mantissa, mantissa + 8), exponent.clamp(min=1) - 18)
+    return value.masked_fill(byte == 0xFF, float("nan"))
+
+
+def block_scale_inv(
+    block_amax: torch.Tensor, encode_scale: torch.Tensor, clamp: bool = True, cast: Cast = e4m3
+) -> torch.Tensor:
+    """2.4: the scale of each block as `cast` makes it, torch.float8_e4m3fn; `clamp` False leaves the fmin out."""
     product = block_amax * (encode_scale * SIXTH)
-    return e4m3(torch.fmin(product, _constant(FLT_MAX, product)) if clamp else product)
+    return cast(torch.fmin(product, _constant(FLT_MAX, product)) if clamp else product)
 
 
 def block_scale_base(block_amax: torch.Tensor, encode_scale: torch.Tensor) -> torch.Tensor:

@@ -42,12 +42,17 @@ def quantize(
     amax_floor: the least amax that S_enc is computed from; the amax fields stay raw
     clamp_scale: whether 2.4 has its fmin
     """
+    ue5m3 = case.scale_format == "ue5m3"
+    largest, cast = (numerics.UE5M3_MAX, numerics.ue5m3) if ue5m3 else (numerics.E4M3_MAX, numerics.e4m3)
     make = numerics.fast_multiplier if case.flags.get("fast_math", False) else _MULTIPLIERS[multiplier]
 
     def encode(source: Source, slab: Slab, blocks: torch.Tensor, granule_amax: torch.Tensor):
-        encode_scale = numerics.global_encode_scale(granule_amax, amax_floor)
-        scale = numerics.block_scale_inv(source.block_amax(blocks), encode_scale, clamp_scale)
-        return source.cast(slab, blocks.float() * make(scale, encode_scale).unsqueeze(2)), scale
+        encode_scale = numerics.global_encode_scale(granule_amax, amax_floor, largest)
+        if not case.two_levels:
+            encode_scale = torch.ones_like(encode_scale)
+        scale = numerics.block_scale_inv(source.block_amax(blocks), encode_scale, clamp_scale, cast)
+        by = make(numerics.ue5m3_values(scale) if ue5m3 else scale, encode_scale)
+        return source.cast(slab, blocks.float() * by.unsqueeze(2)), scale
 
     return frame.fields(case, frame.sources(case, x, granularity), amax, encode)
 
@@ -102,21 +107,25 @@ def dequantize(case: Case, tensors: Mapping[str, torch.Tensor]) -> dict[str, tor
     """Section 9: decode one direction of a quantized tensor.
 
     tensors: `data` (lines, length/2) uint8, `scale_inv` padded (lines, length/16) uint8 in the layout of the case,
-        `amax` float32: (1,), (lines,) or (lines, length/64) by the case's granularity
+        `amax` float32: (1,), (lines,) or (lines, length/64) by the case's granularity; none without a global scale
     returns: `output` of the case's dtype, (lines, length), or its transpose if the lines are columns; a NaN is stored
         with every bit below the sign set
     raises ContractError for an amax of another granularity than the case's
     """
-    data, scale_inv, amax = tensors["data"], tensors["scale_inv"], tensors["amax"]
+    data, scale_inv = tensors["data"], tensors["scale_inv"]
+    ue5m3 = case.scale_format == "ue5m3"
+    unit = numerics.E2M1_MAX * (numerics.UE5M3_MAX if ue5m3 else int(case.flags.e4m3_max))
+    amax = tensors["amax"] if case.two_levels else torch.full((1,), unit, device=data.device)
     granularity, dtype = case.flags.granularity, case.flags.dtype
     rows, cols = data.shape[0], data.shape[1] * 2
     frame.require_amax(case, "amax", amax, granularity, rows, cols)
     if case.flags.scale_layout == "swizzled":
         scale_inv = layout.unswizzle(scale_inv)
-    rescale = 1.0 / (numerics.E2M1_MAX * int(case.flags.e4m3_max))
+    rescale = 1.0 / unit
     output = torch.empty((rows, cols), dtype=DTYPES[dtype], device=data.device)
     for slab in layout.slabs(rows, cols, frame.SLAB_ELEMENTS):
-        scale = scale_inv[slab[0], divided(slab[1], BLOCK)].view(torch.float8_e4m3fn).float()
+        byte = scale_inv[slab[0], divided(slab[1], BLOCK)]
+        scale = numerics.ue5m3_values(byte) if ue5m3 else byte.view(torch.float8_e4m3fn).float()
         factor = scale * frame.per_block(amax, granularity, slab) * rescale
         values = numerics.decoded_pairs(data[slab[0], divided(slab[1], 2)]).unflatten(1, (-1, BLOCK))
         output[slab] = stored((values * factor.unsqueeze(2)).flatten(1), dtype)

@@ -129,7 +129,7 @@ def fields(
         amax = _given(case, f"{side}_amax", source, given or {}) if stage == "encode" else source.amax()
         if stage != "amax":
             tensors[f"{side}_data"], tensors[f"{side}_scale_inv"] = _encoded(source, amax, encode)
-        if stage != "encode":
+        if stage != "encode" and case.two_levels:
             tensors[f"{side}_amax"] = amax
     return tensors
 

@@ -149,8 +149,11 @@ def _decode(case: Case, x: np.ndarray) -> _Decoded:
     output = side(case)
     oracle = oracle_of(case.recipe)
     written = oracle.torch_oracle(case, {"input": source})
-    fields = {name: written[f"{output}_{name}"] for name in ("data", "scale_inv", "amax")}
-    decoded = torch_oracle.dequantize(_decoder(case, tuple(fields["amax"].shape)), fields)["output"].double()
+    fields = {
+        name: written[f"{output}_{name}"] for name in ("data", "scale_inv", "amax") if f"{output}_{name}" in written
+    }
+    amax_shape = tuple(fields["amax"].shape) if "amax" in fields else (1,)
+    decoded = torch_oracle.dequantize(_decoder(case, amax_shape), fields)["output"].double()
     lines = source if output == "rowwise" else source.t().contiguous()
     seen, restored = lines, decoded
     if output == "columnwise" and case.flags.get("rht", False):
@@ -169,6 +172,8 @@ def _decoder(case: Case, amax_shape: tuple[int, ...]) -> Case:
         "scale_layout": case.flags.get("scale_layout", "compact"),
         "granularity": granularity_of(amax_shape),
         "e4m3_max": case.e4m3_max,
+        "scale_format": case.scale_format,
+        "global_scale": case.two_levels,
         "outputs": "rowwise",  # lines of either direction are decoded as rows
     }
     return Case("dequantize", Flags(flags), case.problem)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from harness.contract.case import Case, FlagValue
+from harness.contract.case import Case, FlagValue, with_later
 from harness.errors import UsageError
 from harness.records.seal import selection_digest
 from harness.suite.suite import Suite, load_suites
@@ -85,7 +85,8 @@ class Meant:
         return tuple(found.values())
 
     def _meant(self, suite: Suite, case: Case) -> Case:
-        flags = {flag: values for flag, values in self.flags.items() if self.recipe or flag in case.flags}
+        named = with_later(self.flags, case.defaults)
+        flags = {flag: values for flag, values in named.items() if self.recipe or flag in case.flags}
         others = {flag: values[0] for flag, values in flags.items() if case.flags.get(flag) not in values}
         if not others or not others.keys() <= case.flags.keys():  # a card with an unknown flag is refused by its check
             return case

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from harness.contract.case import Case, FlagValue
+from harness.contract.case import Case, FlagValue, with_later
 from harness.device.capability import DECLARED
 from harness.errors import UsageError
 from harness.subjects.convention import Choice, Convention
@@ -59,7 +59,7 @@ class Subject:
 
     def outside(self, case: Case) -> str:
         """Why a case is none that the declared flags are for; empty if it is. A recipe need not have all the flags."""
-        for flag, values in self.flags.items():
+        for flag, values in with_later(self.flags, case.defaults).items():
             if flag in case.flags and case.flags[flag] not in values:
                 return f"{DECLARED}{flag}={'|'.join(map(spell, values))}"
         return ""

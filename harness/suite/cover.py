@@ -64,15 +64,15 @@ def partial(some: Sequence[tuple[int, int]], width: int) -> Partial:
     return tuple(chosen.get(axis) for axis in range(width))
 
 
-def pairwise(sizes: Sequence[int], refused: Refused) -> list[Combination]:
+def pairwise(sizes: Sequence[int], refused: Refused, fixed: frozenset[int] = frozenset()) -> list[Combination]:
     """Few combinations that hold every pair of values which some legal combination holds. Raises TooManyError.
 
     Greedy, with backtracking: each combination starts from the first pair still missing and takes, axis by axis, the
-    value that adds most missing pairs.
+    value that adds most missing pairs. fixed: axes with one legal value, whose pairs do not count
     """
     width = len(sizes)
     require_few(sum(one * other for one, other in itertools.combinations(sizes, 2)))
-    missing = dict.fromkeys(pairs(sizes))
+    missing = {pair: None for pair in pairs(sizes) if fixed.isdisjoint(axis for axis, _ in pair)}
     refused = _limited(refused)
     rows: list[Combination] = []
     while missing:

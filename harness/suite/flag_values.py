@@ -87,6 +87,18 @@ def refusal_of_row(
     return of_row
 
 
+def kept_apart(file: SuiteFile, axes: Mapping[str, Sequence[FlagValue]]) -> frozenset[int]:
+    """The places of axes of which a suite leaves only the default to `pairwise` blocks."""
+    alone = [when for when in file.apart if len(when) == 1]
+    return frozenset(
+        place
+        for place, (flag, values) in enumerate(axes.items())
+        if 1
+        < len(values)
+        == 1 + sum(any(position(value, when.get(flag, ())) is not None for when in alone) for value in values)
+    )
+
+
 def errors(
     file: SuiteFile,
     route: Route,

@@ -167,7 +167,8 @@ class Suite:
         refusal = flag_values.refusal_of_row(self.file, axes, pairwise=block.cover == "pairwise")
         if block.cover == "pairwise":
             # zip stops after the flags: the last two entries of a row are the shape and the input.
-            rows = cover.pairwise([*sizes, *shape_sizes], lambda row: refusal(row) is not None)
+            fixed = flag_values.kept_apart(self.file, axes)
+            rows = cover.pairwise([*sizes, *shape_sizes], lambda row: refusal(row) is not None, fixed)
             reasons = [refusal(cover.partial(pair, len(sizes))) for pair in cover.pairs(sizes)]
             excluded.update(reason for reason in reasons if reason is not None)
         else:

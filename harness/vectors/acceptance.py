@@ -86,8 +86,8 @@ def padding(field: Field) -> np.ndarray:
 def _blocks(
     case: Case, direction: layout.Direction, inputs: Arrays, fields: Mapping[str, Field], values: Mapping
 ) -> Differing | None:
-    """Every block of one output, as if all its bytes differed; None if the rotated values are not available."""
-    if direction.transposed and case.flags.get("rht"):
+    """Every block of one output, as if all its bytes differed; None for rotated values, ue5m3 scales and no amax."""
+    if (direction.transposed and case.flags.get("rht")) or case.scale_format != "e4m3" or not case.two_levels:
         return None
     name = direction.name
     other = {key: ~values[key] for key in (f"{name}_data", f"{name}_scale_inv")}

@@ -214,7 +214,7 @@ SEEN_BEFORE = {
     "a field's format": (
         ".py", '"rowwise_data": layout.data_field(case.rows, case.cols, layout.ROWWISE)',
         '"rowwise_data": Field((8, 8), "uint8", format="e4m4")',
-        "a uint8 field has the format 'e4m4'; one of uint8 has e2m1x2, e4m3, e5m2, e8m0, or none",
+        "a uint8 field has the format 'e4m4'; one of uint8 has e2m1x2, e4m3, e5m2, e8m0, ue5m3, or none",
     ),
     "a mistake of no function": (
         ".py", "def refuse(", 'MISTAKES = {"upside down": {"refuze": abs}}\n\n\ndef refuse(',

@@ -31,7 +31,7 @@ AMAX = """\
     arguments: [{array: input}, {array: rowwise_amax}, {u64: 0}, {array: amax_state}, {i32: rows}, {i32: cols}]
 """
 ENCODE = """\
-  - kernel: per_tensor_encode_rowwise<bf16, Block::block_1x16, Rounding::rne, ScaleLayout::compact, false>
+  - kernel: per_tensor_encode_rowwise<bf16, Block(0), Rounding::rne, ScaleLayout::compact, false, ScaleFormat(0), true>
     grid: [(cols + 511) // 512, (rows + 127) // 128 * 4]
     block: 256
     arguments: [{array: input}, {array: rowwise_amax}, {array: rowwise_data}, {array: rowwise_scale_inv}, {i32: rows},

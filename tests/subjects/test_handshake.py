@@ -28,7 +28,8 @@ ROWWISE = {"outputs": "rowwise", "dtype": "bf16"}
 LINES = ({"i32": "rows"}, {"i32": "cols // 16"})
 LEFT = {"swizzled_scale_inv": {"padding": "anything"}}
 AMAX = "per_tensor_amax<bf16>"
-ENCODE = "per_tensor_encode_rowwise<bf16, Block::block_1x16, Rounding::rne, ScaleLayout::compact, false>"
+_E4M3 = "Block::block_1x16, Rounding::rne, ScaleLayout::compact, false, ScaleFormat::e4m3, true"
+ENCODE = f"per_tensor_encode_rowwise<bf16, {_E4M3}>"
 
 
 @cache

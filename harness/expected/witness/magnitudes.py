@@ -64,6 +64,14 @@ def e4m3(byte: np.ndarray) -> np.ndarray:
     return np.where(number & 128, -magnitude, magnitude)[byte]
 
 
+def ue5m3(byte: np.ndarray) -> np.ndarray:
+    """Bytes → values, float64; five bits of exponent, of bias 15, and three of mantissa, no sign, and 255 is NaN."""
+    number = np.arange(256)
+    exponent, mantissa = number >> 3, number & 7
+    magnitude = np.where(exponent == 0, mantissa * 2.0**-17, (8 + mantissa) * 2.0 ** (exponent - 18))
+    return np.where(number == 255, np.nan, magnitude)[byte]
+
+
 def step(size: int, most: int) -> int:
     """The stride for looking at about `most` of `size` entries; it is odd, so that it does not align with a layout."""
     return 1 if size <= most else -(-size // most) | 1

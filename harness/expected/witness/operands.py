@@ -18,7 +18,7 @@ _MOST = 1 << 22  # elements; of a larger tensor about this many are decoded, in 
 _FEWEST_TILES = 8
 _SLACK = 1 + 2.0**-6
 _LEAST = 1e-12  # some recipes replace a smaller amax by a floor
-_STEP = 2.0**-10  # half of the smallest e4m3 value
+_STEPS = {"e4m3": 2.0**-10, "ue5m3": 2.0**-18}  # half of the smallest value
 COLUMNWISE = {"tn": "", "nn": "b", "nt": "ab"}
 
 
@@ -26,6 +26,8 @@ class Operand(NamedTuple):
     """One quantized tensor.
 
     x: the tensor that was quantized, (lines, length); data, amax: None if the case does not read them
+    e4m3_max: the largest scale that is aimed at, in either format
+    two_levels: whether the tensor has an amax, which is else that of a scale of 1
     two_scales: whether the scale of a block may be half as large again
     """
 
@@ -40,6 +42,8 @@ class Operand(NamedTuple):
     stochastic: bool = False
     one_amax: bool = False
     two_scales: bool = False
+    scale_format: str = "e4m3"
+    two_levels: bool = True
 
 
 def objection(case: Case, drawn: Mapping[str, np.ndarray], inputs: Mapping[str, np.ndarray]) -> str:
@@ -62,14 +66,15 @@ def wrong(operand: Operand) -> str:
     stored = operand.scale_inv.reshape(-1)
     if np.count_nonzero(stored) != np.count_nonzero(stored[place]):
         return "a scale byte of the padding is not 0"
-    amax = _amax(operand)
+    amax = _amax(operand) if operand.two_levels else np.float32([[6 * operand.e4m3_max]])
     if operand.amax is not None and not np.array_equal(operand.amax.reshape(-1), amax.reshape(-1)):
         return f"the amaxes are {operand.amax.reshape(-1)[:3]}..., the largest magnitudes {amax.reshape(-1)[:3]}..."
     lines = _some_lines(*x.shape)
     of_blocks = np.repeat(amax, 4, axis=1) if amax.shape[1] > 1 else amax
     unit = np.broadcast_to(of_blocks.astype(np.float64), (len(x), valid[1]))[lines] / (6 * operand.e4m3_max)
     some = operand._replace(x=x[lines], data=None if operand.data is None else operand.data[lines])
-    return _by_block(some, magnitudes.e4m3(stored[place[lines]]), unit)
+    decode = magnitudes.e4m3 if operand.scale_format == "e4m3" else magnitudes.ue5m3
+    return _by_block(some, decode(stored[place[lines]]), unit)
 
 
 def _some_lines(lines: int, length: int) -> np.ndarray | slice:
@@ -89,14 +94,17 @@ def _by_block(operand: Operand, scale: np.ndarray, unit: np.ndarray) -> str:
     """
     x = operand.x
     blocks = x.astype(np.float64).reshape(*scale.shape, 16)
+    half_step = _STEPS[operand.scale_format]
     usable = np.isfinite(unit) & (unit * 6 * operand.e4m3_max >= _LEAST) & ~np.isinf(blocks).any(axis=2)
     largest = np.fmax.reduce(np.abs(blocks), axis=2, initial=0)
     if operand.square:
         largest = np.repeat(largest.reshape(len(largest) // 16, 16, largest.shape[1]).max(axis=1), 16, axis=0)
-    reach, step = 6 * scale * unit, 6 * _STEP * unit
+    if not operand.two_levels:
+        usable &= largest <= 6 * operand.e4m3_max  # beyond, the scale saturates
+    reach, step = 6 * scale * unit, 6 * half_step * unit
     low, high = (
         largest * (1 - 1 / 16) - step,
-        largest * (17 / 16) * (1.5 if operand.two_scales or operand.e4m3_max != 448 else 1) + 1.5 * step,
+        largest * (17 / 16) * (1.5 if operand.two_scales or operand.e4m3_max in (256, 288, 320) else 1) + 1.5 * step,
     )
     with np.errstate(invalid="ignore"):
         if (usable & ((reach * _SLACK < low) | (reach > high * _SLACK))).any():
@@ -108,7 +116,7 @@ def _by_block(operand: Operand, scale: np.ndarray, unit: np.ndarray) -> str:
     if (present & (np.signbit(values) != np.signbit(blocks))).any():
         return "a code has another sign"
     off = np.abs(values * (scale * unit)[..., None] - blocks)
-    most = np.maximum(scale, 6 * _STEP) * unit * _SLACK * (2 if operand.stochastic else 1)
+    most = np.maximum(scale, 6 * half_step) * unit * _SLACK * (2 if operand.stochastic else 1)
     if (present & (off > most[..., None])).any():
         return "a value is farther off than rounding it can be"
     if (np.isnan(blocks) & (values != 6)).any():
@@ -151,8 +159,10 @@ def _operands(case: Case, drawn: Mapping[str, np.ndarray], inputs: Mapping[str, 
             inputs["swizzled_scale_inv" if unswizzles else "scale_inv"],
             inputs.get("amax"),
             unswizzles or case.flags.get("scale_layout") == "swizzled",
-            case.e4m3_max,
+            case.scale_max,
             case.flags.get("block") == "block_16x16",
+            scale_format=case.scale_format,
+            two_levels=case.two_levels,
         )
 
 
@@ -235,7 +245,7 @@ def _made_by(case: Case, name: str, side: str, x: np.ndarray, arrays: Sequence[n
         x,
         *arrays,
         swizzled=swizzled,
-        e4m3_max=case.e4m3_max,
+        e4m3_max=case.scale_max,
         square=bool(flags.get("weight_2d")) or flags.get("block") == "block_16x16",
         stochastic=flags.rounding == "sr",
         one_amax=bool(flags.get("weight_2d")),

@@ -100,14 +100,16 @@ __device__ __forceinline__ void store_scales_16x16(
 }
 
 // Encodes the part of a CTA's tile inside the matrix, and writes the padding of its scales. All threads call this once.
-// amax: of the whole matrix, the same for both directions
-template <Outputs outputs, ScaleLayout scale_layout, typename Dtype>
+// amax: of the whole matrix, the same for both directions; not read without the second level
+template <
+    Outputs outputs, ScaleLayout scale_layout, ScaleFormat format = ScaleFormat::e4m3, bool two_levels = true,
+    typename Dtype>
 __device__ __forceinline__ void encode_block_16x16(
     CodesSmem& shared, const Dtype* __restrict__ input, const float* __restrict__ amax, const Quantized& rowwise,
     const Quantized& columnwise, int rows, int cols, const CtaTile& tile) {
   using Pass = TransposePass<Dtype>;
   const ScaleExtents rowwise_extents(rows, u32(cols) / kBlock), columnwise_extents(cols, u32(rows) / kBlock);
-  GlobalScale global = {};
+  GlobalScaleOf<format> global = {};
   for (int row = 0; row < tile.rows; row += Pass::kRows) {
 #pragma unroll 1
     for (int col = 0; col < tile.cols; col += Pass::kCols) {
@@ -121,7 +123,7 @@ __device__ __forceinline__ void encode_block_16x16(
       }
       if (row == 0 && col == 0) {
         wait_for_launch_ahead();
-        global = global_scale(amax_of_launch_ahead(amax), kE4m3Max);
+        global = tensor_scale<format, two_levels>(amax_of_launch_ahead<two_levels>(amax));
       }
       float tile_amax[Pass::kLines];
 #pragma unroll

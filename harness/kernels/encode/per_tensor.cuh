@@ -9,9 +9,10 @@
 #include "scheduler/launch.cuh"
 
 // Steps 4 to 6 of sixteen values. amax: of all values that share the scale
-template <Rounding rounding, bool fast_math>
+template <Rounding rounding, bool fast_math, ScaleFormat format>
 __device__ __forceinline__ EncodedBlock per_tensor_encode_block(
-    float (&x)[kBlock], float amax, const GlobalScale& global, u64 seed, i64 block, u32 direction, u32 offset) {
+    float (&x)[kBlock], float amax, const GlobalScaleOf<format>& global, u64 seed, i64 block, u32 direction,
+    u32 offset) {
   constexpr Multiplier multiplier = fast_math ? Multiplier::fast : Multiplier::reciprocal;
   if constexpr (rounding == Rounding::rne) return encode_block<multiplier>(x, amax, global);
   return encode_block<multiplier>(x, amax, global, philox(seed, u64(block), direction, offset));
@@ -22,7 +23,8 @@ __device__ __forceinline__ EncodedBlock per_tensor_encode_block(
 // rowwise_amax(), columnwise_amax(): of the tensor in either direction, read only behind the wait for their launch
 template <
     Block block, Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, bool fast_math, int sign_mask,
-    typename Dtype, typename Prologue, typename RowwiseAmax, typename ColumnwiseAmax>
+    ScaleFormat format = ScaleFormat::e4m3, bool two_levels = true, typename Dtype, typename Prologue,
+    typename RowwiseAmax, typename ColumnwiseAmax>
 __device__ __forceinline__ void per_tensor_tile(
     EncodeSmem<Dtype>& shared, const Prologue& prologue, RowwiseAmax rowwise_amax, ColumnwiseAmax columnwise_amax,
     const Quantized& rowwise, const Quantized& columnwise, int rows, int cols, const TileOrigin& origin, u64 seed,
@@ -55,7 +57,7 @@ __device__ __forceinline__ void per_tensor_tile(
         if (role.first == 0) shared.amax_16x16[role.band][role.block] = amax[0];
       }
       if constexpr (outputs == Outputs::both) {
-        const GlobalScale global = global_scale(tensor_amax, kE4m3Max);
+        const auto global = tensor_scale<format, two_levels>(tensor_amax);
         const TileStore<scale_layout> target(rowwise, rowwise_extents, origin.row + role.row(0), block_col);
 #pragma unroll
         for (int i = 0; i < Pass::kLines; ++i) {
@@ -75,7 +77,7 @@ __device__ __forceinline__ void per_tensor_tile(
     {
       const ColumnRole role;
       const int block_row = u32(origin.row) / kBlock + role.band;
-      const GlobalScale global = global_scale(tensor_amax, kE4m3Max);
+      const auto global = tensor_scale<format, two_levels>(tensor_amax);
       const TileStore<scale_layout> target(columnwise, columnwise_extents, first_col + role.col, block_row);
 #pragma unroll
       for (int pair_index = 0; pair_index < Pass::kPairs; ++pair_index) {

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "numerics/e2m1.cuh"
-#include "numerics/e4m3.cuh"
+#include "numerics/ue5m3.cuh"
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Constants
@@ -20,11 +20,14 @@ constexpr float kWindowAmaxMin = 1e-12f;                 // floor of a window's 
 // NUMERICS 2.1 to 2.7: scales
 // ---------------------------------------------------------------------------------------------------------------------
 
-// S_enc (2.1) and S_dec (2.3)
-struct GlobalScale {
+// S_enc (2.1) and S_dec (2.3) of a tensor whose block scales have this format
+template <ScaleFormat format = ScaleFormat::e4m3>
+struct GlobalScaleOf {
   float encode;
   float decode;
 };
+
+using GlobalScale = GlobalScaleOf<>;
 
 __device__ __forceinline__ GlobalScale global_scale(float amax, float e4m3_max) {
   float encode = fminf(__fdiv_rn(e4m3_max * kE2m1Max, amax), kFloatMax);
@@ -32,20 +35,29 @@ __device__ __forceinline__ GlobalScale global_scale(float amax, float e4m3_max) 
   return {encode, __frcp_rn(encode)};
 }
 
+// Without the second level both are 1.
+template <ScaleFormat format, bool two_levels>
+__device__ __forceinline__ GlobalScaleOf<format> tensor_scale(float amax) {
+  if constexpr (!two_levels) return {1.0f, 1.0f};
+  const GlobalScale global = global_scale(amax, kScaleMax<format>);
+  return {global.encode, global.decode};
+}
+
 // NUMERICS 5: S_enc of a window
 __device__ __forceinline__ GlobalScale window_scale(float amax) {
   return global_scale(fmaxf(amax, kWindowAmaxMin), kE4m3Max);
 }
 
-// scale_inv = e4m3(amax * (S_enc * (1/6)))   f32->e4m3 rounds to nearest even (2.4). The contract's min with FLT_MAX is
-// implied: the cast saturates far below.
-__device__ __forceinline__ E4m3 block_scale_inv(float amax, const GlobalScale& global) {
-  return e4m3_round(__fmul_rn(amax, __fmul_rn(global.encode, 1.0f / kE2m1Max)));
+// scale_inv = e4m3(amax * (S_enc * (1/6)))   f32->e4m3, or ue5m3, rounds to nearest even (2.4). The contract's min with
+// FLT_MAX is implied: the cast saturates far below.
+template <ScaleFormat format>
+__device__ __forceinline__ auto block_scale_inv(float amax, const GlobalScaleOf<format>& global) {
+  return scale_round<format>(__fmul_rn(amax, __fmul_rn(global.encode, 1.0f / kE2m1Max)));
 }
 
 // The multiplier of a block's values. For a scale of 0 it is 0 if direct, else the largest number.
-template <Multiplier multiplier>
-__device__ __forceinline__ float block_encode_scale(float scale_inv, const GlobalScale& global) {
+template <Multiplier multiplier, ScaleFormat format>
+__device__ __forceinline__ float block_encode_scale(float scale_inv, const GlobalScaleOf<format>& global) {
   if constexpr (multiplier == Multiplier::reciprocal) {  // 2.6
     return fminf(__frcp_rn(__fmul_rn(scale_inv, global.decode)), kFloatMax);
   } else if constexpr (multiplier == Multiplier::direct) {  // 2.7
@@ -63,17 +75,18 @@ __device__ __forceinline__ float block_encode_scale(float scale_inv, const Globa
 // ---------------------------------------------------------------------------------------------------------------------
 
 // Sixteen values to nearest-even (2.4, 2.6 or 2.7, 2.8). amax: of all values that share the scale
-template <Multiplier multiplier>
-__device__ __forceinline__ EncodedBlock encode_block(const float (&x)[kBlock], float amax, const GlobalScale& global) {
-  const E4m3 scale_inv = block_scale_inv(amax, global);
+template <Multiplier multiplier, ScaleFormat format>
+__device__ __forceinline__ EncodedBlock
+encode_block(const float (&x)[kBlock], float amax, const GlobalScaleOf<format>& global) {
+  const auto scale_inv = block_scale_inv(amax, global);
   return {scale_inv.code, encode16_nearest(x, block_encode_scale<multiplier>(scale_inv.value, global))};
 }
 
 // Sixteen values with stochastic rounding (2.9)
-template <Multiplier multiplier>
+template <Multiplier multiplier, ScaleFormat format>
 __device__ __forceinline__ EncodedBlock
-encode_block(const float (&x)[kBlock], float amax, const GlobalScale& global, const Random16& random) {
-  const E4m3 scale_inv = block_scale_inv(amax, global);
+encode_block(const float (&x)[kBlock], float amax, const GlobalScaleOf<format>& global, const Random16& random) {
+  const auto scale_inv = block_scale_inv(amax, global);
   return {scale_inv.code, encode16_stochastic(x, block_encode_scale<multiplier>(scale_inv.value, global), random)};
 }
 
@@ -81,12 +94,15 @@ encode_block(const float (&x)[kBlock], float amax, const GlobalScale& global, co
 // NUMERICS 9 and 10: decoding
 // ---------------------------------------------------------------------------------------------------------------------
 
-// 1 / (6 e4m3_max)
-__device__ __forceinline__ float decode_range(float e4m3_max) { return __fdiv_rn(1.0f, __fmul_rn(kE2m1Max, e4m3_max)); }
+// 1 / (6 E)
+__device__ __forceinline__ float decode_range(float scale_max) {
+  return __fdiv_rn(1.0f, __fmul_rn(kE2m1Max, scale_max));
+}
 
 // The factor of a block's codes. The scale meets the amax first; reassociated, it would round differently.
+template <ScaleFormat format = ScaleFormat::e4m3>
 __device__ __forceinline__ float block_decode_scale(u32 scale_inv, float amax, float range) {
-  return __fmul_rn(__fmul_rn(e4m3_decode(scale_inv), amax), range);
+  return __fmul_rn(__fmul_rn(scale_decode<format>(scale_inv), amax), range);
 }
 
 // C_AB (10.3): the factor of a sum of products that the amaxes leave. Its divisor is exact.

@@ -29,6 +29,7 @@ enum class Outputs { both, rowwise, columnwise };
 enum class Rounding { rne, sr };
 enum class Stage { full, amax, encode };
 enum class Granularity { tensor, row, window };      // the extent that shares an amax
+enum class ScaleFormat { e4m3, ue5m3 };              // of block scales
 enum class Multiplier { direct, reciprocal, fast };  // fast is per_tensor's fast_math
 
 // Marks of a kernel's pointers, which the launch reads from the signature. Optional: null where the case has no such

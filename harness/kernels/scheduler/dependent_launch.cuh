@@ -32,6 +32,13 @@ __device__ __forceinline__ float amax_of_launch_ahead(const float* amax) {
 #endif
 }
 
+// there: whether there is an amax; 0 if not
+template <bool there>
+__device__ __forceinline__ float amax_of_launch_ahead(const float* amax) {
+  if constexpr (there) return amax_of_launch_ahead(amax);
+  return 0.0f;
+}
+
 // Reads a word that the launch ahead wrote, in the same way.
 __device__ __forceinline__ u32 word_of_launch_ahead(const u32* word) {
 #if __CUDA_ARCH__ >= 900

@@ -89,7 +89,7 @@ def _is_nvfp4(fields: Mapping[str, Field], known: Iterable[str], name: str) -> b
     if data is None or scales is None:
         return data is scales
     blocks = math.prod(scales.valid or scales.shape)
-    return data.nbytes == blocks * nvfp4.BLOCK // 2 and f"{name}_amax" in known
+    return data.nbytes == blocks * nvfp4.BLOCK // 2 and f"{name}_amax" in known and not scales.format
 
 
 def _signs_of_zeros(wrong: Iterable[str], expected: Arrays, actual: Arrays) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from harness.contract.case import Case
+from harness.contract.case import Case, with_later
 from harness.errors import CompileError, SuiteError, UsageError
 from harness.expected.expected import fields_of, make_inputs
 from harness.files import resolved_path
@@ -95,7 +95,7 @@ class Card:
         """Why the kernels do not take a case; empty if they do."""
         if case.recipe != self.file.recipe:
             return f"the card is of {self.file.recipe}"
-        for flag, values in self.file.flags.items():
+        for flag, values in with_later(self.file.flags, case.defaults).items():
             if case.flags.get(flag) not in values:
                 return f"the card is for {flag}={'|'.join(map(spell, values))}"
         for name, multiple in self.file.multiple_of.items():

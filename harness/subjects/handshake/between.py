@@ -124,6 +124,7 @@ def _declared(side: Side, case: Case, form: Form) -> Iterator[tuple[str, str]]:
     if is_scales(form.field) or name.endswith("scale_inv"):
         yield "layout", "swizzled" if form.swizzled else "compact"
         yield "padding", said.padding
+        yield "scale_format", case.scale_format
     if name.endswith("amax"):
         yield "form", said.form
         yield "granularity", str(case.flags.get("granularity") or granularity_of(form.field.shape))

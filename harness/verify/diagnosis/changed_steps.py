@@ -144,6 +144,8 @@ CHANGES = (
     Choice("another floor under the amax", "S_enc was computed from an amax of a power of ten that is not 1e-12",
            _with("amax_floor", *(10.0**-p for p in range(4, 17) if p != 12), when=lambda steps: steps.amax_floor)),
     Choice("e4m3_max mixed up", "the bytes fit another e4m3_max", _with("e4m3_max", *E4M3_BOUNDS)),
+    Choice("global scale mixed up", "an amax was used where there is none, or left out",
+           _with("two_levels", True, False)),
     Choice("1x16 and 16x16 blocks mixed up", "the other block shape gives these bytes", _with("square", True, False)),
     Choice("scale and amax reassociated", "scale_inv * (amax * C) gives these values", _with("order", "amax_first"),
            DecodeSteps),

@@ -14,7 +14,7 @@ import numpy as np
 from harness.contract.case import Case
 from harness.contract.dtypes import DTYPES
 from harness.expected.expected import oracle_of
-from harness.expected.formats import BLOCK, E2M1_VALUES, E4M3_VALUES, unpacked
+from harness.expected.formats import BLOCK, E2M1_VALUES, E4M3_VALUES, VALUES, unpacked
 from harness.verify.diagnosis.difference import unswizzled
 from harness.verify.diagnosis.steps import WINDOW, Steps
 
@@ -43,7 +43,7 @@ class DecodeSteps:
 
     dtype: the output's
     order: `scale_first`, RN(scale * amax) * C, or `amax_first`, scale * RN(amax * C)
-    e4m3_max: 256, 288, 320 or 448
+    e4m3_max: the largest scale that was aimed at; two_levels: whether an amax is given, which else is 6 times this
     layout: `compact` or `swizzled` scale bytes
     low_nibble_first: whether the even element is in the low nibble
     granularity: of the amax, `tensor`, `row` or `window`
@@ -54,6 +54,8 @@ class DecodeSteps:
     dtype: str
     order: str = "scale_first"
     e4m3_max: int = 448
+    scale_format: str = "e4m3"
+    two_levels: bool = True
     layout: str = "compact"
     low_nibble_first: bool = True
     granularity: str = "tensor"
@@ -69,8 +71,9 @@ class DecodeSteps:
         scale_inv = unswizzled(tensors["scale_inv"]) if self.layout == "swizzled" else tensors["scale_inv"]
         scale_inv = scale_inv[rows, : codes.shape[1] // BLOCK]
         rescale = np.float32(1) / np.float32(6 * self.e4m3_max)
-        scale = E4M3_VALUES[scale_inv]
-        amax = np.broadcast_to(self._amaxes(tensors["amax"], rows), scale.shape)
+        scale = VALUES[self.scale_format][scale_inv]
+        given = tensors["amax"] if "amax" in tensors else np.float32([6 * self.e4m3_max])
+        amax = np.broadcast_to(self._amaxes(given, rows), scale.shape)
         scaled_amax = scale * amax
         factor = scaled_amax * rescale if self.order == "scale_first" else scale * (amax * rescale)
         product = E2M1_VALUES[codes] * np.repeat(factor, BLOCK, axis=1)
@@ -79,7 +82,7 @@ class DecodeSteps:
     @np.errstate(all="ignore")
     def values(self, codes: np.ndarray, scale_inv: np.uint8, amaxes: np.ndarray) -> np.ndarray:
         """(n, 16): the values of one block's codes under each of n amaxes."""
-        factor = (E4M3_VALUES[scale_inv] * amaxes) * (np.float32(1) / np.float32(6 * self.e4m3_max))
+        factor = (VALUES[self.scale_format][scale_inv] * amaxes) * (np.float32(1) / np.float32(6 * self.e4m3_max))
         return self._rounded(E2M1_VALUES[codes][None, :] * factor[:, None])
 
     def _rounded(self, product: np.ndarray) -> np.ndarray:

@@ -189,7 +189,8 @@ def _block(e: Evidence, found: Difference) -> list[Line]:
         lines += _sixteen("rotated", encoded.values[here, span])
     summary = (
         f"S_enc {_number(per_block[here, block])}  block amax {_number(encoded.block_amax[here, block])}  "
-        f"scale_inv {decoded('scale_inv', scale_inv)}  multiplier {_number(encoded.multiplier[here, block])}"
+        f"scale_inv {decoded('scale_inv', scale_inv, e.case.scale_format)}  "
+        f"multiplier {_number(encoded.multiplier[here, block])}"
     )
     lines += [("steps", summary), *_sixteen("products", encoded.product[here, span])]
     if e.kind == "data":
@@ -205,7 +206,8 @@ def _decoded_block(e: Evidence, found: Difference) -> list[Line]:
     block = element // BLOCK
     span = slice(block * BLOCK, block * BLOCK + BLOCK)
     summary = (
-        f"scale_inv {decoded('scale_inv', got.scale_inv[0, block])}  amax {_number(got.amax[0, block])}  "
+        f"scale_inv {decoded('scale_inv', got.scale_inv[0, block], e.case.scale_format)}  "
+        f"amax {_number(got.amax[0, block])}  "
         f"factor {_number(got.factor[0, block])}"
     )
     return [

@@ -109,7 +109,7 @@ def _stored_off(e: Evidence) -> bool:
     """Whether all scales are one step off, up or down alike, and nothing else of the side is wrong."""
     if not e.kind.endswith("scale_inv") or any(name in e.differences for name in e.of_side if name != e.root):
         return False
-    largest = 0xFE if e.field.format == "e8m0" else 0x7E
+    largest = 0xFE if e.field.format in ("e8m0", "ue5m3") else 0x7E
     right, actual = (bits_of(array)[e.valued].astype(np.int64) for array in (e.right, e.actual))
     inner = (right > 0) & (right < largest)
     return any((actual[inner] - right[inner] == step).all() for step in (1, -1)) and bool(inner.any())

@@ -16,7 +16,7 @@ import numpy as np
 from harness.contract.case import Case
 from harness.expected import formats
 from harness.expected.expected import oracle_of
-from harness.expected.formats import BLOCK, E4M3_VALUES
+from harness.expected.formats import BLOCK, VALUES
 from harness.oracles import nvfp4
 
 WINDOW = 64
@@ -65,6 +65,7 @@ class Steps:
     seed, offset: Philox key and last counter word
     granularity: `tensor`, `row` or `window`
     amax_floor: the least amax that S_enc is computed from
+    e4m3_max: the largest scale that is aimed at; two_levels: whether there is an amax, without which S_enc is 1
     square: True for 16x16 blocks
     granule: whose amax a line or window takes: its `own`, the `first` one, that of the line whose number differs by
         `xor N`, or of the line `+N` or `-N` away
@@ -97,6 +98,8 @@ class Steps:
     granularity: str = "tensor"
     amax_floor: float = 0.0
     e4m3_max: int = 448
+    scale_format: str = "e4m3"
+    two_levels: bool = True
     square: bool = False
     granule: str = "own"
     rotation: int | None = None
@@ -181,8 +184,8 @@ class Steps:
         if self.square:
             block_amax = np.repeat(block_amax.reshape(-1, BLOCK, blocks).max(axis=1), BLOCK, axis=0)
         scale = self._scale(block_amax, encode_scale)
-        scale_inv = formats.e4m3(scale) if self.scale_cast is None else self.scale_cast(scale)
-        divisor = scale if self.multiplier_of == "scale" else E4M3_VALUES[scale_inv]
+        scale_inv = self._scale_bytes(scale) if self.scale_cast is None else self.scale_cast(scale)
+        divisor = scale if self.multiplier_of == "scale" else VALUES[self.scale_format][scale_inv]
         multiplier = self._multiplier(divisor, encode_scale, decode_scale)
         if self.product_by is None:
             product = grouped * multiplier[:, :, None]
@@ -205,7 +208,10 @@ class Steps:
     @np.errstate(all="ignore")
     def scales(self, block_amax: np.ndarray, amaxes: np.ndarray) -> np.ndarray:
         """(n, blocks) uint8: the scale bytes of some blocks under each of n amaxes."""
-        return formats.e4m3(self._scale(block_amax[None, :], self._encode_of(amaxes)[:, None]))
+        return self._scale_bytes(self._scale(block_amax[None, :], self._encode_of(amaxes)[:, None]))
+
+    def _scale_bytes(self, scale: np.ndarray) -> np.ndarray:
+        return formats.e4m3(scale) if self.scale_format == "e4m3" else formats.ue5m3(scale)
 
     def _rotated(self, x: np.ndarray, numbers: np.ndarray | slice) -> np.ndarray:
         chosen = x[:, numbers].T if self.direction else x[numbers]
@@ -247,6 +253,8 @@ class Steps:
         return np.where((other >= 0) & (other < count), other, numbers)
 
     def _encode_of(self, granules: np.ndarray) -> np.ndarray:
+        if not self.two_levels:
+            return np.ones_like(granules)
         granules = np.fmax(granules, np.float32(self.amax_floor))
         scale = np.float32(self.e4m3_max * 6) / granules
         if self.encode_flushed:

@@ -158,7 +158,8 @@ def _encoding(spot: _Spot, steps: Steps, side: str, inputs: Mapping[str, np.ndar
     def of_block(array: np.ndarray) -> np.generic:
         return np.broadcast_to(array, encoded.scale.shape)[here, block]
 
-    scales = {who: _scale(array[spot.line, block]) for who, array in spot.ask(f"{side}_scale_inv").items()}
+    form = steps.scale_format
+    scales = {who: _scale(array[spot.line, block], form) for who, array in spot.ask(f"{side}_scale_inv").items()}
     amaxes = {who: _float(_granule(array, spot)) for who, array in spot.ask(f"{side}_amax").items()}
     multiplier = {"direct": "2.7", "fast": "3"}.get(steps.multiplier, "2.6"), f"multiplier, {steps.multiplier}"
     head = [
@@ -167,7 +168,7 @@ def _encoding(spot: _Spot, steps: Steps, side: str, inputs: Mapping[str, np.ndar
         StepRow(("2.3", "S_dec"), _float(of_block(encoded.decode_scale)), {}),
         StepRow(("2.2", "block amax"), _float(of_block(encoded.block_amax)), {}),
         StepRow(("2.4", "scale before its cast"), _float(of_block(encoded.scale)), {}),
-        StepRow(("2.4", "scale_inv"), _scale(of_block(encoded.scale_inv)), scales),
+        StepRow(("2.4", "scale_inv"), _scale(of_block(encoded.scale_inv), form), scales),
         StepRow(multiplier, _float(of_block(encoded.multiplier)), {}),
     ]
     raw = x[spot.span, spot.line] if steps.direction else x[spot.line, spot.span]
@@ -191,7 +192,7 @@ def _decoding(spot: _Spot, steps: DecodeSteps, inputs: Mapping[str, np.ndarray])
     got = steps.decode(inputs, np.array([spot.line]))
     head = [
         StepRow(("9", "amax"), _float(got.amax[0, spot.block]), {}),
-        StepRow(("9", "scale_inv"), _scale(got.scale_inv[0, spot.block]), {}),
+        StepRow(("9", "scale_inv"), _scale(got.scale_inv[0, spot.block], steps.scale_format), {}),
         StepRow(("9", "scale_inv * amax"), _float(got.scaled_amax[0, spot.block]), {}),
         StepRow(("9", f"factor, e4m3_max {steps.e4m3_max}"), _float(got.factor[0, spot.block]), {}),
     ]
