@@ -62,7 +62,8 @@ class Field:
     @classmethod
     def joined(cls, parts: Sequence[Field], shape: tuple[int, ...] | None = None, slack: int = 0) -> Field:
         """Join the fields of a group's tensors into one; flat, unless `shape` is given."""
-        return cls(shape or (sum(part.size for part in parts),), parts[0].dtype, parts=tuple(parts), slack=slack)
+        entries = shape or (sum(part.size for part in parts),)
+        return cls(entries, parts[0].dtype, parts=tuple(parts), slack=slack, format=parts[0].format)
 
     def part(self, array: Any, number: int) -> Any:
         """The entries of one tensor of a group, in its own shape. array: this field's, of NumPy or torch"""

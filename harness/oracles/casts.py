@@ -24,7 +24,7 @@ def outputs(case: Case) -> dict[str, Field]:
     layout.require_whole_blocks(case)
     return {
         "e2m1_data": layout.data_field(case.rows, case.cols, layout.ROWWISE),
-        "e4m3_data": Field((case.rows, case.cols), "uint8"),
+        "e4m3_data": Field((case.rows, case.cols), "uint8", format="e4m3"),
     }
 
 

@@ -120,7 +120,8 @@ class Evidence:
         mistakes says nothing about them.
         """
         kind, declared = side_and_kind(self.root)[1], self.field.format
-        return kind if declared in ("", format_of(kind)) else f"{declared}_{kind}"
+        own = declared in ("", format_of(kind)) or kind.startswith(f"{declared}_")
+        return kind if own else f"{declared}_{kind}"
 
     @property
     def field(self) -> Field:
