@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
 from importlib import metadata
@@ -55,11 +56,23 @@ def _has_gpu() -> bool:
 gc.disable()  # until all tests are collected: of objects that stay, the collector finds none to free
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Have each of xdist's workers, which begin with equal parts in order, run its share of the pages first.
+SWEPT = 4  # of so many parameters of a sweep the first is not slow
 
-    A page takes up to a minute; the last one would keep one core busy while all others are idle.
+
+@pytest.hookimpl(tryfirst=True)  # before pytest leaves out by marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark as slow what is not of a sweep's sample, and put the pages first.
+
+    Each of xdist's workers begins with an equal part in order, so each gets a share of the pages. A page takes up to a
+    minute; the last one would keep one core busy while all others are idle.
     """
+    met: Counter[str] = Counter()
+    for item in items:
+        if item.get_closest_marker("sweep"):
+            name = item.nodeid.partition("[")[0]
+            if met[name] % SWEPT:
+                item.add_marker("slow")
+            met[name] += 1
     pages = [item for item in items if item.get_closest_marker("page")]
     others = [item for item in items if not item.get_closest_marker("page")]
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))

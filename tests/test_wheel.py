@@ -9,7 +9,6 @@ import venv
 import zipfile
 from pathlib import Path
 
-import pytest
 from copied_tree import Tree
 from processes import LONGEST
 
@@ -67,7 +66,6 @@ class Installed:
         return subprocess.run(command, cwd=self.empty, env=outside(), capture_output=True, text=True, timeout=LONGEST)
 
 
-@pytest.mark.slow  # the quick start, a page of `.ci/run`, installs the checkout
 def test_a_wheel_holds_the_harness_and_its_suites_and_verifies_in_an_empty_folder(tmp_path: Path):
     pip("wheel", "--no-build-isolation", "--wheel-dir", tmp_path, Tree(tmp_path / "tree").root)
     (wheel,) = tmp_path.glob("*.whl")

@@ -170,6 +170,7 @@ class Began(Exception):
     """A suite run would have begun."""
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("code", "line"), LINES, ids=[line for _, line in LINES])
 def test_it_ends_with_one_sentence(folder, capsys, monkeypatch, code, line):
     def child(*words):
@@ -285,6 +286,7 @@ WRONG = [
 WITHOUT_A_VALUE = [f"{verb} {option.opts[0]}" for verb, option in EACH_OPTION]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("line", [*WRONG, *WITHOUT_A_VALUE])
 def test_no_option_of_any_verb_takes_what_it_cannot(folder, capsys, monkeypatch, line):
     test_it_ends_with_one_sentence(folder, capsys, monkeypatch, Exit.USAGE, line)

@@ -26,6 +26,7 @@ def bits(x: np.ndarray) -> np.ndarray:
     return x.view(f"u{x.itemsize}")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("shape", [(16, 16), (48, 80), (304, 272), (1, 7)], ids=str)

@@ -26,6 +26,7 @@ def test_promises_are_kept(name, dtype):
         assert broken(name, make(name, rows, cols, dtype, 7919 * seed + 1), dtype) == ""
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", sorted(DISTRIBUTIONS.keys() - {"midpoints"}))  # which take 20 s to find
 def test_promises_are_kept_by_large_tensors(name):
     assert broken(name, make(name, 2048, 1024, "bf16", 11), "bf16") == ""  # so many that a bias of rounding shows
@@ -45,6 +46,7 @@ AS_GOOD = {
 }  # fmt: skip
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
 @pytest.mark.parametrize("mistake", MISTAKES)

@@ -72,6 +72,7 @@ def both_maps(flags, lines, amax):
     return found
 
 
+@pytest.mark.sweep
 @BOTH
 @pytest.mark.parametrize("measure", MEASURES, ids=lambda m: "-".join(map(str, m.values())))
 @pytest.mark.parametrize("flags", [{}, {"block": "block_16x16"}, {"row_scaled": True, "outputs": "rowwise"}], ids=str)

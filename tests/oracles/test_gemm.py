@@ -145,6 +145,7 @@ def test_an_overflow_that_meets_a_zero_is_seen_between_the_ends(make_gemm, ask):
 INPUTS = ["normal", "exact_sum", "wide_sum", "specials_nan", "row_scales", "signed_zero", "tiny_amax", "zero_rows"]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("input_name", INPUTS)
 @pytest.mark.parametrize("flags", [*FLAGS, {"route": "library"}], ids=str)
 def test_both_oracles_agree_and_the_stated_order_is_one_of_all(make_gemm, flags, input_name):

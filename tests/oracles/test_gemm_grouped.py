@@ -55,6 +55,7 @@ def ends(demand):
 # --- values -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("input_name", ["normal", "exact_sum", "wide_sum", "specials_nan"])
 @pytest.mark.parametrize(("flags", "shape"), FLAGS)
 def test_every_group_is_the_dense_one(flags, shape, input_name):

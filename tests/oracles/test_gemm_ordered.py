@@ -248,6 +248,7 @@ def test_fma_beside_the_middle_of_two_floats(fma):
 INPUTS = ["normal", "exact_sum", "wide_sum", "specials_inf", "specials_nan", "row_scales", "signed_zero", "tiny_amax"]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("input_name", INPUTS)
 @pytest.mark.parametrize("flags", FLAGS, ids=str)
 def test_both_oracles_agree(make_gemm, flags, input_name):

@@ -72,6 +72,7 @@ SPLITS = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("recipe", "kind", "shape", "flags"),
     [
@@ -167,6 +168,7 @@ def test_fields_are_flat_with_dense_parts(make_group, recipe):
         assert amaxes == {"rowwise_amax": [(128,), (0,), (256,)], "columnwise_amax": [(384,)] * 3}
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("dtype", nvfp4.DTYPES)
 @pytest.mark.parametrize("name", [name for name, _ in draw.names()])
 def test_the_oracles_agree_on_every_distribution(make_group, name, dtype):

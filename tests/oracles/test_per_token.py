@@ -221,6 +221,7 @@ def test_the_oracles_agree_on_every_flag(make_case):
             agree(case, per_token.inputs(case, draw.make(name, 128, 256, "bf16", 1)))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", [name for name, _ in draw.names()])
 def test_the_oracles_agree_on_every_distribution(make_case, name):
     for flags in ({}, {"rht": True}, {"rounding": "sr"}, {"rht": True, "rounding": "sr"}, {"weight_2d": True}):

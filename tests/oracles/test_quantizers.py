@@ -54,6 +54,7 @@ def test_fields_in_order_with_their_granules(make_case, recipe, shape, flags, gr
 # --- values -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sweep
 @BOTH
 @pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32"])
 @of_recipes(

@@ -132,6 +132,7 @@ def pairwise_flags(recipe: str) -> list[Flags]:
     return [Flags(flags(row)) for row in cover.pairwise(sizes, refused)]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("how", INPUTS, ids=lambda how: how.__name__)
 @pytest.mark.parametrize("recipe, shape", RECIPES_AND_SHAPES)

@@ -50,6 +50,7 @@ def covering(names: Iterable[str]) -> pytest.MarkDecorator:
     return pytest.mark.covers(*(name.removesuffix("/3") for name in names))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", [pytest.param(name, marks=covering(names)) for name, names in FAMILIES.items()])
 def test_matches_exact_arithmetic(name: str) -> None:
     for mnemonic in FAMILIES[name]:

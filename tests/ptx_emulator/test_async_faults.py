@@ -466,6 +466,7 @@ def test_the_bug_is_caught_by_name(each: Pair) -> None:
             assert re.search(rf"{line_of(source, marker)}\b", str(found)), str(found)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("each", PAIRS, ids=IDS)
 def test_the_mend_is_not_accused(each: Pair) -> None:
     for order in (ASCENDING, DESCENDING, Schedule(seed=2)):

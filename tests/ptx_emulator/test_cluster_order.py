@@ -183,6 +183,7 @@ def run(body: str, mended: bool, schedule: Schedule, **options) -> None:
     launch(module(source), "k", (4, 1, 1), (64, 1, 1), arrays, schedule=schedule, **options)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", PAIRS)
 def test_every_order_tells_the_bug_from_its_mend(name: str) -> None:
     for schedule in (ASCENDING, DESCENDING, Schedule(seed=1)):

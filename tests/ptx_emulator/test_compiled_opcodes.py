@@ -153,6 +153,7 @@ def results_of(name: str) -> tuple[np.ndarray, np.ndarray]:
     return old.view(kind), got.arrays["out"].view(kind).reshape(len(lines), LANES)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", FORMS)
 def test_the_bits_of_the_numpy_step(name: str) -> None:
     old, out = results_of(name)
