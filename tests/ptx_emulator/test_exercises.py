@@ -56,6 +56,7 @@ def test_writes_what_its_model_says(each: Exercise) -> None:
 LONG = ("arithmetic.rounded", "arithmetic.in_parts")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow if name in LONG else ()) for name in ARITHMETIC]
 )
@@ -67,6 +68,7 @@ def test_arithmetic_that_a_gpu_is_asked_about(name: str) -> None:
 HOPPER_ALONE = ("wgmma.",)  # ptxas refuses them for later targets
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "arch",  # two of each family, which the compiler gives nearly the same PTX
     [
