@@ -56,7 +56,7 @@ def _has_gpu() -> bool:
 gc.disable()  # until all tests are collected: of objects that stay, the collector finds none to free
 
 
-SWEPT = 4  # of so many parameters of a sweep the first is not slow
+SWEPT = 7  # of so many parameters of a sweep the first is not slow; it divides the length of few axes, so that all meet
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest leaves out by marks

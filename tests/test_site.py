@@ -51,6 +51,7 @@ def site(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return site
 
 
+@pytest.mark.slow  # `.ci/run` builds it by `make docs`
 def test_it_is_built(site: Path):
     front = (site / "index.html").read_text()
     assert 'href="harness/kernels/per_tensor.cu.html"' in front and 'href="numerics.html#3-per_tensor"' in front

@@ -215,6 +215,7 @@ def is_caught(mutant: Mutant, **search: object) -> Catch:
 ASK = ("--generated", "--seed", "3", "--count", "12", "--name", ".cu")
 
 
+@pytest.mark.slow
 def test_a_hunt_goes_on_where_it_was_with_its_survivors(harness_mutants, monkeypatch):
     monkeypatch.setattr(command, "hunt", survives)
     _, first = harness_mutants(*ASK)

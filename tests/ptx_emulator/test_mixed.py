@@ -86,6 +86,7 @@ def _scales(modifiers: list[str], kind: str) -> Expected:
     return "b16", ("f32", "f32"), lambda high, low: code(high) << 8 | code(low)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.covers(name)) for name in NAMES])
 def test_matches_exact_arithmetic(name: str) -> None:
     result, kinds, function = wanted(name)

@@ -32,6 +32,7 @@ SYNC = {
 PATHS = {"compiled": "", "numpy": ".volatile"}  # a volatile access is left to its NumPy step
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("block", [64, 96])
 @pytest.mark.parametrize("missing", ["", "BEFORE", "BEHIND"])
 @pytest.mark.parametrize("sync", SYNC)

@@ -108,8 +108,8 @@ def words_of(kind: str, folder: Path) -> list[str]:
     return ["swizzle", "--subject", str(folder / "a b" / "card.yaml"), "--case", SWIZZLE]
 
 
-# Each kind of subject and each place once, because a run of the harness takes seconds; others are below. Two of them,
-# which begin in this process, are not slow.
+# Each kind of subject and each place once, because a run of the harness takes seconds; others are below. One of them,
+# which begins in this process, is not slow.
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "where"), [("card", "in a checkout"), ("function", "elsewhere")])
 def test_what_a_run_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, where: str):
@@ -137,6 +137,7 @@ def test_what_a_shard_prints_and_once_more_when_it_is_resumed(tmp_path: Path):
     assert shown.returncode == 0 and result["case_id"] in shown.stdout and "kernel" in shown.stdout, shown.stderr
 
 
+@pytest.mark.slow
 def test_a_card_by_its_relative_path_and_from_a_folder_above(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     words_of("card", tmp_path)

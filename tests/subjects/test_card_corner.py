@@ -151,6 +151,7 @@ def test_the_last_lines_are_few():
     assert take_notes("a case") == ("not judged as the end of 1x1: two lines",) and take_notes("a case") == ()
 
 
+@pytest.mark.slow
 def test_a_run_of_a_function_says_below_its_screen_what_was_not_judged(tmp_path: Path):
     (tmp_path / "mine.py").write_text(
         "import numpy as np\n\n\ndef swizzle(case, inputs, outputs):\n"

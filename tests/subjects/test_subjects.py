@@ -509,6 +509,7 @@ def test_a_run_goes_on_after_a_subject_that_left_and_the_story_of_one_that_write
     }
 
 
+@pytest.mark.slow
 def test_a_run_of_what_is_not_installed_compares_nothing(pytester: pytest.Pytester):
     (pytester.path / "mine.py").write_text(MINE + "NEEDS = {'nosuchpackage': 'pip install nosuchpackage'}\n")
     result = run(pytester, "--subject", "mine:swizzle")
@@ -516,6 +517,7 @@ def test_a_run_of_what_is_not_installed_compares_nothing(pytester: pytest.Pytest
     assert "nosuchpackage" in result.stdout.str()  # a narrow terminal breaks the line that installs it
 
 
+@pytest.mark.slow
 def test_a_subject_that_does_not_exist_is_one_sentence(pytester: pytest.Pytester):
     result = run(pytester, "--subject", "nosuch")
     assert result.ret == Exit.USAGE
