@@ -94,10 +94,9 @@ def lines(kinds: tuple[str, ...], program: str) -> list[tuple[str, ...]]:
 def inline(program: str) -> list[tuple[str, ...]]:
     """The words after a program's name, for every call in backticks within a sentence."""
     found = set()
-    for name, text in PAGES.items():
-        if name not in ("numerics", "capabilities"):
-            for code in re.findall(rf"`{program} ([^`]+)`", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)):
-                found.add(tuple(shlex.split(" ".join(code.split()).replace("…", ""))))
+    for text in PAGES.values():
+        for code in re.findall(rf"`{program} ([^`]+)`", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)):
+            found.add(tuple(shlex.split(" ".join(code.split()).replace("…", ""))))
     return sorted(found)
 
 
