@@ -21,9 +21,9 @@ _PART = re.compile(r"(?P<head><!-- rendered (?P<name>\w+) -->\n)(?P<body>.*?)(?P
 Renderer = Callable[[str], str]
 
 
-def all_pages(root: Path = ROOT) -> list[Path]:
+def all_pages() -> list[Path]:
     """README and the pages of `docs/`."""
-    return [root / "README.md", *sorted((root / "docs").glob("*.md"))]
+    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def parts(text: str) -> list[str]:

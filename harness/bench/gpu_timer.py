@@ -168,13 +168,13 @@ class GpuClock:
             return self._sm_clock.mhz()
 
 
-def graph_us(clock: GpuClock, graph: Any, rounds: int = 3) -> float:
-    """Microseconds of a graph, the least of a few rounds; rough, without a flush."""
+def graph_us(clock: GpuClock, graph: Any) -> float:
+    """Microseconds of a graph, the least of three rounds; rough, without a flush."""
     import cupy
 
     times: list[float] = []
     with cuda_errors("timed graph"), clock.stream as stream:
-        for _ in range(rounds):
+        for _ in range(3):
             start, stop = cupy.cuda.Event(), cupy.cuda.Event()
             start.record(stream)
             graph.launch(stream)

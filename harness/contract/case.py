@@ -158,7 +158,7 @@ class Case:
 
     @cached_property
     def seed_name(self) -> str:
-        """What the seed is a hash of: `data_id`, so that eager and graph see the same input and the same bytes.
+        """The text whose hash is the seed: `data_id`, so that eager and graph see the same input and the same bytes.
 
         All splits of an allocation share a seed, because the host that passes it does not know the split.
         """

@@ -19,7 +19,7 @@ _WIDEST = 160  # columns; a reason is wrapped at this width even if lines can be
 
 
 def render(records: Sequence[Record], judgements: Sequence[Judgement], code: Exit, width: int) -> str:
-    """What is wrong and what changed, with the reason, once for all cases that have the same; then how many of each.
+    """The wrong and the changed cases, with the reason once for all that have the same; then how many of each.
 
     records: what was verified; width: columns of a reason, while an id is never broken
     """

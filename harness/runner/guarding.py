@@ -1,4 +1,4 @@
-"""What the supervisor of a run does about a subject that goes for its judge: stops it, or leaves processes behind.
+"""Guards a run's supervisor against a subject that stops its judge or leaves processes behind.
 
 The judge is pytest's process and its workers. They are told from a subject's processes by a variable of the environment
 that subjects are not given.

@@ -25,7 +25,7 @@ class Convention(StrEnum):
 
 @dataclass(frozen=True)
 class Choice:
-    """What an implementation does otherwise, and says so.
+    """A difference that an implementation declares.
 
     step: of docs/numerics.md, where the two part; says: what it does there, and whose rule that is
     without: a context in which it runs by docs/numerics.md at this step and as always elsewhere

@@ -15,7 +15,7 @@ _HEAD = struct.Struct("<Q")
 _MOST_FILES = 4
 
 
-def send_request(to: socket.socket, request: Any, files: Sequence[int] = ()) -> None:
+def send_request(to: socket.socket, request: Any, files: Sequence[int]) -> None:
     body = pickle.dumps(request)
     socket.send_fds(to, [_HEAD.pack(len(body))], list(files))
     to.sendall(body)

@@ -39,7 +39,7 @@ class OfBatch(NamedTuple):
     pending: list[list[Acquisitions]]
 
 
-def of_batch(order: BlockOrder, first: int, cluster: int = 1) -> OfBatch:
+def of_batch(order: BlockOrder, first: int, cluster: int) -> OfBatch:
     """Begin a batch, whose first block is this."""
     return OfBatch(
         order,

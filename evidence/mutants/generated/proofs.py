@@ -32,9 +32,9 @@ def proofs(path: Path = PROOFS) -> dict[Key, str]:
     return {edit.key: reason for edit, reason in edits(places(), path)}
 
 
-def host_proofs(path: Path = PROOFS) -> dict[Key, str]:
+def host_proofs() -> dict[Key, str]:
     """`proofs` of the mutants of host code."""
-    return {edit.key: reason for edit, reason in edits(host_places(), path, "host")}
+    return {edit.key: reason for edit, reason in edits(host_places(), list_of="host")}
 
 
 def edits(index: Places, path: Path = PROOFS, list_of: str = "equivalent") -> Iterator[tuple[Edit, str]]:

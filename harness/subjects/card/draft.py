@@ -16,7 +16,7 @@ _PLAIN = re.compile(r"[\w./+][\w./+-]*")  # text that YAML reads as it stands
 _SCALARS = {"s": "i", "b": "u", "u": "u", "f": "f"}
 
 
-def draft(code: Code, recipe: str = "", kernel: str = "", names: Mapping[str, str] | None = None) -> str:
+def draft(code: Code, recipe: str, kernel: str, names: Mapping[str, str]) -> str:
     """The YAML of a card that launches the entries of a PTX; unknown parts are FILL_IN, which a card may not contain.
 
     recipe: the recipe to compare with; kernel: use only this entry; names: array or number of the recipe → description
@@ -43,7 +43,7 @@ def draft(code: Code, recipe: str = "", kernel: str = "", names: Mapping[str, st
         ]
         parameters = code.parameters(entry) or ()
         lines += ["    arguments:"] if parameters else []
-        lines += [f"      - {_argument(parameter, names or {})}" for parameter in parameters]
+        lines += [f"      - {_argument(parameter, names)}" for parameter in parameters]
     return "\n".join(lines) + "\n"
 
 
