@@ -70,7 +70,7 @@ def answers(subject: Subject, cases: Iterable[Case]) -> Iterator[Answer]:
     """
     absent = subject.absent()
     for case in cases:
-        reason = absent or subject.refuses(case)
+        reason = absent or subject.outside(case) or subject.refuses(case)
         yield Answer(subject.name, case, Kind.NOT_OFFERED, (reason,)) if reason else _answer(subject, case)
 
 

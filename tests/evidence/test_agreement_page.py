@@ -70,6 +70,9 @@ def test_each_word_is_said_of_what_it_means():
     assert one(subject(unsigned_zeros), ZEROS).kind is Kind.BUG
     assert one(subject(nothing, *Convention)).kind is Kind.BUG
     assert one(subject(right, refuses=lambda case: "only tuesdays")).reasons == ("only tuesdays",)
+    for later, default in (("scale_format=ue5m3", "scale_format=e4m3"), ("global_scale=false", "global_scale=true")):
+        found = one(subject(nothing), f"per_tensor/{later}/16x16/normal/eager")
+        assert found.reasons == (f"the function is for {default}",), "it names no such flag, and knows none"
     absent = one(subject(right, needs={"no-such-package": "pip install it"}))
     assert absent.kind is Kind.NOT_OFFERED and "pip install it" in absent.reasons[0]
     found = one(subject(raises))
