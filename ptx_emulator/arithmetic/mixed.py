@@ -1,10 +1,11 @@
 """Forms that Blackwell and Hopper kernels add: `xorsign`, mixed types, stochastic rounding, and scales that are powers
-of two (`ue8m0`).
+of two (`ue8m0`) or have three bits of mantissa (`ue5m3`, of sm_107a).
 
 From the PTX ISA 9.0: "max", "fma (mixed precision)", "cvt". `cvt.rs` adds random bits to the bits of the mantissa that
 are cut off and rounds away from zero where that carries. Which of the 32 random bits an element gets is drawn there in
 a figure: here the upper 16 serve the first two of the four, the lower 16 the others, below the last bit kept. No GPU at
-hand has the instruction, so this layout was not compared with one.
+hand has the instruction, so this layout was not compared with one. Nor has one `ue5m3`, whose bytes are those of
+CUDA 13.5's `cuda_fp8.hpp`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from itertools import product
 import numpy as np
 
 from ptx_emulator.arithmetic.floating import FLOATING
-from ptx_emulator.arithmetic.rounding import E2M1, E4M3, E5M2, NAN_BF16, SmallFloat, bf16_values, f16_values
+from ptx_emulator.arithmetic.rounding import E2M1, E4M3, E5M2, NAN_BF16, UE5M3, SmallFloat, bf16_values, f16_values
 from ptx_emulator.registers import U16, U32, Bits, Compute, Operation, halves
 
 _READ = {"f16": f16_values, "bf16": bf16_values}
@@ -107,6 +108,20 @@ def _scales_to_bf16(pair: Bits) -> Bits:
     return table[pair >> U16(8)] << U32(16) | table[pair & U16(255)]
 
 
+def _ue5m3_pair(high: Bits, low: Bits) -> Bits:
+    """Nearest-even, saturating bytes of float32 magnitudes."""
+    upper, lower = (UE5M3.encode(half & U32(0x7FFFFFFF)) for half in (high, low))
+    return (upper << U32(8) | lower).astype(U16)
+
+
+def _ue5m3_to_bf16(pair: Bits) -> Bits:
+    # Shifted up 20 bits, a byte is a float32 whose exponent is 112 too small; its upper half is a bf16, exactly.
+    values = (np.arange(256, dtype=U32) << U32(20)).view(np.float32) * np.float32(2.0**112)
+    table = values.view(U32) >> U32(16)
+    table[255] = NAN_BF16
+    return table[pair >> U16(8)] << U32(16) | table[pair & U16(255)]
+
+
 def _table() -> dict[str, Operation]:
     table: dict[str, Operation] = {}
     for head, nan, kind in product(("min", "max"), ("", ".NaN"), ("f32", "f16", "bf16")):
@@ -131,6 +146,8 @@ def _table() -> dict[str, Operation]:
         table[f"cvt.{mode}{finite}.ue8m0x2.f32"] = Operation(_scale_pair(*how), "b16", ("f32", "f32"))
         table[f"cvt.{mode}{finite}.ue8m0x2.bf16x2"] = Operation(_scale_pair_of_bf16(*how), "b16", ("b32",))
     table["cvt.rn.bf16x2.ue8m0x2"] = Operation(_scales_to_bf16, "b32", ("b16",))
+    table["cvt.rn.satfinite.ue5m3x2.f32"] = Operation(_ue5m3_pair, "b16", ("f32", "f32"))
+    table["cvt.rn.bf16x2.ue5m3x2"] = Operation(_ue5m3_to_bf16, "b32", ("b16",))
     return table
 
 

@@ -158,3 +158,4 @@ class SmallFloat:
 E2M1 = SmallFloat(exponent=2, mantissa=1, largest=0x7, nan=0x7, has_nan=False)
 E4M3 = SmallFloat(exponent=4, mantissa=3, largest=0x7E, nan=0x7F)
 E5M2 = SmallFloat(exponent=5, mantissa=2, largest=0x7B, nan=0x7F, has_infinity=True)
+UE5M3 = SmallFloat(exponent=5, mantissa=3, largest=0xFE, nan=0xFF)  # of magnitudes: a byte has no room for a sign

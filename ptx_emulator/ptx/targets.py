@@ -1,4 +1,4 @@
-"""Which instructions a target lacks, from the PTX ISA's "Target ISA Notes", checked against ptxas 13.0.
+"""Which instructions a target lacks, from the PTX ISA's "Target ISA Notes", checked against ptxas 13.0 (sm_107a: 13.5).
 
 Only what the emulator executes is listed, and nothing that every target since sm_75 has. What is not listed counts as
 there, so a right kernel is never refused.
@@ -66,6 +66,10 @@ _HOPPER_AND_BLACKWELL = _special("sm_90a, sm_100a, sm_110a or sm_120a, or newer 
 _CLUSTERS = _from(90)
 _TENSOR_MEMORY = _special("sm_100a or sm_110a, or newer of their families", 10, 11)
 
+_RUBIN = Need(
+    "sm_107a, or newer of its family", lambda target: bool(target.kind) and target.family == 10 and target.number >= 107
+)
+
 # A pattern at the start of a mnemonic, and what it needs. Behind "/" stands the number of operands.
 _NEEDS = (
     # matrices
@@ -78,6 +82,7 @@ _NEEDS = (
     # conversions
     (r"cvt\.rs\.", _alone("sm_100a", "sm_103a")),
     (r"cvt\..*(e2m1|e2m3|e3m2|ue8m0)x", _BLACKWELL),
+    (r"cvt\..*ue5m3x2", _RUBIN),
     (r"cvt\..*(e4m3|e5m2)x2", _from(89)),
     (r"cvt\.(rn|rz)\.(relu\.)?(satfinite\.)?bf16(x2)?\.f32/|cvt\.f32\.bf16/", _from(80)),
     (r"cvt\.(?!(rn|rz)\.(relu\.)?(satfinite\.)?bf16(x2)?\.f32/|f32\.bf16/|.*ue8m0x2)[\w.]*\bbf16", _from(90)),

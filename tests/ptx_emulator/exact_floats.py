@@ -34,6 +34,7 @@ F64 = Format(64, 52, 1023, 0xFFF8000000000000, 0x7FF0000000000000, 0x7FEFFFFFFFF
 E4M3 = Format(8, 3, 7, 0x7F, None, 0x7E)
 E5M2 = Format(8, 2, 15, 0x7F, 0x7C, 0x7B)
 E2M1 = Format(4, 1, 1, 0x7, None, 0x7)
+UE5M3 = Format(9, 3, 15, 0xFF, None, 0xFE)  # of magnitudes, in eight bits
 FORMATS = {"f16": F16, "bf16": BF16, "f32": F32, "f64": F64, "e4m3": E4M3, "e5m2": E5M2, "e2m1": E2M1}
 
 
@@ -85,7 +86,7 @@ def decode(bits: int, form: Format) -> Number:
     negative, bits = bool(bits & form.sign_bit), bits & (form.sign_bit - 1)
     if form.infinity is not None and bits >= form.infinity:
         return Number(negative, None) if bits == form.infinity else NAN
-    if form is E4M3 and bits == 0x7F:
+    if form.infinity is None and bits > form.largest:
         return NAN
     power, fraction = bits >> form.mantissa, bits & ((1 << form.mantissa) - 1)
     significand = fraction + ((1 << form.mantissa) if power else 0)

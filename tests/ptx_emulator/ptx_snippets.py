@@ -21,7 +21,8 @@ HEADER = ".version 8.6\n.target sm_100a\n.address_size 64\n"
 def kernel(body: str, parameters: int, name: str = "k", declarations: str = "") -> str:
     """A module with one kernel: 64-bit parameters p0, p1, ..., registers %rd, %r, %rs, %p, %f, %fd to use freely."""
     declared = ", ".join(f".param .u64 p{i}" for i in range(parameters))
-    header = HEADER.replace("sm_100a", "sm_90a") if "wgmma." in body else HEADER  # which sm_90a alone has
+    alone = next((target for part, target in (("wgmma.", "sm_90a"), (".ue5m3", "sm_107a")) if part in body), "sm_100a")
+    header = HEADER.replace("sm_100a", alone)
     return f"""{header}{declarations}
 .visible .entry {name}({declared})
 {{

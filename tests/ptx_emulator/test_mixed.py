@@ -1,4 +1,4 @@
-"""`xorsign`, mixed types, stochastic rounding and `ue8m0` against exact scalar arithmetic."""
+"""`xorsign`, mixed types, stochastic rounding, `ue8m0` and `ue5m3` against exact scalar arithmetic."""
 
 from __future__ import annotations
 
@@ -74,6 +74,8 @@ def _scale(mode: str, finite: bool) -> Scalar:
 
 
 def _scales(modifiers: list[str], kind: str) -> Expected:
+    if "ue5m3x2" in (kind, modifiers[-1]):
+        return _ue5m3(kind)
     if kind == "ue8m0x2":
 
         def bf16(code: int) -> int:
@@ -84,6 +86,30 @@ def _scales(modifiers: list[str], kind: str) -> Expected:
     if kind == "bf16x2":
         return "b16", ("b32",), lambda a: code(a & 0xFFFF0000) << 8 | code((a & 0xFFFF) << 16)
     return "b16", ("f32", "f32"), lambda high, low: code(high) << 8 | code(low)
+
+
+def _ue5m3(kind: str) -> Expected:
+    def code(bits: int) -> int:
+        return encode(decode(bits & 0x7FFFFFFF, FORMATS["f32"]), exact.UE5M3)
+
+    def bf16(code: int) -> int:
+        return encode(decode(code, exact.UE5M3), FORMATS["bf16"])
+
+    if kind == "f32":
+        return "b16", ("f32", "f32"), lambda high, low: code(high) << 8 | code(low)
+    return "b32", ("b16",), lambda a: bf16(a & 255) | bf16(a >> 8) << 16
+
+
+def test_every_edge_of_ue5m3() -> None:
+    """Every byte, every tie and its neighbours, what saturates, and NaN."""
+    values = [decode(code, exact.UE5M3).magnitude for code in range(255)]
+    edges = values + [(a + b) / 2 for a, b in pairwise(values)] + [Fraction(122880), Fraction(131072)]
+    bits = [encode(exact.of(edge), FORMATS["f32"]) for edge in edges]
+    bits = [b + ulps & 0xFFFFFFFF for b in bits for ulps in (-1, 0, 1)] + [0x7F800000, 0x7FC00000, 0xFF800000]
+    x = np.array(bits + [b ^ 0x80000000 for b in bits], np.uint32)
+    got = apply("cvt.rn.satfinite.ue5m3x2.f32", "b16", ["f32", "f32"], [x, x[::-1].copy()])
+    expected = [_ue5m3("f32")[2](int(a), int(b)) for a, b in zip(x, x[::-1], strict=True)]
+    assert got.tolist() == expected and set(got & 255) == set(range(256))
 
 
 @pytest.mark.sweep

@@ -142,6 +142,13 @@ def test_a_target_that_is_not_known_lacks_nothing() -> None:
     assert not lacking(parse(text("wgmma.fence.sync.aligned;", "sm_90a")).kernel("k"), "")
 
 
+def test_ue5m3_needs_the_newest_of_its_family() -> None:
+    for body in ("cvt.rn.satfinite.ue5m3x2.f32 %rs0, %f0, %f1;", "cvt.rn.bf16x2.ue5m3x2 %r0, %rs0;"):
+        kernel = parse(text(body, "sm_107a")).kernel("k")
+        taken = [number for number in (*TARGETS, "107", "107a", "107f") if not lacking(kernel, f"sm_{number}")]
+        assert taken == ["107a", "107f"]
+
+
 def test_the_former_name_of_a_target() -> None:
     assert parsed("sm_101a") == parsed("sm_110a") != parsed("sm_101f")
 
