@@ -265,7 +265,7 @@ def test_a_sum_of_sr_that_is_not_rounded():
 def test_448_for_256():
     case, tensors = asked(stage="encode")
     bounded = nvfp4.global_encode_scale
-    actual = mutated("global_encode_scale", lambda amax: bounded(amax, 256), case, tensors)
+    actual = mutated("global_encode_scale", lambda amax, largest: bounded(amax, 256), case, tensors)
     assert cause(per_tensor, case, tensors, actual) == "e4m3_max mixed up"
 
 
@@ -457,12 +457,15 @@ def test_an_amax_that_became_inf_is_no_rotation(side):
     assert cause(per_tensor, case, tensors, saturated(case, tensors, side)) != "rht where none belongs"
 
 
-@pytest.mark.parametrize("s_enc", [0, 1])
-def test_a_division_that_gives_0_for_a_huge_amax(s_enc):
+@pytest.mark.parametrize(
+    ("s_enc", "named"),
+    [(0, "S_enc of a huge amax"), (1, "fits S_enc of a huge amax, global scale mixed up")],  # no amax gives 1, too
+)
+def test_a_division_that_gives_0_for_a_huge_amax(s_enc, named):
     x = np.tile(huge(), (2, 2)) * BF16.type(0.5) ** np.arange(32).astype(BF16)
     case, tensors = asked(x, 32, 32, stage="encode", outputs="both")
     actual = mutated("global_encode_scale", lambda amax, *_: np.full_like(amax, s_enc), case, tensors)
-    assert cause(per_tensor, case, tensors, actual) == "S_enc of a huge amax"
+    assert cause(per_tensor, case, tensors, actual) == named
 
 
 def huge() -> np.ndarray:

@@ -78,7 +78,7 @@ MISTAKES = {
                        {"wrong place"}),
 }  # fmt: skip
 OF_ROWS = {
-    "ties away from zero": ("numerics/e2m1.cuh", "if ((__float_as_uint(v) & kLowerIsOdd) == 0) v", "if (false) v",
+    "ties away from zero": ("numerics/e2m1.cuh", "return (__float_as_uint(v) & kLowerIsOdd) == 0", "return false",
                             {"tie direction"}),
     "reciprocal for a division": ("numerics/nvfp4.cuh", "fminf(__frcp_rn(__fmul_rn(scale_inv, global.decode))",
                                   "fminf(global.encode * __frcp_rn(scale_inv)", {"reciprocal for a division"}),
