@@ -104,19 +104,52 @@ def _multiply_f32(mode: str) -> Callable[..., Values]:
     return lambda a, b: f32_directed(a.astype(F64) * b.astype(F64), mode)
 
 
-def _fma_f64(*values: Values) -> Values:
-    def one(a: np.float64, b: np.float64, c: np.float64) -> float:
-        if not (np.isfinite(a) and np.isfinite(b)) or a == 0 or b == 0:
-            return a * b + c
-        if not np.isfinite(c):
-            return c
-        exact = Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c))
-        try:
-            return float(exact)
-        except OverflowError:
-            return float("inf") if exact > 0 else float("-inf")
+_SPLIT = F64(2**27 + 1)
+_LEAST_EXACT, _LARGEST_EXACT = 2.0**-250, 2.0**250  # no part of a product of two such leaves the normal numbers
 
-    return np.vectorize(one, otypes=[F64])(*values)
+
+def _fma_f64(a: Values, b: Values, c: Values) -> Values:
+    """a * b + c, rounded once: by Boldo and Melquiond's sum of three terms, and by fractions for what is far from 1.
+
+    The product is two floats by Dekker's splitting; of the three terms to add, the two small ones are rounded to odd.
+    """
+    a, b, c = np.broadcast_arrays(a, b, c)
+    exact = _within(a) & _within(b) & (_within(c) | (c == 0))
+    high = a * b
+    low = _product_error(a, b, high)
+    small, smaller = _two_sum(c, low)
+    near, rest = _two_sum(high, small)
+    found = np.where(exact, near + to_odd_sum(smaller, rest), high + c)
+    far = ~exact & (a != 0) & (b != 0) & np.isfinite(a) & np.isfinite(b)
+    if far.any():
+        found[far] = [_fma_of_fractions(*terms) for terms in zip(a[far], b[far], c[far], strict=True)]
+    return found
+
+
+def _within(x: Values) -> Values:
+    return (np.abs(x) >= _LEAST_EXACT) & (np.abs(x) <= _LARGEST_EXACT)
+
+
+def _product_error(a: Values, b: Values, product: Values) -> Values:
+    a_high, b_high = (_SPLIT * x - (_SPLIT * x - x) for x in (a, b))
+    a_low, b_low = a - a_high, b - b_high
+    return ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
+
+
+def _two_sum(a: Values, b: Values) -> tuple[Values, Values]:
+    total = a + b
+    from_b = total - a
+    return total, (a - (total - from_b)) + (b - from_b)
+
+
+def _fma_of_fractions(a: np.float64, b: np.float64, c: np.float64) -> float:
+    if not np.isfinite(c):
+        return float(c)
+    exact = Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c))
+    try:
+        return float(exact)
+    except OverflowError:
+        return float("inf") if exact > 0 else float("-inf")
 
 
 def _directed(near: Callable[..., Values], beyond: Callable[..., Values], mode: str) -> Callable[..., Values]:
@@ -326,7 +359,8 @@ def _double(define: Callable) -> None:
     }  # fmt: skip
     for name, (compute, count) in rounded.items():
         lane = f"wide_pattern(fx {_SIGNS[name]} fy)" if name in _SIGNS else ""
-        if lane:
+        lane = "wide_pattern(fused(fx, fy, fz))" if name in ("fma", "mad") else lane
+        if name in _SIGNS:
             define(f"{name}.f64", _f64(compute), "f64", count, lane)
         define(f"{name}.rn.f64", _f64(compute), "f64", count, lane)
         for mode in _DIRECTED:

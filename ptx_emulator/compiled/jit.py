@@ -139,6 +139,16 @@ def pointer(typing, address):
     return types.voidptr(types.int64), generate
 
 
+@intrinsic
+def fused(typing, a, b, c):
+    """a * b + c of float64, rounded once."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.fma(*arguments)
+
+    return types.float64(types.float64, types.float64, types.float64), generate
+
+
 def _bitcast(source: types.Type, target: types.Type) -> Callable:
     """Make a function that reads the bits of one type as another."""
 

@@ -14,7 +14,7 @@ from numpy import float32, float64, int32, int64, sqrt, uint32, uint64  # noqa: 
 
 from ptx_emulator.arithmetic.rounding import E2M1, E4M3
 from ptx_emulator.compiled import opcodes
-from ptx_emulator.compiled.jit import as_bits, as_double, as_float, as_wide_bits, part
+from ptx_emulator.compiled.jit import as_bits, as_double, as_float, as_wide_bits, fused, part  # noqa: F401 forms name some
 
 NAN, NAN_16, NAN_64 = uint32(0x7FFFFFFF), uint32(0x7FFF), uint64(0xFFF8000000000000)
 TOP, MAGNITUDE, ONES = uint32(0x80000000), uint32(0x7FFFFFFF), uint32(0xFFFFFFFF)
