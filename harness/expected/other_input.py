@@ -20,7 +20,7 @@ from harness.contract.case import Case
 from harness.contract.interval import Demand, Interval
 from harness.errors import ContractError
 from harness.expected.expected import Expected, expect_on, fields_of, high_precision, make_inputs, oracle_of
-from harness.expected.prepared import Recent
+from harness.expected.prepared import SOURCE, Recent
 from harness.files import recipe_dir
 from harness.oracles import powers_of_two
 from harness.suite.stages import stages
@@ -48,7 +48,7 @@ def other_expected(case: Case, expected: Expected, torch_device: str, given: boo
     expected: of the case's own input; given: whether that is not the input which the case draws
     """
     if given or case.work > SMALL:
-        followed = follow(case, expected, torch_device)
+        followed = _FOLLOWED.of(case, expected, torch_device)
         if followed or given:
             return followed
     return _asked(replace(case, mode="eager"), torch_device)
@@ -74,6 +74,25 @@ def follow(case: Case, expected: Expected, torch_device: str = "cpu") -> Other |
     exact = not any(isinstance(value, Interval) for value in values.values())  # an interval here lacks its sums
     doubt = _asks_torch(case, inputs, values, torch_device) if exact else str
     return Other(inputs, expected.fields, values, expected.oracles, doubt=doubt)
+
+
+class _Followed:
+    """What followed last, for the next mode of the same case: in a bench, which times them one after the other."""
+
+    def __init__(self) -> None:
+        self._last: tuple[Expected, str, Other | None] | None = None
+
+    def of(self, case: Case, expected: Expected, torch_device: str) -> Other | None:
+        if self._last and self._last[0] is expected and self._last[1] == torch_device:
+            return self._last[2]
+        self._last = None  # before as much memory is taken again
+        found = follow(case, expected, torch_device)
+        if SOURCE.recent > 1:
+            self._last = expected, torch_device, found
+        return found
+
+
+_FOLLOWED = _Followed()
 
 
 @Recent

@@ -14,6 +14,7 @@ from harness.contract.interval import Demand, Interval
 from harness.device.emulator import EmulatorDevice
 from harness.expected.expected import Expected, expect, fields_of, make_inputs, oracle_of
 from harness.expected.other_input import WORDS, follow, other_expected, other_inputs, smaller
+from harness.expected.prepared import SOURCE
 from harness.inputs.draw import make
 from harness.oracles import nvfp4, powers_of_two
 from harness.suite.suite import find_case, suite_of
@@ -100,6 +101,19 @@ def test_what_follows_is_what_the_oracles_say():
             for one, another in zip(_arrays(value), _arrays(found.values[name]), strict=True):
                 assert one.tobytes() == another.tobytes(), (case.id, name)
     assert min(followed.values()) >= 2, followed
+
+
+def test_a_bench_makes_it_once_for_both_modes_of_a_case(monkeypatch):
+    case, another = (find_case(f"per_tensor/default/304x{cols}/normal/eager") for cols in (272, 288))
+    expected = by_numpy(case, make_inputs(case))
+
+    def found(mode: str, of: Expected = expected) -> Expected:
+        return other_expected(replace(case, mode=mode), of, "cpu")
+
+    assert found("eager") is not found("graph")
+    monkeypatch.setattr(SOURCE, "recent", 2)
+    assert found("eager") is found("graph")
+    assert found("graph", by_numpy(another, make_inputs(another))) is not found("graph")
 
 
 def by_numpy(case: Case, inputs: Mapping[str, np.ndarray]) -> Expected:
