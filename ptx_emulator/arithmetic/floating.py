@@ -29,6 +29,7 @@ from ptx_emulator.arithmetic.rounding import (
     f16_values,
     f32_directed,
     flush_f32,
+    fma_f64,
     to_odd_f32,
     to_odd_sum,
 )
@@ -102,54 +103,6 @@ def _exact_sum(a: Values, b: Values, mode: str) -> Values:
 
 def _multiply_f32(mode: str) -> Callable[..., Values]:
     return lambda a, b: f32_directed(a.astype(F64) * b.astype(F64), mode)
-
-
-_SPLIT = F64(2**27 + 1)
-_LEAST_EXACT, _LARGEST_EXACT = 2.0**-250, 2.0**250  # no part of a product of two such leaves the normal numbers
-
-
-def _fma_f64(a: Values, b: Values, c: Values) -> Values:
-    """a * b + c, rounded once: by Boldo and Melquiond's sum of three terms, and by fractions for what is far from 1.
-
-    The product is two floats by Dekker's splitting; of the three terms to add, the two small ones are rounded to odd.
-    """
-    a, b, c = np.broadcast_arrays(a, b, c)
-    exact = _within(a) & _within(b) & (_within(c) | (c == 0))
-    high = a * b
-    low = _product_error(a, b, high)
-    small, smaller = _two_sum(c, low)
-    near, rest = _two_sum(high, small)
-    found = np.where(exact, near + to_odd_sum(smaller, rest), high + c)
-    far = ~exact & (a != 0) & (b != 0) & np.isfinite(a) & np.isfinite(b)
-    if far.any():
-        found[far] = [_fma_of_fractions(*terms) for terms in zip(a[far], b[far], c[far], strict=True)]
-    return found
-
-
-def _within(x: Values) -> Values:
-    return (np.abs(x) >= _LEAST_EXACT) & (np.abs(x) <= _LARGEST_EXACT)
-
-
-def _product_error(a: Values, b: Values, product: Values) -> Values:
-    a_high, b_high = (_SPLIT * x - (_SPLIT * x - x) for x in (a, b))
-    a_low, b_low = a - a_high, b - b_high
-    return ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
-
-
-def _two_sum(a: Values, b: Values) -> tuple[Values, Values]:
-    total = a + b
-    from_b = total - a
-    return total, (a - (total - from_b)) + (b - from_b)
-
-
-def _fma_of_fractions(a: np.float64, b: np.float64, c: np.float64) -> float:
-    if not np.isfinite(c):
-        return float(c)
-    exact = Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c))
-    try:
-        return float(exact)
-    except OverflowError:
-        return float("inf") if exact > 0 else float("-inf")
 
 
 def _directed(near: Callable[..., Values], beyond: Callable[..., Values], mode: str) -> Callable[..., Values]:
@@ -355,7 +308,7 @@ def _single(define: Callable) -> None:
 def _double(define: Callable) -> None:
     rounded: dict[str, tuple[Callable[..., Values], int]] = {
         "add": (np.add, 2), "sub": (np.subtract, 2), "mul": (np.multiply, 2), "div": (np.divide, 2),
-        "fma": (_fma_f64, 3), "mad": (_fma_f64, 3), "rcp": (np.reciprocal, 1), "sqrt": (np.sqrt, 1),
+        "fma": (fma_f64, 3), "mad": (fma_f64, 3), "rcp": (np.reciprocal, 1), "sqrt": (np.sqrt, 1),
     }  # fmt: skip
     for name, (compute, count) in rounded.items():
         lane = f"wide_pattern(fx {_SIGNS[name]} fy)" if name in _SIGNS else ""

@@ -8,6 +8,7 @@ the result of one rounding of the exact value, because the odd last bit tells on
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
@@ -50,6 +51,54 @@ def to_odd_sum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     bits = total.view(I64)
     outwards = np.where((error > 0) == (total > 0), 1, -1)
     return np.where(inexact & (bits & 1 == 0), bits + outwards, bits).view(F64)
+
+
+_SPLIT = F64(2**27 + 1)
+_LEAST_EXACT, _LARGEST_EXACT = 2.0**-250, 2.0**250  # no part of a product of two such leaves the normal numbers
+
+
+def fma_f64(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+    """a * b + c, rounded once: by Boldo and Melquiond's sum of three terms, and by fractions for what is far from 1.
+
+    The product is two floats by Dekker's splitting; of the three terms to add, the two small ones are rounded to odd.
+    """
+    a, b, c = np.broadcast_arrays(a, b, c)
+    exact = _within(a) & _within(b) & (_within(c) | (c == 0))
+    high = a * b
+    low = _product_error(a, b, high)
+    small, smaller = _two_sum(c, low)
+    near, rest = _two_sum(high, small)
+    found = np.where(exact, near + to_odd_sum(smaller, rest), high + c)
+    far = ~exact & (a != 0) & (b != 0) & np.isfinite(a) & np.isfinite(b)
+    if far.any():
+        found[far] = [_fma_of_fractions(*terms) for terms in zip(a[far], b[far], c[far], strict=True)]
+    return found
+
+
+def _within(x: np.ndarray) -> np.ndarray:
+    return (np.abs(x) >= _LEAST_EXACT) & (np.abs(x) <= _LARGEST_EXACT)
+
+
+def _product_error(a: np.ndarray, b: np.ndarray, product: np.ndarray) -> np.ndarray:
+    a_high, b_high = (_SPLIT * x - (_SPLIT * x - x) for x in (a, b))
+    a_low, b_low = a - a_high, b - b_high
+    return ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
+
+
+def _two_sum(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    total = a + b
+    from_b = total - a
+    return total, (a - (total - from_b)) + (b - from_b)
+
+
+def _fma_of_fractions(a: np.float64, b: np.float64, c: np.float64) -> float:
+    if not np.isfinite(c):
+        return float(c)
+    exact = Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c))
+    try:
+        return float(exact)
+    except OverflowError:
+        return float("inf") if exact > 0 else float("-inf")
 
 
 def to_odd_f32(values: np.ndarray) -> np.ndarray:

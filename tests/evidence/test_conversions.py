@@ -13,7 +13,10 @@ from harness.errors import UsageError
 from harness.jit.compile import compile_kernel, ptx_of
 from harness.jit.signature import read_signatures
 
-FLAGS = {"dtype": "bf16", "block": "block_1x16", "scale_layout": "compact", "fast_math": False}
+FLAGS = {
+    "dtype": "bf16", "block": "block_1x16", "scale_layout": "compact", "fast_math": False,
+    "scale_format": "e4m3", "global_scale": True,
+}  # fmt: skip
 
 PTX = """
 \t.loc\t1 cvt.rn.satfinite.e2m1x2.f32

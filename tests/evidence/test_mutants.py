@@ -32,7 +32,7 @@ from harness.expected.expected import oracle_of
 from harness.suite.suite import find_case, suite_of
 from harness.verdict import Result, Verdict
 from harness.verify import corner
-from harness.verify.diagnosis.classify import HYPOTHESES
+from harness.verify.diagnosis.classify import HYPOTHESES, NOT_KNOWN
 from harness.verify.verify import verify
 
 MUTANTS = load()
@@ -209,7 +209,7 @@ def test_nearly_all_are_expected_by_a_case_of_a_smoke_set():
 
 
 def test_every_cause_is_a_word_that_a_diagnosis_has():
-    words = SANITIZED | {corner.CAUSE} | {hypothesis.name for hypothesis in HYPOTHESES}
+    words = SANITIZED | {corner.CAUSE, NOT_KNOWN} | {hypothesis.name for hypothesis in HYPOTHESES}
     assert {mutant.cause for mutant in MUTANTS} - words == set()
 
 

@@ -266,12 +266,12 @@ def test_the_recipes_are_the_pipelines_own_flags():
 
 
 def test_a_layer_of_experts_has_its_step_and_a_loop_beside_it(tmp_path: Path, monkeypatch):
-    case = "backward_grouped/weight_2d=true,accumulate=true/64*128x2048x4096/normal"
+    case = "backward_grouped/weight_2d=true,accumulate=true/64*128x1408x2048/normal"
     looped = {"second": f"loop/{case}/graph", "second_us": 2468.0, "second_ratio": 2.0}
     path = tmp_path / "bench.jsonl"
     write_jsonl(path, HEADER, [record(f"{case}/graph", 1234.0, noise=0.0, **looped)])
     monkeypatch.setattr(training, "BASELINE", path)
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in training.experts("../").splitlines()]
-    assert ["`weight_2d=true`", "64 x 128", "not measured", "1,234", "not measured", "2.00"] in rows
-    assert ["`default`", "8 of 128 to 3,200", *["not measured"] * 4] in rows
-    assert ["`default`", "8 x 576, 8 x 256, 24 x 64, 24 x 0", *["not measured"] * 4] in rows
+    assert ["`weight_2d=true`", "2048x1408", "64 x 128", "not measured", "1,234", "not measured", "2.00"] in rows
+    assert ["`default`", "4096x2048", "8 of 128 to 3,200", *["not measured"] * 4] in rows
+    assert ["`default`", "2048x1408", "8 x 576, 8 x 256, 24 x 64, 24 x 0", *["not measured"] * 4] in rows

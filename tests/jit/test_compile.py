@@ -46,6 +46,7 @@ def test_a_build_without_a_log_leaves_pythons_own_bytes_alone():
 @pytest.mark.parametrize("arch", ARCHES)
 def test_ptx_neither_flushes_nor_contracts(arch):
     flags = {"dtype": "bf16", "block": "block_1x16", "rounding": "rne", "scale_layout": "compact", "fast_math": False}
+    flags |= {"scale_format": "e4m3", "global_scale": True}
     ptx = compile_kernel(read_signatures("per_tensor")["per_tensor_encode_rowwise"], flags, arch).ptx
     assert f".target {arch}" in ptx
     assert ".ftz" not in ptx

@@ -105,7 +105,7 @@ def test_every_tensor_is_the_dense_recipe_alone(make_group, kind, shape, flags, 
             of_one = {"fast_math": flags.get("fast_math", False), "weight_2d": False}
             own = {"per_token": 0xACE1}.get(recipe, 0xD7E8)
             of_one |= {"sign_mask": flags.get("sign_mask", own), "multiplier": "direct"}
-            of_one |= {"e4m3_max": flags.get("e4m3_max", 256)}
+            of_one |= {"e4m3_max": flags.get("e4m3_max", 256)} if recipe == "four_over_six" else {}
             dense = replace(case, recipe=recipe, flags=Flags({**case.flags, **of_one}), problem=Dense(rows, cols))
             dense = replace(dense, philox_offset=g, seed_of=case.data_id)
             expected = module.numpy_oracle(dense, module.inputs(dense, alone))
