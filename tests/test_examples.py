@@ -75,6 +75,10 @@ MUTANTS = {
         {"mxfp4": "0x400000u : 0u;"}, "0x3FFFFFu : 0u;", "scale_rule=nearest/96x160/power_edges", "1-ulp scale",
     ),
     "no scale below 2^-126": ("bits < 0x800000u ? kUp / 2 : kUp", "kUp", "default/32x96/subnormal", "e8m0 5.87747e-39"),
+    "a subnormal scale as 0": (
+        "bits = __float_as_uint(v);", "bits = v < 0x1p-126f ? 0u : __float_as_uint(v);", "default/192x288/power_edges",
+        "cause",
+    ),
     "an infinite amax as NaN": (", 254u);", ", 255u);", "default/32x96/specials_inf", "0xFE = e8m0 1.70141e+38"),
     "the reciprocal of 2^127 as 0": ("byte == 254 ? 0x400000u : ", "", "default/32x96/specials_inf", "cause"),
     "saturation at the largest power": (
