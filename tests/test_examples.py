@@ -47,7 +47,7 @@ def test_its_files_agree_and_its_bytes_are_right(folder):
         assert result.verdict is harness.Verdict.PASS, result.story
 
 
-# Of both examples. name: before, after, the case, and what its screen says; a function that a mutant calls is put below
+# For both examples. name: before, after, the case, and what its screen says; functions that mutants call are below
 _BYTE = "return min((bits + (bits < 0x800000u ? kUp / 2 : kUp)) >> 23, 254u);"
 _FUNCTIONS = """
 __device__ u32 nan_max2(u32 a, u32 b, bf16) {

@@ -1,4 +1,4 @@
-"""Which instructions a target lacks, from the PTX ISA's "Target ISA Notes", checked against ptxas 13.0 (sm_107a: 13.5).
+"""Instructions that a target lacks, from the PTX ISA's "Target ISA Notes", checked against ptxas 13.0 (sm_107a: 13.5).
 
 Only what the emulator executes is listed, and nothing that every target since sm_75 has. What is not listed counts as
 there, so a right kernel is never refused.

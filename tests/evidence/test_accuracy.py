@@ -17,7 +17,7 @@ SHOWN = (ROOT / "results/quality/accuracy.csv").read_text()
 
 
 def marked(claim: accuracy.Claim) -> ParameterSet:
-    """Of the products, which are large, one is in the gate."""
+    """One of the products is in the gate; they are large."""
     slow = claim.error == "l2" and claim.of != "forward/epilogue=per_tensor"
     marks = [pytest.mark.slow] if slow else []
     return pytest.param(claim, marks=marks, id=f"{claim.of}-{claim.error}-{claim.input}")
