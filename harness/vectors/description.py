@@ -17,6 +17,9 @@ CODES, SCALES, AMAX, VALUES = "e2m1x2", "e4m3", "amax", "values"
 HOLDS = {
     CODES: "uint8, two e2m1 codes a byte, the even index of the contiguous axis in the low nibble (NUMERICS 1.1, 1.4)",
     SCALES: "uint8, e4m3fn bytes; those of scale_inv multiply the codes of their block to decode them (NUMERICS 1.2)",
+    "ue5m3": "uint8, ue5m3 bytes, which have no sign, in place of e4m3 (NUMERICS 1.9)",
+    "e8m0": "uint8, powers of two, 2^(byte - 127); 255 is NaN",
+    "e5m2": "uint8, e5m2 bytes",
     AMAX: "float32, the largest magnitude of a tensor, line or window, in units of the input (NUMERICS 2.2)",
     VALUES: "floating-point numbers of the field's dtype, in units of the input or of a product of two (NUMERICS 1.3)",
     "integers": "int64, extents and offsets of the tensors of a group, in elements (NUMERICS 8.1)",
@@ -72,7 +75,11 @@ def random_bytes(case: Case) -> Iterator[tuple[str, np.ndarray]]:
 
 def of_field(name: str, field: Field) -> dict[str, Any]:
     """Dtype, extents, layout and padding of a field; for a group, also for each of its tensors."""
-    found: dict[str, Any] = {"holds": holds(name), "dtype": dtype_of(np.dtype(field.dtype)), "shape": list(field.shape)}
+    found: dict[str, Any] = {
+        "holds": field.format or holds(name),
+        "dtype": dtype_of(np.dtype(field.dtype)),
+        "shape": list(field.shape),
+    }
     parts = field.parts or (field,)
     if holds(name) != VALUES:
         found["direction"] = "columnwise" if any(part.transposed for part in parts) else "rowwise"
@@ -89,8 +96,9 @@ def of_field(name: str, field: Field) -> dict[str, Any]:
     return found
 
 
-def of_array(name: str, array: np.ndarray) -> dict[str, Any]:
-    return {"holds": holds(name), "dtype": dtype_of(array.dtype), "shape": list(array.shape)}
+def of_array(case: Case, name: str, array: np.ndarray) -> dict[str, Any]:
+    held = case.scale_format if holds(name) == SCALES else holds(name)
+    return {"holds": held, "dtype": dtype_of(array.dtype), "shape": list(array.shape)}
 
 
 def dtype_of(dtype: np.dtype) -> str:

@@ -81,7 +81,7 @@ def vector(case: Case) -> Vector:
     arrays = {f"input.{name}": array for name, array in found.inputs.items()}
     arrays |= {f"random.{name}": array for name, array in description.random_bytes(case)}
     about = description.of_case(case)
-    about["arrays"] = {name: description.of_array(name, array) for name, array in arrays.items()}
+    about["arrays"] = {name: description.of_array(case, name, array) for name, array in arrays.items()}
     about["fields"] = {}
     allowed = acceptance.accepted(case, found.inputs, found.fields, found.values)
     for name, field in found.fields.items():

@@ -12,11 +12,11 @@ import pytest
 from vector_sets import DECODED, GROUP, IDS, PLAIN, PRODUCT, RANDOM, SPECIALS, TIES, TINY, VectorSet
 
 from harness.errors import ContractError, UsageError
-from harness.expected.expected import expect, fields_of, forget
+from harness.expected.expected import expect, fields_of, forget, make_inputs
 from harness.files import ROOT
 from harness.oracles import nvfp4
 from harness.suite.suite import find_case, load_suites, suite_of
-from harness.vectors import acceptance, selection, write
+from harness.vectors import acceptance, description, selection, write
 
 
 @pytest.mark.slow
@@ -203,3 +203,19 @@ def test_the_index_is_plain_json(vectors: VectorSet):
     assert text.isascii() and len(text.splitlines()) < 60
     assert vectors.about(DECODED)["fields"]["output"]["dtype"] == "BF16"
     assert set(vectors.about(TINY)["fields"]["rowwise_data"]["conventions"]) >= {acceptance.ZERO_SCALE}
+
+
+@pytest.mark.parametrize(
+    ("case_id", "scales"),
+    [
+        ("per_tensor/default/48x80/normal/eager", "e4m3"),
+        ("per_tensor/scale_format=ue5m3/48x80/normal/eager", "ue5m3"),
+        ("dequantize/scale_format=ue5m3,global_scale=false/48x80/normal/eager", "ue5m3"),
+    ],
+)
+def test_scales_are_said_to_be_of_their_format(case_id: str, scales: str):
+    case = find_case(case_id)
+    fields = {name: description.of_field(name, field) for name, field in fields_of(case).items()}
+    arrays = {name: description.of_array(case, name, array) for name, array in make_inputs(case).items()}
+    held = {name: about["holds"] for name, about in (fields | arrays).items() if name.endswith("scale_inv")}
+    assert set(held.values()) == {scales} <= description.HOLDS.keys()
