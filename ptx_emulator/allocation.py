@@ -95,7 +95,7 @@ def _live_at_entry(blocks: list[Block], steps: Decoded) -> list[int]:
         gives.append(~_bits(give))
     before: list[list[int]] = [[] for _ in blocks]
     for i, block in enumerate(blocks):
-        for successor in _successors(block.terminator):
+        for successor in set(_successors(block.terminator)):
             before[successor].append(i)
     live_in, waiting = list(needs), list(range(len(blocks)))
     queued = set(waiting)

@@ -57,6 +57,20 @@ def test_a_narrow_register_leaves_the_row_to_lanes_that_hold_a_wide_one(name: st
     np.testing.assert_array_equal(got.arrays["out"][:32], values[:32] + np.uint32(1))
 
 
+def test_a_branch_to_the_next_instruction_has_one_successor() -> None:
+    """A loop around it visits it again whenever a register turns out to be live."""
+    branch = """ mov.u32 %r1, 0; mov.u32 %r2, 3; setp.eq.u32 %p0, %r1, 0;
+$loop:
+ @%p0 bra $next;
+$next:
+ add.u32 %r1, %r1, %r2; setp.lt.u32 %p1, %r1, 9; @%p1 bra $loop;
+ ld.param.u64 %rd0, [p0]; st.global.u32 [%rd0], %r1;
+"""
+    got = both(Module(kernel(branch, 1)), {"out": np.zeros(32, np.uint32)}, block=32)
+    assert got.fault is None
+    assert got.arrays["out"][0] == 9
+
+
 def reads_of(terminator: Terminator) -> set[int]:
     """Every slot that ends a block or is needed there, the result of a `bar.red` among them."""
     named = {getattr(terminator, name, None) for name in ("predicate", "register", "number", "count")}
