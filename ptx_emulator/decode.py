@@ -153,6 +153,7 @@ def decode(kernel: Kernel, variables: dict[str, Variable], addresses: dict[str, 
     emitter.fragments = wgmma.fragments(emitter, kernel)
     fragments = tuple(sorted(emitter.fragments))
     emitter.in_flight = _in_flight(emitter, kernel)
+    emitter.rewritten = frozenset().union(*(used for used, _ in emitter.in_flight.values()))
     asynchronous = any(
         each.mnemonic.startswith(_ASYNCHRONOUS) or "shared::cluster" in each.mnemonic for each in kernel.instructions
     )
@@ -214,12 +215,14 @@ def decode(kernel: Kernel, variables: dict[str, Variable], addresses: dict[str, 
     return Decoded(resources, blocks, program, constants, hazards, origins, emitter.prune(), kernel.instructions)
 
 
-def _in_flight(emitter: Emitter, kernel: Kernel) -> dict[int, frozenset[int]]:
-    """The instructions that may use registers of a `tcgen05.ld` before a wait for it, with these registers' slots."""
-    return {
-        number: frozenset(emitter.named(name)[0] for name in names if name in kernel.registers)
-        for number, names in tcgen05.registers_in_flight(kernel).items()
-    }
+def _in_flight(emitter: Emitter, kernel: Kernel) -> dict[int, tuple[frozenset[int], frozenset[int]]]:
+    """`tcgen05.registers_in_flight`, as slots."""
+
+    def slots(names: frozenset[str]) -> frozenset[int]:
+        return frozenset(emitter.named(name)[0] for name in names if name in kernel.registers)
+
+    found = tcgen05.registers_in_flight(kernel)
+    return {number: (slots(names.used), slots(names.written)) for number, names in found.items()}
 
 
 def _hazards(hazards: list[Hazard], fragments: tuple[int, ...]) -> np.ndarray:

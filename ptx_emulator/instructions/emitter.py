@@ -64,7 +64,8 @@ class Emitter:
     An instruction that is decoded again, for its NumPy step, gets the slots and accesses that it got the first time.
 
     architecture: the module's target, such as `sm_90a`, whose matrix unit may be known
-    in_flight: by instruction, the slots it uses that a `tcgen05.ld` may still write; number: the current instruction's
+    in_flight: by instruction, the slots it uses that a `tcgen05.ld` may still write, and those that it only writes
+    rewritten: all slots that an instruction may write while a `tcgen05.ld` does; number: the current instruction's
     """
 
     def __init__(
@@ -85,7 +86,8 @@ class Emitter:
         self.cells = {"shared": 16, "global": 16}
         self.fragments: frozenset[int] = frozenset()
         self.hazards: list[Hazard] = []
-        self.in_flight: dict[int, frozenset[int]] = {}
+        self.in_flight: dict[int, tuple[frozenset[int], frozenset[int]]] = {}
+        self.rewritten: frozenset[int] = frozenset()
         self.number = 0
         self.types = operand_types("")
         self._lay_out(module_variables)
@@ -318,12 +320,12 @@ class Emitter:
 
     def _checked(self, step: DecodedStep, instruction: Instruction | None) -> DecodedStep:
         """The step, with a check if it uses registers of a `wgmma` or a `tcgen05.ld`; `wgmma` has its own checks."""
-        loaded = self.in_flight.get(self.number, frozenset())
-        if instruction and loaded & (step.reads | step.writes):
-            copies = instruction.mnemonic.startswith("mov.")
-            # A copy's other register counts as well: it will hold the loaded value.
-            used = (step.reads, step.writes) if copies else (step.reads & loaded, step.writes & loaded)
-            step = DecodedStep(waited_checked(step.run, instruction, *used, copies), step.reads, step.writes)
+        if instruction and self.number in self.in_flight:
+            used, written = self.in_flight[self.number]
+            # Lanes that take no part in an instruction keep its result, which a step therefore reads.
+            results = step.writes & written
+            checked = waited_checked(step.run, instruction, (step.reads & used) - results, step.writes & used)
+            step = DecodedStep(checked, step.reads, step.writes)
         reads, writes = (tuple(sorted(slots & self.fragments)) for slots in (step.reads, step.writes))
         if not instruction or not reads + writes or instruction.mnemonic.startswith("wgmma"):
             return step

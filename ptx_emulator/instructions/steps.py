@@ -70,13 +70,11 @@ def hazard_checked(step: Step, instruction: Instruction, hazard: int) -> Step:
     return run
 
 
-def waited_checked(
-    step: Step, instruction: Instruction, reads: frozenset[int], writes: frozenset[int], copies: bool
-) -> Step:
-    """The step after a check of its registers against `tcgen05.ld`s in flight. copies: whether it is a move"""
+def waited_checked(step: Step, instruction: Instruction, reads: frozenset[int], writes: frozenset[int]) -> Step:
+    """The step after a check of its registers against `tcgen05.ld`s in flight."""
 
     def run(batch: Batch, mask: np.ndarray | None) -> None:
-        batch.tensor_memory.use_registers(instruction, reads, writes, copies, mask)
+        batch.tensor_memory.use_registers(instruction, reads, writes, mask)
         step(batch, mask)
 
     return run

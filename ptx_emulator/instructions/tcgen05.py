@@ -7,6 +7,8 @@ part, is not emulated, nor are multicast commits and `shift`.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from ptx_emulator.instructions import tcgen05_mma, tcgen05_moves
@@ -15,7 +17,7 @@ from ptx_emulator.instructions.load_store import place
 from ptx_emulator.instructions.mbarrier import each_lane, shared_place
 from ptx_emulator.instructions.tcgen05_moves import active_warps, uniform
 from ptx_emulator.machine.batch import Batch
-from ptx_emulator.ptx.syntax import Instruction, Name, Vector
+from ptx_emulator.ptx.syntax import Address, Instruction, Name
 from ptx_emulator.ptx.syntax import Kernel as PtxKernel
 from ptx_emulator.registers import U32, WARP
 
@@ -129,21 +131,37 @@ def tcgen05(emitter: Emitter, instruction: Instruction) -> None:
     _VERBS[instruction.mnemonic.split(".")[1]](emitter, instruction)
 
 
-def registers_in_flight(kernel: PtxKernel) -> dict[int, frozenset[str]]:
-    """The instructions that use a register of a `tcgen05.ld` and may run before its `wait::ld`, with these registers.
+class RegistersInFlight(NamedTuple):
+    """Registers of a `tcgen05.ld` that an instruction uses. written: those that it has as its result alone"""
 
-    Only these are checked when they run: a right kernel has none, or only moves.
+    used: frozenset[str]
+    written: frozenset[str]
+
+
+def registers_in_flight(kernel: PtxKernel) -> dict[int, RegistersInFlight]:
+    """The instructions that may write a register of a `tcgen05.ld` before it was read or waited for, and its readers.
+
+    From the PTX ISA, "Register dependencies, same thread": an instruction that reads a register of a `ld` comes after
+    it without a `wait::ld`, and nothing else does: neither another that writes the register, nor a write to the same
+    tensor memory (see `races.tensor_shadow`). Only these instructions are checked when they run: compilers make none.
     """
     found: dict[int, set[str]] = {}
+    rewritten: set[str] = set()
     for start, instruction in enumerate(kernel.instructions):
         if instruction.mnemonic.startswith("tcgen05.ld."):
-            names = frozenset(_names(instruction.operands[0]))
-            _follow(kernel, start + 1, names, found)
-    return {number: frozenset(names) for number, names in found.items()}
+            _follow(kernel, start + 1, frozenset(_names(instruction.operands[0])), found, rewritten)
+    out = {}
+    for number, names in found.items():
+        if names & rewritten:
+            read, results = _reads_and_results(kernel.instructions[number])
+            out[number] = RegistersInFlight(frozenset(names & rewritten), frozenset(results - read))
+    return out
 
 
-def _follow(kernel: PtxKernel, start: int, names: frozenset[str], found: dict[int, set[str]]) -> None:
-    """Collect the instructions that use these registers, from one instruction on."""
+def _follow(
+    kernel: PtxKernel, start: int, names: frozenset[str], found: dict[int, set[str]], rewritten: set[str]
+) -> None:
+    """Collect the instructions that use these registers, from one instruction on, and the registers written again."""
     seen: dict[int, frozenset[str]] = {}
     ready = [(start, names)]
     while ready:
@@ -154,11 +172,12 @@ def _follow(kernel: PtxKernel, start: int, names: frozenset[str], found: dict[in
             name = instruction.mnemonic
             if name.startswith("tcgen05.wait::ld") and not instruction.guard:
                 break
-            used = names & {*_names(*instruction.operands)}
-            if used:
-                found.setdefault(at, set()).update(used)
-                if name.startswith("mov."):
-                    names |= set(_names(instruction.operands[0]))
+            read, results = _reads_and_results(instruction)
+            if names & (read | results):
+                found.setdefault(at, set()).update(names & (read | results))
+                rewritten |= names & (results - read)
+                if not instruction.guard:
+                    names -= read | results
             if name.startswith("brx"):
                 targets = kernel.targets.get(getattr(instruction.operands[1], "text", ""), ())
                 ready += [(kernel.labels[target], names) for target in targets if target in kernel.labels]
@@ -169,14 +188,20 @@ def _follow(kernel: PtxKernel, start: int, names: frozenset[str], found: dict[in
             at += 1
 
 
+def _reads_and_results(instruction: Instruction) -> tuple[set[str], set[str]]:
+    """The registers that an instruction reads for certain, and those that may be its results."""
+    first, rest = instruction.operands[:1], instruction.operands[1:]
+    if first and isinstance(first[0], Address):
+        return {*_names(*instruction.operands)}, set()
+    return {*_names(*rest)}, {*_names(*first)}
+
+
 def _names(*operands: object) -> list[str]:
-    """The registers among operands."""
+    """The registers among operands, of addresses, too."""
     out: list[str] = []
     for operand in operands:
         if isinstance(operand, Name):
             out.append(operand.text)
-        elif isinstance(operand, Vector):
-            out += _names(*operand.items)
         elif isinstance(operand, tuple):
             out += _names(*operand)
     return out

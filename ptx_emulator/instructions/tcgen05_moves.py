@@ -85,6 +85,7 @@ class _Move:
             self.row, self.column = np.repeat(self.row, 2, axis=1), halves.reshape(WARP, -1)
         take = emitter.target if self.loads else emitter.source
         self.registers = [take(item, "b32") for item in registers]
+        self.rewritten = emitter.rewritten.intersection(self.registers) if self.loads else frozenset()
         # Lanes that take no part keep what a register holds.
         reads = [self.where.slot, *self.registers]
         emitter.emit(self.run, reads, self.registers if self.loads else ())
@@ -125,7 +126,7 @@ class _Move:
         if self.loads:
             chosen = np.zeros(batch.blocks * batch.threads // WARP, bool)
             chosen[warps] = True
-            memory.load(instruction, self.registers, chosen)
+            memory.load(instruction, self.rewritten, chosen)
             every = None if len(warps) == len(chosen) else warps
             scatter(batch, self.registers, np.ascontiguousarray(values.transpose(2, 0, 1)), every)
 

@@ -48,15 +48,15 @@ class BlockTensorMemory:
 
 @dataclass
 class Load:
-    """A `tcgen05.ld`. slots: its registers and copies of them; pending: (warps,) bool, those that have not waited"""
+    """A register of a `tcgen05.ld`. pending: (warps,) bool, those that have neither read it nor waited"""
 
     instruction: Instruction
-    slots: set[int]
+    slot: int
     pending: np.ndarray
 
 
 class TensorMemory:
-    """The tensor memory of a batch. loads: loads in flight, to check the registers that they write"""
+    """The tensor memory of a batch. loads: registers that loads in flight write"""
 
     def __init__(self, lanes: Lanes, order: AsyncOrder | None, shadow: AsyncShadow | None):
         self.lanes, self.order = lanes, order
@@ -179,9 +179,10 @@ class TensorMemory:
         thread = int(self.lanes.launch.thread_at[warp * WARP % self.lanes.threads])
         return thread % WARPGROUP // WARP
 
-    def load(self, instruction: Instruction, targets: list[int], warps: np.ndarray) -> None:
-        """A `tcgen05.ld` of these warps, (warps,) bool."""
-        self.loads.append(Load(instruction, set(targets), warps.copy()))
+    def load(self, instruction: Instruction, slots: frozenset[int], warps: np.ndarray) -> None:
+        """A `tcgen05.ld` of these warps, (warps,) bool. slots: its registers that may be written again too early"""
+        if self.lanes.launch.sanitize:
+            self.loads += [Load(instruction, slot, warps.copy()) for slot in slots]
 
     def wait(self, warps: np.ndarray, loads: bool) -> None:
         """`tcgen05.wait::ld` or `wait::st` of these warps, (warps,) bool."""
@@ -194,28 +195,21 @@ class TensorMemory:
                 self.shadow.wait(warp, LOADS if loads else STORES)
 
     def use_registers(
-        self, instruction: Instruction, reads: frozenset[int], writes: frozenset[int], copies: bool,
-        mask: np.ndarray | None,
-    ) -> None:  # fmt: skip
-        """Check an instruction that uses registers of a `tcgen05.ld`. copies: whether it is a move"""
-        if not self.loads or not self.lanes.launch.sanitize:
+        self, instruction: Instruction, reads: frozenset[int], writes: frozenset[int], mask: np.ndarray | None
+    ) -> None:
+        """Check an instruction that uses registers of a `tcgen05.ld`, which is done for those that it reads."""
+        if not self.loads:
             return
         warps = self.lanes.under(mask).reshape(-1, WARP).any(axis=1)
         for load in self.loads:
+            if load.slot in reads:
+                load.pending &= ~warps
             late = load.pending & warps
-            if not late.any():
-                continue
-            if copies and load.slots & reads:
-                load.slots |= writes
-                continue
-            for verb, slots in (("reads", reads), ("writes", writes)):
-                if load.slots & slots:
-                    at = load.instruction.location.in_full()
-                    sentence = f"{instruction.mnemonic} {verb} a register that the {_short(load.instruction)} at {at} "
-                    lane = int(np.argmax(late)) * WARP
-                    self.lanes.fault(
-                        "race", instruction, lane, f"{sentence}may still write: no tcgen05.wait::ld comes between"
-                    )
+            if load.slot in writes and late.any():
+                at = load.instruction.location.in_full()
+                sentence = f"{instruction.mnemonic} writes a register that the {_short(load.instruction)} at {at} may "
+                sentence += "still write: it was not read since, and no tcgen05.wait::ld comes between"
+                self.lanes.fault("race", instruction, int(np.argmax(late)) * WARP, sentence)
 
 
 def _short(instruction: Instruction) -> str:

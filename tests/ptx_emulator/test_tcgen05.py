@@ -314,9 +314,10 @@ PAIRS = {
     "a commit of another thread covers nothing": (
         "WAIT", "if (t == @{32||0}@) arrive_when_done(other);\n  wait(other, 0);", "loaded", "product", "race",
         "may still use"),
-    "a register of a load is used before the load is waited for": (
-        "SEEN", "u32 early = tensor_load(d + mine);  // early\n  @{||wait_ld();}@\n  if (early) out[0] = 1;  // used",
-        "used", "early", "race", "setp.* reads a register that the tcgen05.ld at .* no tcgen05.wait::ld comes between"),
+    "a register of a load that is read says nothing of tensor memory": (
+        "SEEN", "u32 early = tensor_load(d + mine);  // early\n  if (early) out[0] = 1;\n  @{||wait_ld();}@\n"
+        "  tensor_store(d + mine, 0);  // again\n  wait_st();",
+        "again", "early", "race", "writes lane .* that the tcgen05.ld .* may still read: no tcgen05.wait::ld"),
     "no proxy fence": (
         "FENCE", "@{||fence();}@", "product", "fill", "race", "copies from shared bytes that .* with no fence.proxy"),
     "shared memory is written while a product may read it": (
