@@ -273,8 +273,12 @@ class Waiting:
         return out
 
     def give_up(self) -> dict[int, np.ndarray]:
-        """All held lanes, to go on in vain. Raises Fault if they have done so too often."""
-        if not self.parked:
+        """The lanes held at an mbarrier, to go on in vain; at a cluster's barrier none may. Raises Fault if they have
+        done so too often."""
+        released = {
+            number: mask for number, mask in self.parked.items() if not self.code.blocks[number].wait.of_cluster
+        }
+        if not released:
             return {}
         progress = self.batch.asynchronous.mbarriers.progress
         self.fruitless = self.fruitless + 1 if progress == self._progress else 0
@@ -284,13 +288,14 @@ class Waiting:
             patience, self._reads = DEADLINES, clock.reads
             clock.skip(self.fruitless)
         if self.fruitless >= patience:
-            self._fault()
-        released, self.parked = self.parked, {}
-        for mask in released.values():
+            self.fault()
+        for number, mask in released.items():
+            del self.parked[number]
             self.passes = self.passes | mask
         return released
 
-    def _fault(self) -> NoReturn:
+    def fault(self) -> NoReturn:
+        """Raise Fault for what the held lanes wait for."""
         proxy = self.batch.asynchronous
         told: dict[int, tuple[int, str]] = {}  # per mbarrier or barrier that is waited for: a lane, and a sentence
         for number in sorted(self.parked):

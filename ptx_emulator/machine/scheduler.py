@@ -321,6 +321,8 @@ class Scheduler:
     def _after_exits(self) -> dict[int, np.ndarray]:
         """Lanes at a warp-wide instruction whose missing lanes have exited. Raises Fault if there are none."""
         found = dict(self.barriers.unpark_after_exits()) if self.barriers.apart else {}
+        if not found and self.waiting.parked:
+            self.waiting.fault()
         if not found:
             self.barriers.fault_stuck()
         return found

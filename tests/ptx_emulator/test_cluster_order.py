@@ -206,3 +206,11 @@ def test_no_scope_is_borne_as_the_clusters(reads: str) -> None:
 def test_a_wait_is_for_an_mbarrier_of_its_own_block() -> None:
     with pytest.raises(Fault, match="waits at an mbarrier of another block of the cluster"):
         run(READY + LAST + WAITS_THERE, True, ASCENDING)
+
+
+def test_nobody_passes_a_clusters_barrier_that_others_never_reach() -> None:
+    """A thread at an mbarrier may be told in vain that its phase is not complete; one at a cluster's barrier waits."""
+    stuck = "if (rank()) wait(bar, 0); RELEASE; WAIT; if (!t) put(in_block(s, rank() ^ 1), 7); out[i] = s[t];"
+    with pytest.raises(Fault, match="waits for parity 0 for ever") as raised:
+        run(f"{READY} s[t] = 0; {stuck}", True, ASCENDING)
+    assert raised.value.kind == "deadlock"
