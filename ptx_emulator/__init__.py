@@ -32,6 +32,7 @@ with `ld.global.nc` of what the launch writes, and around `wgmma`, whose registe
 `fence.proxy.async`; a `race` with an asynchronous copy in flight, which is an agent of its own (`races.async_shadow`,
 `races.async_global`), with a `tcgen05` in flight, which may use shared and tensor memory, and registers, until its
 commit or its wait is waited for (`races.tensor_shadow`), or with a launch that may not have ended (`stream`);
+`cluster_launch` for a request for another cluster, or an answer to one, that PTX leaves undefined;
 `mbarrier` for one that is not initialised, whose bytes or arrivals do not add up, or that is written over;
 `tensor_memory` for columns that are never freed, freed twice or asked for too late, and for descriptors that the manual
 does not have; `divergent_barrier` and `inactive_shuffle` for lanes that wait for lanes that never arrive, barriers that

@@ -8,6 +8,7 @@ from ptx_emulator.instructions import (
     arithmetic,
     bulk_copy,
     cluster,
+    cluster_launch,
     mbarrier,
     mma,
     moves,
@@ -21,6 +22,8 @@ SPACES = ("global", "shared", "local", "param", "const")
 CONTROL = ("bra", "brx.idx", "ret", "exit", "trap", "bar.sync", "barrier.sync", "bar.arrive", "bar.warp.sync")
 ORDER = ("membar.gl", "membar.cta", "membar.sys", "fence.acq_rel.gpu", "fence.sc.gpu", "fence.acq_rel.sys")
 ORDER += ("fence.proxy.async", "fence.proxy.async.shared::cta", "fence.proxy.async.global")
+ORDER += ("fence.proxy.async::generic.acquire.sync_restrict::shared::cluster.cluster",)
+ORDER += ("fence.proxy.async::generic.release.sync_restrict::shared::cta.cluster",)
 IGNORED = (
     "prefetch.global.L2",
     "applypriority.global.L2::evict_normal",
@@ -37,7 +40,7 @@ def mnemonics() -> set[str]:
     names = {
         *arithmetic.ARITHMETIC, *arithmetic.mnemonics(), *moves.mnemonics(), *mma.mnemonics(), *wgmma.mnemonics(),
         *wmma.mnemonics(), *mbarrier.mnemonics(), *bulk_copy.mnemonics(), *cluster.mnemonics(), *tensormap.mnemonics(),
-        *tcgen05.mnemonics(), *CONTROL, *ORDER, *IGNORED, *COPIES,
+        *tcgen05.mnemonics(), *cluster_launch.mnemonics(), *CONTROL, *ORDER, *IGNORED, *COPIES,
     }  # fmt: skip
     names |= {"activemask.b32", "elect.sync", "call.uni"}
     names |= {f"ld.{space}" for space in SPACES} | {"st.global", "st.shared", "st.local", "ld", "st"}

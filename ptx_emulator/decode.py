@@ -20,6 +20,7 @@ from ptx_emulator.instructions import (
     bulk_copy,
     calls,
     cluster,
+    cluster_launch,
     cp_async,
     load_store,
     mbarrier,
@@ -67,6 +68,8 @@ DECODERS: dict[str, Decoder] = {
         mbarrier,
         bulk_copy,
         cluster,
+        cluster_launch,
+        cluster_launch,
         tensormap,
         tcgen05,
     )  # fmt: skip
@@ -83,6 +86,7 @@ _ASYNCHRONOUS = (
     "red.async",
     "tensormap.",
     "tcgen05.",
+    "clusterlaunchcontrol.",
 )
 TOGETHER = 256  # instructions that are unpacked together
 _LEFT_TO_NUMPY = ("ld.", "st.", "atom.", "red.", "shfl.", "vote.", "redux.", "match.", "bar.", "elect.")

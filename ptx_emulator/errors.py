@@ -27,7 +27,7 @@ class Fault(Exception):
     """The kernel does what a sanitizer reports.
 
     kind: `out_of_bounds`, `misaligned`, `unwritten_read`, `race`, `divergent_barrier`, `inactive_shuffle`, `deadlock`,
-        `assertion`, `mbarrier`, `tensor_memory`
+        `assertion`, `mbarrier`, `tensor_memory`, `cluster_launch`
     where: `file.cu:line` of the instruction
     """
 

@@ -230,6 +230,8 @@ def launch(
     lanes = min(lanes, ASYNC_LANES) if resources.asynchronous and sanitize else lanes
     batch_blocks = max(1, lanes // (-(-state.threads // 32) * 32))
     batch_blocks = -(-batch_blocks // state.cluster_size) * state.cluster_size
+    if code.takes_clusters:  # some are left to be taken
+        batch_blocks = min(batch_blocks, max(1, state.blocks // state.cluster_size // 2) * state.cluster_size)
     local = min(batch_blocks, state.blocks) * state.threads * resources.local_size
     if local > LARGEST_LOCAL:
         raise NotEmulated(f"not emulated: {title} takes {local} bytes of local memory for a batch; {LARGEST_LOCAL} fit")

@@ -30,6 +30,10 @@ HINTS = {"nc", "ca", "cg", "cs", "lu", "cv", "wb", "wt", "weak", "cta", "cluster
 HINTS |= {f"L1::{hint}" for hint in ("evict_normal", "evict_unchanged", "evict_first", "evict_last", "no_allocate")}
 HINTS |= {f"L2::{hint}" for hint in ("64B", "128B", "256B", "evict_first", "evict_last", "evict_normal", "cache_hint")}
 _SCOPES = {"cta": OF_BLOCK, "cluster": OF_CLUSTER}  # the others, and none, are of the grid
+_RESTRICTED = (  # fences between the proxies for what is synchronised through shared memory of the cluster
+    ["acquire", "sync_restrict::shared::cluster", "cluster"],
+    ["release", "sync_restrict::shared::cta", "cluster"],
+)
 _VECTORS = {"v2": 2, "v4": 4, "v8": 8}
 
 
@@ -219,6 +223,9 @@ def fence(emitter: Emitter, instruction: Instruction) -> None:
         raise Unsupported
     if parts[:2] == ["mbarrier_init", "release"]:
         emitter.emit(lambda batch, mask: batch.fence_mbarriers(mask), (), ())
+        return
+    if parts[:2] == ["proxy", "async::generic"] and parts[2:] in _RESTRICTED:
+        emitter.emit(lambda batch, mask: (batch.fence_proxy(mask, "shared"), batch.fence(mask, OF_CLUSTER)), (), ())
         return
     if parts[:2] == ["proxy", "async"]:
         if parts[2:] not in ([], ["global"], ["shared::cta"], ["shared::cluster"]):

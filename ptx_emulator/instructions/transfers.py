@@ -67,7 +67,7 @@ class Transfers:
             self._record(batch, self.reads, buffer, offsets, width, lane)
             batch.launch.traffic.global_bytes_read += len(offsets) * width
         for rank in blocks:
-            there, at = (each if rank is None else _in_block(each, rank) for each in (to, barrier))
+            there, at = (each if rank is None else in_block(each, rank) for each in (to, barrier))
             block, start = proxy.in_shared(instruction, lane, there, total, align, "copies to")
             found = proxy.mbarrier(instruction, lane, at, copies=True)
             if found.block != block:
@@ -110,13 +110,13 @@ class Transfers:
         if memory.written is not None:
             memory.written[every] = WRITTEN
 
-    def put(self, batch: Batch, lane: int, to: int, content: bytes, barrier: int) -> None:
-        """Store a few bytes from a thread's registers to shared memory of the cluster."""
+    def put(self, batch: Batch, lane: int, to: int, content: bytes, barrier: int, fenced: bool = True) -> None:
+        """Store a few bytes to shared memory of the cluster. fenced: they need no proxy fence"""
         proxy, instruction, count = batch.asynchronous, self.instruction, len(content)
         block, start = proxy.in_shared(instruction, lane, to, count, count, "stores to")
         found = proxy.mbarrier(instruction, lane, barrier)
         if proxy.shadow:
-            self._start(batch, lane, "writes", found, block, np.array([start]), count, fenced=True)
+            self._start(batch, lane, "writes", found, block, np.array([start]), count, fenced)
         self._put(batch, block, np.array([start]), np.frombuffer(content, np.uint8)[None, :])
         proxy.mbarriers.copied(instruction, lane, found, count)
 
@@ -254,7 +254,7 @@ def _wait(found: Mbarrier) -> str:
     return f"no thread that waited for {mbarrier} let this one know"
 
 
-def _in_block(address: int, rank: int) -> int:
+def in_block(address: int, rank: int) -> int:
     """Translate an address to the shared memory of another block of the cluster."""
     return address & (1 << CLUSTER_RANK_BITS) - 1 | rank + 1 << CLUSTER_RANK_BITS
 

@@ -65,6 +65,8 @@ class AsyncProxy:
         self.cluster_barriers: dict[int, ClusterBarrier] = {}
         self.on_wait: Callable[[np.ndarray], None] = lambda lanes: None
         self.queues: dict[int, Queue] = {}
+        # The blocks that learnt that a request for another cluster failed: by which instruction, and of which.
+        self.refused: dict[int, tuple[Instruction, Instruction]] = {}
         self._looked: dict[int, np.ndarray] = {}  # by instruction that waits, the lanes that have been there
         self.by_mbarrier: list[tuple[Mbarrier, int]] = []  # an mbarrier, a copy to shared memory
         launch = batch.launch

@@ -26,9 +26,9 @@ POLLS, CHANGES, STORES = 1, 2, 4  # what a block does, see `Code.roles`
 _POLLS = re.compile(r"ld\.(?!.*\.(nc|param|local|const)\b)[\w.:]*\b(volatile|relaxed|acquire|mmio|cv|cg)\b|atom\.")
 _CHANGES = re.compile(
     r"(st|red)\.(?![\w.:]*\b(shared|local|param)\b)|st\.async|cp\.(?![\w.:]*wait)|wgmma\.(mma|commit)|call|multimem\."
-    r"|mbarrier\.(init|inval|arrive|complete|expect)|barrier\.cluster\.arrive|tcgen05\.(?!wait|fence)"
+    r"|mbarrier\.(init|inval|arrive|complete|expect)|barrier\.cluster\.arrive|tcgen05\.(?!wait|fence)|clusterlaunch\w+\.try"
 )
-_STORES = re.compile(r"(st|red|atom|cp|stmatrix|mbarrier|tcgen05|call)\b")
+_STORES = re.compile(r"(st|red|atom|cp|stmatrix|mbarrier|tcgen05|clusterlaunchcontrol|call)\b")
 
 
 def is_poll(mnemonic: str) -> bool:
@@ -204,6 +204,11 @@ class Code(ABC):
     def counts_warps(self) -> bool:
         """Whether the kernel has a `bar.arrive`, which counts whole warps."""
         return not all(getattr(block.terminator, "waits", True) for block in self.blocks)
+
+    @cached_property
+    def takes_clusters(self) -> bool:
+        """Whether a cluster may ask for another one that has not begun."""
+        return any(name.startswith("clusterlaunchcontrol.try") for block in self.blocks for name in block.mnemonics)
 
     @cached_property
     def roles(self) -> list[int]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ptx_emulator.counters import Traffic
 from ptx_emulator.memory import Access, Buffer
-from ptx_emulator.ptx.syntax import Kernel, Location
+from ptx_emulator.ptx.syntax import Instruction, Kernel, Location
 from ptx_emulator.races.async_global import GlobalCopies
 from ptx_emulator.races.borne import LateReads
 from ptx_emulator.races.dependent_launches import Dependence
@@ -131,6 +131,9 @@ class LaunchState:
     workspace: address of what `grid.sync()` waits with; 0 if the launch is not cooperative
     changes: how often a thread changed what others may wait for: it wrote to global memory, copied, arrived or exited
     clock: that threads read
+    take_cluster: takes a cluster that has not begun, for a batch that has executed so much, and returns the place of
+        its first block; None if there is none, or the request is refused
+    requests: the instructions that asked for one
     """
 
     resources: Resources
@@ -157,6 +160,8 @@ class LaunchState:
     workspace: int = 0
     changes: int = 0
     clock: Clock = field(default_factory=Clock)
+    take_cluster: Callable[[int], int | None] = lambda spent: None
+    requests: list[Instruction] = field(default_factory=list)
 
     @property
     def cluster_size(self) -> int:

@@ -83,6 +83,7 @@ def held(part: Part, gpu: str, threads: int, shared: int, cluster: int) -> Resid
 
 
 MOST_BYTES = 6 << 30  # of suspended batches
+GRANTED = 4  # in a drawn order one in so many requests for a cluster is granted
 
 
 class Residents:
@@ -98,6 +99,9 @@ class Residents:
         self.limit = residency(state.target, state.threads, shared, state.cluster_size)
         self.step = min(step, self.limit.ctas)
         self.begun = 0
+        state.take_cluster = self._take
+        seed = state.schedule.seed
+        self._refuses = None if seed is None else np.random.default_rng((seed, GRANTED))
         self.waiting: list[Scheduler] = []
         self._sorted = not state.schedule.descending and state.schedule.seed is None
         self._seen: set[tuple[bytes, ...]] = set()  # states of all batches since anything changed
@@ -122,6 +126,19 @@ class Residents:
         if self._ends(scheduler):
             return
         self.waiting.append(scheduler)
+
+    def _take(self, spent: int) -> int | None:
+        """Take the cluster that is next, which then does not begin. spent: what the batch that asks has executed
+
+        A GPU may refuse a request. Here it does so in a drawn order, by chance, and where a batch has executed much, so
+        that other batches share the work.
+        """
+        refused = self._refuses is not None and self._refuses.integers(GRANTED) > 0
+        if refused or self.begun >= self.state.blocks or 2 * spent > self.budget:
+            return None
+        self.begun += self.state.cluster_size
+        self.state.changes += 1
+        return self.begun - self.state.cluster_size
 
     def _ends(self, scheduler: Scheduler) -> bool:
         """Give a batch a turn; whether it has ended."""

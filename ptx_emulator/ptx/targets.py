@@ -108,6 +108,8 @@ _NEEDS = (
     (r"(ld|st|atom|red|fence|membar|mapa|mbarrier)\.[\w.:]*(shared::cluster|\bcluster\b)", _from(90)),
     # copies and barriers
     (r"cp\.(async|reduce\.async)\.bulk|(st|red)\.async\.|griddepcontrol\.", _from(90)),
+    (r"clusterlaunchcontrol\.[\w.:]*multicast", _BLACKWELL),
+    (r"clusterlaunchcontrol\.", _from(100)),
     (r"mapa\.|getctarank\.|barrier\.cluster\.", _CLUSTERS),
     (r"cp\.async\.|applypriority\.", _from(80)),
     (r"fence\.(proxy\.async|proxy\.tensormap|mbarrier_init)|tensormap\.cp_fenceproxy", _from(90)),
