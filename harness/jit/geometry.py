@@ -36,9 +36,9 @@ class LaunchGeometry:
     """The `Launch` constant of a kernel, field for field (see `kernels/scheduler/launch.cuh`).
 
     tile_rows, tile_cols: elements that one CTA takes, in all or (persistent) at a time
-    blocks_per_sm: CTAs that an SM holds at once or, with Schedule.PATCHES, at least; 0 if it does not matter
-    schedule: Schedule.BY_FLAG has to be resolved by `of_case` before a grid can be asked for; its blocks_per_sm is what
-        the instantiation's launch bounds ask for
+    blocks_per_sm: CTAs that an SM holds at once or, with Schedule.PATCHES, at least; 0 if it does not matter. With
+        Schedule.BY_FLAG, and where Schedule.PERSISTENT has 0, what the instantiation's launch bounds ask for
+    schedule: Schedule.BY_FLAG has to be resolved by `of_case` before a grid can be asked for
     cluster_x, cluster_y: CTAs of a cluster, as `__cluster_dims__` of the instantiation says. A grid has whole clusters,
         so some of its CTAs may have no tile
     """
@@ -145,7 +145,7 @@ def _require_possible(launch: LaunchGeometry, ptx: str, kernel: str, entry: str)
         raise CompileError(f"{wrong} {launch.threads} threads; {allows}")
     if launch.schedule not in set(Schedule):
         raise CompileError(f"{wrong} the schedule {launch.schedule}; one is a Schedule, as Schedule::tiles")
-    if launch.blocks_per_sm < (launch.schedule == Schedule.PERSISTENT):
+    if launch.blocks_per_sm < 0:
         raise CompileError(f"{wrong} blocks_per_sm {launch.blocks_per_sm}; give the CTAs that an SM holds at once")
 
 
@@ -166,7 +166,8 @@ def _directive(ptx: str, entry: str, names: str) -> tuple[int, ...]:
 def read_launch(ptx: str, symbol: str, kernel: str, entry: str = "") -> LaunchGeometry:
     """The `Launch` that initialises the constant `symbol` in PTX text; CompileError if it cannot be one.
 
-    entry: mangled name of the instantiation, which declares its clusters and, for a launch by flag, the CTAs per SM
+    entry: mangled name of the instantiation, which declares its clusters and, where the Launch leaves them to it, the
+        CTAs per SM
     """
     found = re.search(rf"\.align 4 \.b8 {re.escape(symbol)}\[20\] = \{{([\d, ]+)\}};", ptx)
     if not found:
@@ -180,9 +181,11 @@ def read_launch(ptx: str, symbol: str, kernel: str, entry: str = "") -> LaunchGe
     across, down = _cluster(ptx, kernel, entry)
     launch = replace(launch, cluster_x=across, cluster_y=down)
     _require_possible(launch, ptx, kernel, entry)
-    if launch.schedule != Schedule.BY_FLAG:
+    by_flag = launch.schedule == Schedule.BY_FLAG
+    if not by_flag and (launch.schedule != Schedule.PERSISTENT or launch.blocks_per_sm):
         return launch
     bound = _directive(ptx, entry, "minnctapersm")
     if not bound:
-        raise CompileError(f"{kernel}: Schedule::by_flag needs the CTAs of an SM in __launch_bounds__(threads, CTAs)")
+        what = "Schedule::by_flag" if by_flag else "Schedule::persistent with blocks_per_sm 0"
+        raise CompileError(f"{kernel}: {what} needs the CTAs of an SM in __launch_bounds__(threads, CTAs)")
     return replace(launch, blocks_per_sm=bound[0])

@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(kThreads, kDbiasBlocksPerSm) grouped_amax_dbia
 
 // Stores SwiGLU or its gradients for the encode, and finds their amaxes. An item is kThreads units of SwigluArrays.
 template <typename Dtype, Activation activation, bool rht, int sign_mask>
-__global__ void __launch_bounds__(kThreads, kSwigluBlocksPerSm) grouped_amax_swiglu(
+__global__ void __launch_bounds__(kThreads, kSwigluBlocksPerSm<Dtype, activation>) grouped_amax_swiglu(
     const Dtype* __restrict__ input,         // (2 * elements,) gates and ups; dswiglu: (elements / 2,) gradients
     Optional<const Dtype> act_input,         // (elements,) gates and ups of dswiglu
     const i64* __restrict__ first_dims,      // (num_tensors,)
@@ -133,12 +133,12 @@ __global__ void __launch_bounds__(kThreads, kSwigluBlocksPerSm) grouped_amax_swi
   __shared__ CtaGroupAmax<kValues> maxima;
   maxima.clear();
   read_group<Offsets::none>(group, {first_dims, last_dims, tensor_offsets, num_tensors}, [](int rows, int cols) {
-    return u32((Arrays::units(rows, cols) + kThreads - 1) / kThreads);
+    return (Arrays::units(rows, cols) + kThreads - 1) / kThreads;
   });
   for_each_work_item(group, [&](int index, const GroupTensor& tensor, u32 item) {
     const Arrays arrays = {input, act_input, activated, tensor.cols, tensor.element};
     float amax[kValues] = {};
-    arrays.unit(i64(item) * kThreads + threadIdx.x, tensor.rows, [&](const ColumnPair<Dtype>& pair) {
+    arrays.unit(item * kThreads + threadIdx.x, tensor.rows, [&](const ColumnPair<Dtype>& pair) {
       add_amaxes<rht, kPerTensorSigns<sign_mask>>(pair, amax);
     });
     maxima.merge(index, amax);
@@ -613,8 +613,7 @@ __constant__ Launch grouped_amax_rht_launch = {
     128, kBlock * kThreads * RhtAmax::kCols / 128, kThreads, 4, Schedule::persistent};
 __constant__ Launch grouped_amax_dbias_launch = {
     kChunkRows, DbiasTile::kCols, kThreads, kDbiasBlocksPerSm, Schedule::persistent};
-__constant__ Launch grouped_amax_swiglu_launch = {
-    kBlock, kThreads * 2, kThreads, kSwigluBlocksPerSm, Schedule::persistent};
+__constant__ Launch grouped_amax_swiglu_launch = {kBlock, kThreads * 2, kThreads, 0, Schedule::persistent};
 __constant__ Launch grouped_dbias_launch = {kWholeColumn, kThreads, kThreads, 8, Schedule::persistent};
 __constant__ Launch grouped_encode_rowwise_launch = {
     kRowwiseTileRows, kRowwiseTileCols, kThreads, 0, Schedule::by_flag};

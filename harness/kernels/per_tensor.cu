@@ -47,7 +47,11 @@ template <>
 constexpr int kTileBlocksPerSm<Block::block_16x16, Outputs::both, false, Rounding::sr, ScaleLayout::compact, false> = 2;
 #endif
 
-constexpr int kSwigluBlocksPerSm = 2, kSwigluRowwiseBlocksPerSm = 4;
+template <typename Dtype, Activation activation>
+constexpr int kSwigluAmaxBlocksPerSm = sizeof(Dtype) == 4 ? 2 : 3;
+template <>
+constexpr int kSwigluAmaxBlocksPerSm<bf16, Activation::swiglu> = 4;
+constexpr int kSwigluRowwiseBlocksPerSm = 3, kSwigluTileBlocksPerSm = 2;
 
 // =====================================================================================================================
 // amax (step 1)
@@ -86,7 +90,7 @@ __global__ void __launch_bounds__(kThreads) per_tensor_amax_rht(
 // Stores SwiGLU or its gradients for the encode, and finds their amaxes: of bf16 and a half of H columns, 4 bytes are
 // read and 2 written forward, 6 and 4 backward. A unit is 16 rows of a pair of columns of a half.
 template <typename Dtype, Activation activation, bool rht, int sign_mask>
-__global__ void __launch_bounds__(kThreads, kSwigluBlocksPerSm) per_tensor_amax_swiglu(
+__global__ void __launch_bounds__(kThreads, kSwigluAmaxBlocksPerSm<Dtype, activation>) per_tensor_amax_swiglu(
     const Dtype* __restrict__ input,    // (rows, 2*cols) gates and ups; dswiglu: (rows, cols/2) gradients
     Optional<const Dtype> act_input,    // (rows, cols) gates and ups of dswiglu
     Optional<Dtype> activated,          // (rows, cols)
@@ -97,9 +101,9 @@ __global__ void __launch_bounds__(kThreads, kSwigluBlocksPerSm) per_tensor_amax_
   constexpr int kValues = rht ? 2 : 1;
   using Arrays = SwigluArrays<Dtype, activation>;
   const Arrays arrays = {input, act_input, activated, cols};
-  const i64 units = Arrays::units(rows, cols);
+  const u32 units = Arrays::units(rows, cols);
   float amax[kValues] = {};
-  for (i64 unit = i64(blockIdx.x) * kThreads + threadIdx.x; unit < units; unit += i64(gridDim.x) * kThreads) {
+  for (u32 unit = blockIdx.x * kThreads + threadIdx.x; unit < units; unit += gridDim.x * kThreads) {
     arrays.unit(unit, rows, [&](const ColumnPair<Dtype>& pair) { add_amaxes<rht, sign_mask>(pair, amax); });
   }
   u32 bits[kValues];
@@ -122,8 +126,7 @@ __global__ void __launch_bounds__(kThreads, kRowwiseBlocksPerSm<Dtype>) per_tens
     u8* __restrict__ rowwise_data,       // (rows, cols/2) e2m1 pairs
     u8* __restrict__ rowwise_scale_inv,  // (round_up(rows, 128), round_up(cols/16, 4)) in scale_format
     int rows, int cols, u64 seed, u32 offset) {
-  const TileOrigin origin =
-      tile_origin_bottom_up(kRowwiseTileRows, kRowwiseTileCols, tiles_down(rows, kRowwiseTileRows));
+  const TileOrigin origin = tile_origin_bottom_up(kRowwiseTileRows, kRowwiseTileCols);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int block_col = origin.col / kBlock + lane;
   const ScaleExtents extents(rows, cols / kBlock);
@@ -201,15 +204,14 @@ __global__ void __launch_bounds__(
       shared, prologue, [&] { return amax_of_launch_ahead<global_scale>(rowwise_amax); },
       [&] { return amax_of_launch_ahead<global_scale>(columnwise_amax); }, {rowwise_data, rowwise_scale_inv},
       {columnwise_data, columnwise_scale_inv}, rows, cols,
-      tile_origin_bottom_up(TransposeTile::kRows, TransposeTile::kCols, tiles_down(rows, TransposeTile::kRows)), seed,
-      offset);
+      tile_origin_bottom_up(TransposeTile::kRows, TransposeTile::kCols), seed, offset);
 }
 
 // per_tensor_encode_tile of SwiGLU: 4 bytes of bf16 in, 0.5625 out for each direction
 template <
     typename Dtype, Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, bool fast_math,
     int sign_mask>
-__global__ void __launch_bounds__(TransposeTile::kThreads, kSwigluBlocksPerSm) per_tensor_encode_tile_swiglu(
+__global__ void __launch_bounds__(TransposeTile::kThreads, kSwigluTileBlocksPerSm) per_tensor_encode_tile_swiglu(
     const Dtype* __restrict__ input,            // (rows, 2*cols) gates and ups
     Optional<const float> rowwise_amax,         // (1,)
     const float* __restrict__ columnwise_amax,  // (1,)
@@ -259,8 +261,7 @@ __constant__ Launch per_tensor_encode_rowwise_launch = {
     kRowwiseTileRows, kRowwiseTileCols, kThreads, 0, Schedule::tiles};
 __constant__ Launch per_tensor_encode_tile_launch = kLaunchTiles<TransposeTile>;
 __constant__ Launch per_tensor_encode_square_launch = kBlock16x16Launch;
-__constant__ Launch per_tensor_amax_swiglu_launch = {
-    kBlock, kThreads * 2, kThreads, kSwigluBlocksPerSm, Schedule::persistent};
+__constant__ Launch per_tensor_amax_swiglu_launch = {kBlock, kThreads * 2, kThreads, 0, Schedule::persistent};
 __constant__ Launch per_tensor_encode_rowwise_swiglu_launch = {
     kRowwiseTileRows, kRowwiseTileCols, kThreads, 0, Schedule::tiles};
 __constant__ Launch per_tensor_encode_tile_swiglu_launch = kLaunchTiles<TransposeTile>;

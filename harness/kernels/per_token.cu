@@ -116,9 +116,7 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kEncodeBlocksPerSm<ro
     Optional<u8> columnwise_scale_inv,      // (round_up(cols, 128), round_up(rows/16, 4)) e4m3
     int rows, int cols, u64 seed, u32 offset) {
   __shared__ EncodeSmem<bf16> shared;
-  const TileOrigin origin = tile_origin_bottom_up(
-      TransposeTile::kRows, TransposeTile::kCols,
-      edges ? tiles_down(rows, TransposeTile::kRows) : rows / TransposeTile::kRows);
+  const TileOrigin origin = tile_origin_bottom_up(TransposeTile::kRows, TransposeTile::kCols);
   if (origin.row >= rows) {
     wait_for_launch_ahead();
     return;

@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kEncodeBlocksPerSm<Dt
   row_scaled_tile<Dtype, outputs, scale_layout>(
       tile, input, rowwise_amax, columnwise_amax, {rowwise_data, rowwise_scale_inv},
       {columnwise_data, columnwise_scale_inv}, rows, cols,
-      tile_origin_bottom_up(TransposeTile::kRows, TransposeTile::kCols, tiles_down(rows, TransposeTile::kRows)));
+      tile_origin_bottom_up(TransposeTile::kRows, TransposeTile::kCols));
 }
 
 // =====================================================================================================================

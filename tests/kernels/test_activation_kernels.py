@@ -22,13 +22,19 @@ SOURCE = """
     const int i = blockIdx.x * blockDim.x + threadIdx.x; \\
     y[i] = call(x[i]); \\
   }
+template <Activation activation>
+__device__ float derivative_of(float x) {
+  float values[1] = {x};
+  derivative<activation>(values);
+  return values[0];
+}
 OF_FLOAT(exp, exp_rn)
 OF_FLOAT(tanh, tanh_rn)
-OF_FLOAT(dgelu, derivative<Activation::dgelu>)
-OF_FLOAT(dsilu, derivative<Activation::dsilu>)
-OF_FLOAT(drelu, derivative<Activation::drelu>)
-OF_FLOAT(dqgelu, derivative<Activation::dqgelu>)
-OF_FLOAT(dsrelu, derivative<Activation::dsrelu>)
+OF_FLOAT(dgelu, derivative_of<Activation::dgelu>)
+OF_FLOAT(dsilu, derivative_of<Activation::dsilu>)
+OF_FLOAT(drelu, derivative_of<Activation::drelu>)
+OF_FLOAT(dqgelu, derivative_of<Activation::dqgelu>)
+OF_FLOAT(dsrelu, derivative_of<Activation::dsrelu>)
 """
 
 

@@ -44,4 +44,5 @@ template <>
 constexpr int kSplitBlocksPerSm<fp16> = __CUDA_ARCH__ >= 900 ? 3 : 2;
 template <typename Dtype, Block block, bool row_scaled>
 constexpr int kFourOverSixRowsBlocksPerSm = row_scaled ? 2 : kFourOverSixBlocksPerSm<Dtype, block>;
-constexpr int kSwigluBlocksPerSm = 2;
+template <typename Dtype, Activation activation>
+constexpr int kSwigluBlocksPerSm = sizeof(Dtype) == 4 || activation == Activation::dswiglu ? 2 : 4;

@@ -19,14 +19,21 @@ __device__ __forceinline__ typename ColumnPair<Dtype>::Row pack_row(float2 value
     return pack2(value.x, value.y, Dtype{});
 }
 
-// Loads two neighbours. source: aligned to both
-template <typename Dtype>
-__device__ __forceinline__ float2 load_pair(const Dtype* __restrict__ source) {
-  if constexpr (sizeof(Dtype) == 4) {
-    return __ldg(reinterpret_cast<const float2*>(source));
-  } else {
-    const u32 word = __ldg(reinterpret_cast<const u32*>(source));
-    return {low_to_float(word, Dtype{}), high_to_float(word, Dtype{})};
+// Rows of a pair of columns whose activation is computed at once; with more, registers leave an SM fewer CTAs
+constexpr int kActivatedRows = 2;
+
+// Loads two neighbours of each of values / 2 rows. source: aligned to both; stride: elements from a row to the next
+template <typename Dtype, int values>
+__device__ __forceinline__ void load_pairs(const Dtype* __restrict__ source, i64 stride, float (&pairs)[values]) {
+#pragma unroll
+  for (int i = 0; i < values; i += 2, source += stride) {
+    if constexpr (sizeof(Dtype) == 4) {
+      const float2 pair = __ldg(reinterpret_cast<const float2*>(source));
+      pairs[i] = pair.x, pairs[i + 1] = pair.y;
+    } else {
+      const u32 word = __ldg(reinterpret_cast<const u32*>(source));
+      pairs[i] = low_to_float(word, Dtype{}), pairs[i + 1] = high_to_float(word, Dtype{});
+    }
   }
 }
 
@@ -49,8 +56,7 @@ struct DactPrologue {
       float v[kBlock], x[kBlock];
       unpack(grad, v);
       unpack(load16<in_order>(act_input + first), x);
-#pragma unroll
-      for (int i = 0; i < kBlock; ++i) v[i] = activated<activation>(v[i], x[i]);
+      activate<activation>(v, x);
       return pack<Dtype>(v);
     }
   }
@@ -62,14 +68,14 @@ struct DactPrologue {
     return this->block(place.element);
   }
 
-  // Two neighbouring columns, in fp32
-  __device__ float2 pair(i64 first) const {
-    const float2 grad = load_pair(input + first);
-    if constexpr (activation == Activation::none) {
-      return grad;
-    } else {
-      const float2 x = load_pair(act_input + first);
-      return {activated<activation>(grad.x, x.x), activated<activation>(grad.y, x.y)};
+  // Two neighbouring columns of values / 2 rows, in fp32
+  template <int values>
+  __device__ void pairs(i64 first, int cols, float (&v)[values]) const {
+    load_pairs(input + first, cols, v);
+    if constexpr (activation != Activation::none) {
+      float x[values];
+      load_pairs(act_input + first, cols, x);
+      activate<activation>(v, x);
     }
   }
 };

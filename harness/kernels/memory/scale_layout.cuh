@@ -9,11 +9,6 @@ __host__ __device__ constexpr int round_up(int value, u32 multiple) {
   return int((u32(value) + multiple - 1) / multiple * multiple);
 }
 
-// Rows of tiles that cover a matrix and the padding of its scales
-__host__ __device__ constexpr int tiles_down(int rows, u32 tile_rows) {
-  return round_up(rows, tile_rows > 128 ? tile_rows : 128) / int(tile_rows);
-}
-
 // The offset of row `row` in a matrix with `stride` columns
 __device__ __forceinline__ i64 row_offset(int row, int stride) { return i64(u64(u32(row)) * u32(stride)); }
 

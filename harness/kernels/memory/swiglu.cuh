@@ -22,8 +22,7 @@ struct SwigluPrologue {
     float gate[kBlock], up[kBlock];
     unpack(load16<in_order>(gates), gate);
     unpack(load16<in_order>(gates + cols), up);
-#pragma unroll
-    for (int i = 0; i < kBlock; ++i) gate[i] = swiglu(gate[i], up[i]);
+    swiglu(gate, up);
     return pack<Dtype>(gate);
   }
 };
@@ -47,33 +46,40 @@ struct SwigluArrays {
         half(cols / kHalves) {}
 
   // A unit is sixteen rows of a pair of columns of a half. cols: of `activated`
-  __device__ static i64 units(int rows, int cols) { return i64(rows / kBlock) * (cols / kHalves / 2); }
+  __device__ static u32 units(int rows, int cols) { return u32(rows) / kBlock * (u32(cols) / kHalves / 2); }
 
   // Computes a unit, if there is one of this number, stores it, and calls on_pair(a pair of columns) for each half of
   // `activated`.
   template <typename OnPair>
-  __device__ __forceinline__ void unit(i64 number, int rows, OnPair on_pair) const {
+  __device__ __forceinline__ void unit(u32 number, int rows, OnPair on_pair) const {
     using Row = typename ColumnPair<Dtype>::Row;
     if (number >= units(rows, half * kHalves)) return;
     const int col = int(number % u32(half / 2)) * 2;
     i64 at = row_offset(int(number / u32(half / 2)) * kBlock, half);
     ColumnPair<Dtype> pairs[kHalves];
 #pragma unroll
-    for (int i = 0; i < kBlock; ++i, at += half) {
+    for (int step = 0; step < kBlock; step += kActivatedRows) {
+      constexpr int kValues = 2 * kActivatedRows;
+      float gate[kValues], up[kValues];
+      const Dtype* gates = (activation == Activation::swiglu ? input : act_input) + 2 * at + col;
+      load_pairs(gates, 2 * half, gate);
+      load_pairs(gates + half, 2 * half, up);
       if constexpr (activation == Activation::swiglu) {
-        const Dtype* gates = input + 2 * at + col;
-        const float2 x = load_pair(gates), u = load_pair(gates + half);
-        pairs[0].rows[i] = pack_row<Dtype>({swiglu(x.x, u.x), swiglu(x.y, u.y)});
+        swiglu(gate, up);
       } else {
-        const Dtype* gates = act_input + 2 * at + col;
-        const float2 g = load_pair(input + at + col), x = load_pair(gates), u = load_pair(gates + half);
-        const SwigluGradient left = swiglu_gradient(g.x, x.x, u.x), right = swiglu_gradient(g.y, x.y, u.y);
-        pairs[0].rows[i] = pack_row<Dtype>({left.gate, right.gate});
-        pairs[1].rows[i] = pack_row<Dtype>({left.up, right.up});
+        float grad[kValues];
+        load_pairs(input + at + col, half, grad);
+        swiglu_gradient(grad, gate, up);
       }
 #pragma unroll
-      for (int part = 0; activated != nullptr && part < kHalves; ++part) {
-        *reinterpret_cast<Row*>(activated + kHalves * at + i64(part) * half + col) = pairs[part].rows[i];
+      for (int i = 0; i < kActivatedRows; ++i, at += half) {
+#pragma unroll
+        for (int part = 0; part < kHalves; ++part) {
+          const float* values = part == 0 ? gate : up;
+          const Row row = pack_row<Dtype>({values[2 * i], values[2 * i + 1]});
+          pairs[part].rows[step + i] = row;
+          if (activated != nullptr) *reinterpret_cast<Row*>(activated + kHalves * at + i64(part) * half + col) = row;
+        }
       }
     }
 #pragma unroll

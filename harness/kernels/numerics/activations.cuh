@@ -63,12 +63,30 @@ constexpr float kGeluCubic = 0.044715f;
 constexpr float kGeluCubicSlope = 0.1070322243f;  // 3 * 0.044715 * sqrt(2 / pi)
 constexpr float kQuickGeluSlope = 1.702f;
 
-__device__ __forceinline__ float sigmoid(float x) { return __frcp_rn(__fadd_rn(1.0f, exp_rn(-x))); }
+// All exps come before the first reciprocal, so that their chains of fp64 operations overlap: a reciprocal has a branch for
+// values near the ends of fp32, and across it nothing does. The empty asm keeps the compiler from moving an exp down.
+template <int n>
+__device__ __forceinline__ void sigmoid(float (&x)[n]) {
+#pragma unroll
+  for (float& value : x) {
+    value = exp_rn(-value);
+    asm volatile("" : "+f"(value));
+  }
+#pragma unroll
+  for (float& value : x) value = __frcp_rn(__fadd_rn(1.0f, value));
+}
 
 // y s (1 - s) + s with s = sigmoid(y): the derivative of x * sigmoid(x) at y = x, and of quick GELU at y = 1.702 x
-__device__ __forceinline__ float sigmoid_linear_derivative(float y) {
-  const float s = sigmoid(y);
-  return __fadd_rn(__fmul_rn(__fmul_rn(y, s), __fsub_rn(1.0f, s)), s);
+template <int n>
+__device__ __forceinline__ void sigmoid_linear_derivative(float (&y)[n]) {
+  float s[n];
+#pragma unroll
+  for (int i = 0; i < n; ++i) s[i] = y[i];
+  sigmoid(s);
+#pragma unroll
+  for (int i = 0; i < n; ++i) {
+    y[i] = __fadd_rn(__fmul_rn(__fmul_rn(y[i], s[i]), __fsub_rn(1.0f, s[i])), s[i]);
+  }
 }
 
 __device__ __forceinline__ float gelu_derivative(float x) {
@@ -80,40 +98,61 @@ __device__ __forceinline__ float gelu_derivative(float x) {
 }
 
 // drelu and dsrelu of a NaN are 0.
-template <Activation activation>
-__device__ __forceinline__ float derivative(float x) {
+template <Activation activation, int n>
+__device__ __forceinline__ void derivative(float (&x)[n]) {
   static_assert(activation != Activation::none, "without an activation there is no derivative");
   static_assert(activation < Activation::swiglu, "SwiGLU has two inputs");
-  if constexpr (activation == Activation::dgelu) return gelu_derivative(x);
-  if constexpr (activation == Activation::dsilu) return sigmoid_linear_derivative(x);
-  if constexpr (activation == Activation::dqgelu) return sigmoid_linear_derivative(__fmul_rn(kQuickGeluSlope, x));
-  if constexpr (activation == Activation::drelu) return x > 0.0f ? 1.0f : 0.0f;
-  return x > 0.0f ? __fmul_rn(2.0f, x) : 0.0f;
+  if constexpr (activation == Activation::dsilu) {
+    sigmoid_linear_derivative(x);
+  } else if constexpr (activation == Activation::dqgelu) {
+#pragma unroll
+    for (float& value : x) value = __fmul_rn(kQuickGeluSlope, value);
+    sigmoid_linear_derivative(x);
+  } else {
+#pragma unroll
+    for (float& value : x) {
+      if constexpr (activation == Activation::dgelu) value = gelu_derivative(value);
+      if constexpr (activation == Activation::drelu) value = value > 0.0f ? 1.0f : 0.0f;
+      if constexpr (activation == Activation::dsrelu) value = value > 0.0f ? __fmul_rn(2.0f, value) : 0.0f;
+    }
+  }
 }
 
-// NUMERICS 8: v in fp32, which dbias sums before it is rounded for quantization
-template <Activation activation>
-__device__ __forceinline__ float activated(float grad, float act_input) {
-  if constexpr (activation == Activation::none)
-    return grad;
-  else
-    return __fmul_rn(grad, derivative<activation>(act_input));
+// NUMERICS 8: v in fp32, which dbias sums before it is rounded for quantization. grad: becomes v
+template <Activation activation, int n>
+__device__ __forceinline__ void activate(float (&grad)[n], float (&act_input)[n]) {
+  derivative<activation>(act_input);
+#pragma unroll
+  for (int i = 0; i < n; ++i) grad[i] = __fmul_rn(grad[i], act_input[i]);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
 // SwiGLU
 // ---------------------------------------------------------------------------------------------------------------------
 
-// NUMERICS 8.3: silu(gate) * up
-__device__ __forceinline__ float swiglu(float gate, float up) { return __fmul_rn(__fmul_rn(gate, sigmoid(gate)), up); }
+// NUMERICS 8.3: silu(gate) * up, in place of gate
+template <int n>
+__device__ __forceinline__ void swiglu(float (&gate)[n], const float (&up)[n]) {
+  float s[n];
+#pragma unroll
+  for (int i = 0; i < n; ++i) s[i] = gate[i];
+  sigmoid(s);
+#pragma unroll
+  for (int i = 0; i < n; ++i) gate[i] = __fmul_rn(__fmul_rn(gate[i], s[i]), up[i]);
+}
 
-struct SwigluGradient {
-  float gate, up;
-};
-
-// NUMERICS 8.3: the gradients of gate and up. grad: of silu(gate) * up
-__device__ __forceinline__ SwigluGradient swiglu_gradient(float grad, float gate, float up) {
-  const float s = sigmoid(gate), silu = __fmul_rn(gate, s);
-  const float slope = __fadd_rn(__fmul_rn(silu, __fsub_rn(1.0f, s)), s);
-  return {__fmul_rn(__fmul_rn(slope, grad), up), __fmul_rn(grad, silu)};
+// NUMERICS 8.3: the gradients of gate and up, in their places. grad: of silu(gate) * up
+template <int n>
+__device__ __forceinline__ void swiglu_gradient(const float (&grad)[n], float (&gate)[n], float (&up)[n]) {
+  float s[n];
+#pragma unroll
+  for (int i = 0; i < n; ++i) s[i] = gate[i];
+  sigmoid(s);
+#pragma unroll
+  for (int i = 0; i < n; ++i) {
+    const float silu = __fmul_rn(gate[i], s[i]);
+    const float slope = __fadd_rn(__fmul_rn(silu, __fsub_rn(1.0f, s[i])), s[i]);
+    gate[i] = __fmul_rn(__fmul_rn(slope, grad[i]), up[i]);
+    up[i] = __fmul_rn(grad[i], silu);
+  }
 }

@@ -21,10 +21,14 @@ __device__ __forceinline__ float2 column_sums(
     ColumnPair<Dtype> pair = {};
     if (col < cols) {
 #pragma unroll
-      for (int i = 0; i < kBlock; ++i) {
-        const float2 v = prologue.pair(row_offset(row + i, cols) + col);
-        sum = {__fadd_rn(sum.x, v.x), __fadd_rn(sum.y, v.y)};
-        pair.rows[i] = pack_row<Dtype>(v);
+      for (int step = 0; step < kBlock; step += kActivatedRows) {
+        float v[2 * kActivatedRows];
+        prologue.pairs(row_offset(row + step, cols) + col, cols, v);
+#pragma unroll
+        for (int i = 0; i < kActivatedRows; ++i) {
+          sum = {__fadd_rn(sum.x, v[2 * i]), __fadd_rn(sum.y, v[2 * i + 1])};
+          pair.rows[step + i] = pack_row<Dtype>({v[2 * i], v[2 * i + 1]});
+        }
       }
     }
     on_band(row, pair);

@@ -15,8 +15,7 @@ __device__ __forceinline__ CtaTile cta_tile(const Launch& launch, int rows, int 
   constexpr int kTile = 128;
   const int tall = gridDim.y * gridDim.z * kTile < u32(rows) ? launch.tile_rows : kTile;
   const int wide = gridDim.x * kTile < u32(cols) ? launch.tile_cols : kTile;
-  const int down = tall == kTile ? tiles_down(rows, kTile) : tiles_down(rows, launch.tile_rows);
-  const TileOrigin origin = tile_origin_bottom_up(tall, wide, down);
+  const TileOrigin origin = tile_origin_bottom_up(tall, wide);
   return {
       origin.row, origin.col, min(tall, round_up(rows, kTile) - origin.row),
       min(wide, round_up(cols, kTile) - origin.col)};

@@ -13,9 +13,9 @@ enum class Schedule {
 struct Launch {
   int tile_rows, tile_cols;  // elements a CTA takes, in all or (persistent) at a time
   int threads;
-  int blocks_per_sm;  // CTAs that an SM holds at once, or (patches) gets at least; 0 if irrelevant, or (by_flag) if the
-                      // __launch_bounds__ of each instantiation say it. With a cooperative launch the emulator counts
-                      // by this; a GPU's driver is asked
+  int blocks_per_sm;  // CTAs that an SM holds at once, or (patches) gets at least; 0 if irrelevant, or (persistent,
+                      // by_flag) if the __launch_bounds__ of each instantiation say it. With a cooperative launch the
+                      // emulator counts by this; a GPU's driver is asked
   Schedule schedule;
 };
 
@@ -39,9 +39,7 @@ __device__ __forceinline__ TileOrigin tile_origin(int tile_rows, int tile_cols) 
 }
 
 // tile_origin from the last row of tiles up, for an encode, because the L2 still holds what an amax ahead read last.
-// CTAs beyond the last row stay there. The product comes last, so that the compiler knows what divides a row.
-// down: rows of tiles
-__device__ __forceinline__ TileOrigin tile_origin_bottom_up(int tile_rows, int tile_cols, int down) {
-  const int row = blockIdx.z * gridDim.y + blockIdx.y;
-  return {(row < down ? down - 1 - row : row) * tile_rows, int(blockIdx.x) * tile_cols};
+// CTAs beyond the last row come first. The product comes last, so that the compiler knows what divides a row.
+__device__ __forceinline__ TileOrigin tile_origin_bottom_up(int tile_rows, int tile_cols) {
+  return {int((gridDim.z - blockIdx.z) * gridDim.y - 1 - blockIdx.y) * tile_rows, int(blockIdx.x) * tile_cols};
 }
