@@ -10,8 +10,9 @@ This ends where a number is not normal or a bound is reached: S_enc at FLT_MAX, 
 infinite amax whose S_enc is 1, a subnormal product, an fp16 below 2^-14. So it is only said of entries that are 0 or
 lie in LEAST to LARGEST, before and, in their dtype, after; then each of these steps has normal numbers alone: a
 multiplier is at most 2^60, a code under a scale of 0 is +-6 either way, and an error of four_over_six is 0 or above
-2^-62, and its square above 2^-126. Casts have no amax, and an activation's derivative is multiplied before the amax is
-taken, by any number; of these, and of a user's recipe, nothing is said.
+2^-62, and its square above 2^-126. Casts have no amax, and neither has a quantizer without a global scale, whose block
+scales follow x; an activation's derivative is multiplied before the amax is taken, by any number. Of these, and of a
+user's recipe, nothing is said.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _CHUNK = 1 << 16  # entries that fit in a core's cache, with what is made of the
 def follows(case: Case) -> bool:
     """Whether the answer for other tensors follows from the contract of the case's recipe, which is not a pipeline."""
     known = case.recipe in _QUANTIZERS | _PRODUCTS | {"dequantize"}
-    return known and case.flags.get("activation", "none") == "none"
+    return known and case.flags.get("activation", "none") == "none" and bool(case.flags.get("global_scale", True))
 
 
 def powers(recipe: str, name: str) -> int:
