@@ -67,26 +67,28 @@ __device__ __forceinline__ Errors tile_errors(LineErrors line_errors) {
   return {map4[0], map6[0]};
 }
 
-// Steps 1 to 8 for a thread's blocks. values(i, x): the sixteen elements of line i; amax: of each line, or of the tensor
+// Steps 1 to 8 for a thread's blocks. values(i, x): the sixteen elements of line i; block_amax(i): its amax, or that of a
+// 16x16 block; amax: of each line, or of the tensor; unrolled: of 1x16 blocks, how many lines the code has side by side
 template <
-    Block block, Outputs direction, Error error, int e4m3_max, ErrorMath error_math, int step, int granules, int lines,
-    typename Values>
+    Block block, Outputs direction, Error error, int e4m3_max, ErrorMath error_math, int step, int lines, int unrolled,
+    int granules, typename Values, typename BlockAmax>
 __device__ __forceinline__ void encode_lines(
-    Values values, const float (&block_amax)[lines], const float (&amax)[granules], const Quantized& output,
+    Values values, BlockAmax block_amax, const float (&amax)[granules], const Quantized& output,
     const ScaleExtents& extents, int line, int block_in_line) {
+  static_assert(granules == 1 || unrolled == lines, "granules are in registers, which have no index at run time");
   const TileStore<ScaleLayout::compact> target(output, extents, line, block_in_line);
-  GlobalScale global;
-  float granule_amax;
+  float granule_amax = amax[0];
+  GlobalScale global = global_scale(granule_amax, float(e4m3_max));
   if constexpr (block == Block::block_1x16) {
-#pragma unroll
+#pragma unroll unrolled
     for (int i = 0; i < lines; ++i) {
-      if (i < granules) {
+      if (granules > 1 && i > 0) {
         granule_amax = amax[i];
         global = global_scale(granule_amax, float(e4m3_max));
       }
       float x[kBlock];
       values(i, x);
-      const Map4Map6 scales(block_amax[i], granule_amax, global);
+      const Map4Map6 scales(block_amax(i), granule_amax, global);
       Errors errors = approximate_errors<error>(x, scales, global);
       if (undecided<error, 1>(errors, scales)) {
         errors = contract_errors<error, error_math, e4m3_max>(x, scales, granule_amax, global);
@@ -94,9 +96,7 @@ __device__ __forceinline__ void encode_lines(
       target.store(i * step, encode_smaller_error(x, scales, errors, global));
     }
   } else {
-    granule_amax = amax[0];
-    global = global_scale(granule_amax, float(e4m3_max));
-    const Map4Map6 scales(block_amax[0], granule_amax, global);
+    const Map4Map6 scales(block_amax(0), granule_amax, global);
     Errors errors = tile_errors<direction, lines>([&](int i) {
       float x[kBlock];
       values(i, x);
@@ -141,9 +141,9 @@ __device__ __forceinline__ void four_over_six_rows(
   }
   float amax[2] = {block_amax(x[0]), block_amax(x[1])};
   if constexpr (block == Block::block_16x16) amax_16x16<FourOverSixRows::kBlocks>(amax);
-  encode_lines<block, Outputs::rowwise, error, e4m3_max, error_math, RowRole<FourOverSixRows::kBlocks>::kStep>(
-      [&](int i, float (&values)[kBlock]) { unpack(x[i], values); }, amax, granule_amax, rowwise, extents, row[0],
-      block_col);
+  encode_lines<block, Outputs::rowwise, error, e4m3_max, error_math, RowRole<FourOverSixRows::kBlocks>::kStep, 2, 2>(
+      [&](int i, float (&values)[kBlock]) { unpack(x[i], values); }, [&](int i) { return amax[i]; }, granule_amax,
+      rowwise, extents, row[0], block_col);
 }
 
 template <typename Dtype>
@@ -172,22 +172,22 @@ __device__ __forceinline__ void four_over_six_tile(
         row[i] = origin.row + role.row(i);
         x[i] = load_block(input, rowwise_extents, row[i], block_col);
       }
-      float amax[Pass::kLines];
 #pragma unroll
-      for (int i = 0; i < Pass::kLines; ++i) {
-        amax[i] = block_amax(x[i]);
-        tile.store(role, i, x[i]);
-      }
+      for (int i = 0; i < Pass::kLines; ++i) tile.store(role, i, x[i]);
+      float amax[Pass::kLines];
       if constexpr (block == Block::block_16x16) {
+#pragma unroll
+        for (int i = 0; i < Pass::kLines; ++i) amax[i] = block_amax(x[i]);
         amax_16x16<Pass::kBlocks>(amax);
         if (role.first == 0) tile_amax[role.band][role.block] = amax[0];
       }
       if constexpr (outputs == Outputs::both) {
         const float tensor_amax[1] = {__ldg(rowwise_amax)};
         // Lines are read again from shared memory, because registers for them would leave fewer CTAs.
-        encode_lines<block, Outputs::rowwise, error, e4m3_max, error_math, Pass::Role::kStep>(
-            [&](int i, float (&values)[kBlock]) { unpack(tile.load(role, i), values); }, amax, tensor_amax, rowwise,
-            rowwise_extents, row[0], block_col);
+        encode_lines<block, Outputs::rowwise, error, e4m3_max, error_math, Pass::Role::kStep, Pass::kLines, 1>(
+            [&](int i, float (&values)[kBlock]) { unpack(tile.load(role, i), values); },
+            [&](int i) { return block == Block::block_16x16 ? amax[0] : block_amax(tile.load(role, i)); }, tensor_amax,
+            rowwise, rowwise_extents, row[0], block_col);
       }
     }
     __syncthreads();
@@ -196,18 +196,16 @@ __device__ __forceinline__ void four_over_six_tile(
       const ColumnRole role = block == Block::block_16x16 ? ColumnRole::of_16x16_blocks() : ColumnRole();
       const int block_row = u32(origin.row) / kBlock + role.band;
       const float tensor_amax[1] = {__ldg(columnwise_amax)};
-#pragma unroll
+#pragma unroll 1
       for (int pair_index = 0; pair_index < Pass::kPairs; ++pair_index) {
         const int col_in_tile = role.pair_col(pair_index);
         const ColumnPair<Dtype> pair = tile.column_pair(role, pair_index);
-        float amax[2];
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          amax[i] = block == Block::block_16x16 ? tile_amax[role.band][col_in_tile / kBlock] : pair.amax(i);
-        }
-        encode_lines<block, Outputs::columnwise, error, e4m3_max, error_math, 1>(
-            [&](int i, float (&values)[kBlock]) { pair.unpack(i, values); }, amax, tensor_amax, columnwise,
-            columnwise_extents, first_col + col_in_tile, block_row);
+        encode_lines<block, Outputs::columnwise, error, e4m3_max, error_math, 1, 2, 2>(
+            [&](int i, float (&values)[kBlock]) { pair.unpack(i, values); },
+            [&](int i) {
+              return block == Block::block_16x16 ? tile_amax[role.band][col_in_tile / kBlock] : pair.amax(i);
+            },
+            tensor_amax, columnwise, columnwise_extents, first_col + col_in_tile, block_row);
       }
     }
     if (Pass::kPasses > 1) __syncthreads();
