@@ -81,9 +81,11 @@ peers = cache(Peers)
 
 def conditions(header: Mapping[str, Any]) -> str:
     """GPU, commit, day and copy rate of a run, as one clause."""
-    rates = " and ".join(f"{entry['gbps']:,.0f}" for entry in header["roofline"])
+    rates = [entry["gbps"] for entry in header["roofline"]]
+    many = f"{min(rates):,.0f} to {max(rates):,.0f}" if len(rates) > 2 else ""  # of a run on several GPUs, or resumed
+    shown = many or " and ".join(f"{rate:,.0f}" for rate in rates)
     gpu = f"one {header['machine']['gpu']}, driver {header['machine']['driver']}, NVRTC {header['machine']['nvrtc']}"
-    return f"{gpu}, commit {header['commit'][:7]}, {header['date'][:10]}, a device copy at {rates} GB/s in the same run"
+    return f"{gpu}, commit {header['commit'][:7]}, {header['date'][:10]}, a device copy at {shown} GB/s in the same run"
 
 
 def name_of(header: Mapping[str, Any]) -> str:
