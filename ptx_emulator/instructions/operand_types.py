@@ -18,6 +18,7 @@ _OF_SEVERAL = (
     "slct", "mma", "wgmma", "wmma", "tcgen05", "cp", "mbarrier", "tensormap", "st.async", "red.async", "dp2a", "dp4a",
     "multimem", "bar", "barrier", "call",
 )  # fmt: skip
+_MIXES = ("add", "sub", "fma")
 # Floats that only registers of bits hold: e4m3x2 and f16x2, but not the x4 of ldmatrix.
 _PACKED = re.compile(r"u?[a-z]\d\w*x[24]|bf16(x2)?")
 
@@ -75,6 +76,8 @@ def operand_types(mnemonic: str) -> OperandTypes:
     if head in _OF_SEVERAL or mnemonic.startswith(_OF_SEVERAL):
         types = []
     said = (types[0], types[-1]) if types else ("", "")
+    if head in _MIXES and said[0] != said[1]:
+        said = said[0], ""  # the last source has the type of the result
     return OperandTypes(*said, head in _RESIZES, head in _READ_SPECIALS, head == "cvt")
 
 

@@ -14,6 +14,7 @@ from operands import draw
 from ptx_snippets import apply, kernel, run
 
 from ptx_emulator.arithmetic.mixed import MIXED
+from ptx_emulator.errors import NotEmulated
 
 NAMES = [name for name in MIXED if not name.startswith("cvt.rs")]
 
@@ -169,3 +170,20 @@ def test_stochastic_rounding(kind: str, relu: str) -> None:
             value = 0 if relu and value >> 31 and value & 0x7FFFFFFF <= 0x7F800000 else value
             code = code << form.width | rounded(value, int(random[i]) >> share & 0xFFFF, form)
         assert out[i] == code, i
+
+
+@pytest.mark.parametrize("head", ["add.rn", "sub", "fma.rn"])
+def test_the_last_source_of_mixed_types_is_a_float(head: str) -> None:
+    """Its register may be declared as one, and not as an integer."""
+    sources = "%rs0, %rs0, " if head.startswith("fma") else "%rs0, "
+    body = f" mov.b16 %rs0, 0x4040; {head}.f32.bf16 %f1, {sources}%f0; st.global.f32 [%rd0], %f1;\n"
+    body = " ld.param.u64 %rd0, [p0]; mov.f32 %f0, 0f3F800000;\n" + body
+    out = np.zeros(1, np.float32)
+    run(kernel(body, 1), {"out": out}, block=1)
+    assert out[0] == {"add.rn": 4.0, "sub": 2.0, "fma.rn": 10.0}[head]
+    with pytest.raises(NotEmulated, match=r"is of type .u32, and .f32 is wanted"):
+        run(
+            kernel(" .reg .u32 whole; mov.u32 whole, 0;\n" + body.replace(", %f0;", ", whole;"), 1),
+            {"out": out},
+            block=1,
+        )
