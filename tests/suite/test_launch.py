@@ -125,7 +125,8 @@ def test_a_kernel_without_geometry_says_what_to_write():
         ((16, 64, 0, 0, 0), "k_launch has 0 threads; its __launch_bounds__ allow 256"),
         ((16, 64, 257, 0, 0), "k_launch has 257 threads; its __launch_bounds__ allow 256"),
         ((16, 64, 128, 0, 5), "k_launch has the schedule 5; one is a Schedule"),
-        ((16, 64, 128, 0, 1), "k_launch has blocks_per_sm 0; give the CTAs"),
+        ((16, 64, 128, 0, 1), "Schedule::persistent with blocks_per_sm 0 needs the CTAs of an SM in __launch_bounds__"),
+        ((16, 64, 128, -1, 1), "k_launch has blocks_per_sm -1; give the CTAs"),
         ((16, 64, 128, -1, 0), "k_launch has blocks_per_sm -1"),
     ],
 )
@@ -161,6 +162,13 @@ def test_a_launch_by_flag_has_the_schedule_of_its_case_and_the_launch_bounds_of_
         launch.of_case({})
     with pytest.raises(CompileError, match=r"k: Schedule::by_flag needs the CTAs of an SM in __launch_bounds__"):
         read_launch(ptx.replace(".minnctapersm 3", ""), "k_launch", "k", "k_1")
+
+
+@pytest.mark.parametrize(("written", "held"), [(0, 3), (2, 2)])
+def test_a_persistent_launch_may_leave_the_ctas_of_an_sm_to_its_launch_bounds(written: int, held: int):
+    constant = f".const .align 4 .b8 k_launch[20] = {{16, 0, 0, 0, 0, 4, 0, 0, 0, 1, 0, 0, {written}, 0, 0, 0, 1}};"
+    ptx = f"{constant}\n.visible .entry k_1(\n.param .u64 p)\n.maxntid 256\n.minnctapersm 3\n{{ ret; }}"
+    assert read_launch(ptx, "k_launch", "k", "k_1") == replace(PERSISTENT, blocks_per_sm=held)
 
 
 def test_a_tensor_without_rows_takes_kernels_for_edges():
