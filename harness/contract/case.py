@@ -23,7 +23,7 @@ OWN = "own"  # the value of a group's flag that stands for each dense recipe's o
 
 FlagValue = str | bool | int | float
 
-_LATER = ("scale_format", "global_scale")
+_LATER = ("scale_format", "global_scale", "a_global_scale", "b_global_scale")
 
 
 def with_later(

@@ -99,6 +99,8 @@ class QuantizedTensor:
     granularity: what one amax covers: `tensor`, `row` or `window`
     e4m3_max: 256, 288, 320 or 448
     scale_layout: `compact` or `swizzled`
+    scale_format: `e4m3` or `ue5m3`
+    two_levels: whether there is an amax
     """
 
     recipe: str
@@ -108,3 +110,5 @@ class QuantizedTensor:
     granularity: str = "tensor"
     e4m3_max: int = 448
     scale_layout: str = "compact"
+    scale_format: str = "e4m3"
+    two_levels: bool = True

@@ -55,11 +55,6 @@ __device__ __forceinline__ uint4 decode(u32 codes, float factor) {
   return make_uint4(word[0], word[1], word[2], word[3]);
 }
 
-template <ScaleFormat format>
-__device__ __forceinline__ float scale_max(int e4m3_max) {
-  return format == ScaleFormat::e4m3 ? float(e4m3_max) : kScaleMax<format>;
-}
-
 template <Granularity granularity, ScaleFormat format, bool two_levels>
 __device__ __forceinline__ float granule_amax(
     const float* __restrict__ amax, const ScaleExtents& extents, int line, int block) {

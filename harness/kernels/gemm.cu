@@ -6,6 +6,8 @@
 //                                        on other architectures exact if every partial sum is, else within
 //                                        the bound of NUMERICS 10.2
 //   3. D     = epilogue(acc)             gemm/epilogue.cuh, each step rounded to nearest-even in fp32
+// scale_inv is e4m3, or ue5m3 (NUMERICS 1.9) with scale_format=ue5m3. a_global_scale=false, b_global_scale=false: the
+// operand has no amax.
 // The order depends on the kernel and on K alone: a row of A gives the same row of D by one kernel for any M, in every
 // run. gemm and gemm_skinny sum in different orders.
 // Padding of scales is read and must be 0 (NUMERICS 1.5).
@@ -50,14 +52,14 @@ using Skinny = MainloopSkinny;
 
 template <
     typename Dtype, Epilogue epilogue, Granularity b_granularity, ScaleLayout a_scale_layout,
-    ScaleLayout b_scale_layout>
+    ScaleLayout b_scale_layout, ScaleFormat scale_format, bool a_global_scale, bool b_global_scale>
 __global__ void __launch_bounds__(MainloopDense::kThreads, MainloopDense::kBlocksPerSm) gemm(
     const u8* __restrict__ a_data,       // (M, K/2) e2m1 pairs
-    const u8* __restrict__ a_scale_inv,  // (round_up(M, 128), round_up(K/16, 4)) e4m3
-    const float* __restrict__ a_amax,    // (1,) or (M,)
+    const u8* __restrict__ a_scale_inv,  // (round_up(M, 128), round_up(K/16, 4)) in scale_format
+    Optional<const float> a_amax,        // (1,) or (M,)
     const u8* __restrict__ b_data,       // (N, K/2) e2m1 pairs
-    const u8* __restrict__ b_scale_inv,  // (round_up(N, 128), round_up(K/16, 4)) e4m3
-    const float* __restrict__ b_amax,    // (1,) or (N,)
+    const u8* __restrict__ b_scale_inv,  // (round_up(N, 128), round_up(K/16, 4)) in scale_format
+    Optional<const float> b_amax,        // (1,) or (N,)
     Optional<const Dtype> c,             // (M, N)
     Optional<const Dtype> bias,          // (N,)
     Dtype* __restrict__ output,          // (M, N)
@@ -65,44 +67,48 @@ __global__ void __launch_bounds__(MainloopDense::kThreads, MainloopDense::kBlock
   __shared__ MainloopDense::Shared shared;
   const TileOrigin origin = tile_origin(MainloopDense::kTile, MainloopDense::kTile);
   if (origin.row >= M) return;
-  const GemmOperand<a_scale_layout> a = {a_data, a_scale_inv, M, int(u32(K) / kBlock)};
-  const GemmOperand<b_scale_layout> b = {b_data, b_scale_inv, N, int(u32(K) / kBlock)};
+  using Levels = ScaleLevels<scale_format, a_global_scale, b_global_scale>;
+  const GemmOperand<a_scale_layout, scale_format> a = {a_data, a_scale_inv, M, int(u32(K) / kBlock)};
+  const GemmOperand<b_scale_layout, scale_format> b = {b_data, b_scale_inv, N, int(u32(K) / kBlock)};
   MainloopDense::multiply(shared, a, b, origin.row, origin.col, [&] {
-    const float c_ab = accumulator_scale(float(a_e4m3_max), float(b_e4m3_max));
-    return TileEpilogue<epilogue, b_granularity, Dtype>{
+    const float c_ab = Levels::c_ab(a_e4m3_max, b_e4m3_max);
+    return TileEpilogue<epilogue, b_granularity, Dtype, Levels>{
         output, {a_amax, b_amax, c, bias, N, alpha, beta, c_ab}, M, origin};
   });
 }
 
 // Decodes A for gemm_skinny: 0.5625 bytes in and 2 out for each element.
-template <ScaleLayout a_scale_layout>
+template <ScaleLayout a_scale_layout, ScaleFormat scale_format>
 __global__ void __launch_bounds__(kThreads) gemm_skinny_decode(
     const u8* __restrict__ a_data,       // (M, K/2) e2m1 pairs
-    const u8* __restrict__ a_scale_inv,  // (round_up(M, 128), round_up(K/16, 4)) e4m3
+    const u8* __restrict__ a_scale_inv,  // (round_up(M, 128), round_up(K/16, 4)) in scale_format
     u32* __restrict__ a_decoded,         // (round_up(K, 128)/64,) DecodedHalf
     int M, int K) {
   let_next_launch_begin();
-  const GemmOperand<a_scale_layout> a = {a_data, a_scale_inv, M, int(u32(K) / kBlock)};
+  const GemmOperand<a_scale_layout, scale_format> a = {a_data, a_scale_inv, M, int(u32(K) / kBlock)};
   decode_lines(a, a_decoded, blockIdx.x * kWarps + threadIdx.x / 32, gridDim.x * kWarps);
 }
 
 // At most 64 rows. 0.5625 bytes of B in for each element.
-template <typename Dtype, Epilogue epilogue, Granularity b_granularity, ScaleLayout b_scale_layout>
+template <
+    typename Dtype, Epilogue epilogue, Granularity b_granularity, ScaleLayout b_scale_layout, ScaleFormat scale_format,
+    bool a_global_scale, bool b_global_scale>
 __global__ void __launch_bounds__(Skinny::kThreads, 1) gemm_skinny(
     const u32* __restrict__ a_decoded,   // (round_up(K, 128)/64,) DecodedHalf
-    const float* __restrict__ a_amax,    // (1,) or (M,)
+    Optional<const float> a_amax,        // (1,) or (M,)
     const u8* __restrict__ b_data,       // (N, K/2) e2m1 pairs
-    const u8* __restrict__ b_scale_inv,  // (round_up(N, 128), round_up(K/16, 4)) e4m3
-    const float* __restrict__ b_amax,    // (1,) or (N,)
+    const u8* __restrict__ b_scale_inv,  // (round_up(N, 128), round_up(K/16, 4)) in scale_format
+    Optional<const float> b_amax,        // (1,) or (N,)
     Optional<const Dtype> c,             // (M, N)
     Optional<const Dtype> bias,          // (N,)
     Dtype* __restrict__ output,          // (M, N)
     int M, int K, int N, int a_e4m3_max, int b_e4m3_max, float alpha, float beta) {
   __shared__ Skinny::Shared shared;
   const TileOrigin origin = tile_origin(Skinny::kRows, Skinny::kCols);
-  const GemmOperand<b_scale_layout> b = {b_data, b_scale_inv, N, int(u32(K) / kBlock)};
-  const float c_ab = accumulator_scale(float(a_e4m3_max), float(b_e4m3_max));
-  const TileEpilogue<epilogue, b_granularity, Dtype> tile_epilogue = {
+  using Levels = ScaleLevels<scale_format, a_global_scale, b_global_scale>;
+  const GemmOperand<b_scale_layout, scale_format> b = {b_data, b_scale_inv, N, int(u32(K) / kBlock)};
+  const float c_ab = Levels::c_ab(a_e4m3_max, b_e4m3_max);
+  const TileEpilogue<epilogue, b_granularity, Dtype, Levels> tile_epilogue = {
       output, {a_amax, b_amax, c, bias, N, alpha, beta, c_ab}, M, origin};
   switch (decoded_n8(M)) {
     case 1:
@@ -170,14 +176,16 @@ __global__ void __launch_bounds__(kThreads) gemm_post_scale(
 // =====================================================================================================================
 
 // Two neighbours, in the same half of two pairs, to bf16
+template <ScaleFormat scale_format>
 __device__ __forceinline__ u32 neighbours(u32 even, u32 odd, bool high) {
   const float first = high ? high_to_float(even, fp16{}) : low_to_float(even, fp16{});
   const float second = high ? high_to_float(odd, fp16{}) : low_to_float(odd, fp16{});
-  return pack2(__fmul_rn(first, 1.0f / kF16Unit), __fmul_rn(second, 1.0f / kF16Unit), bf16{});
+  constexpr float kToValue = 1.0f / kF16Unit<scale_format>;
+  return pack2(__fmul_rn(first, kToValue), __fmul_rn(second, kToValue), bf16{});
 }
 
 // Decodes eight codes of a line to bf16.
-template <ScaleLayout scale_layout>
+template <ScaleLayout scale_layout, ScaleFormat scale_format>
 __device__ __forceinline__ void decode_8(
     const u8* __restrict__ data, const u8* __restrict__ scale_inv, bf16* __restrict__ target, int line, int col,
     int K) {
@@ -185,32 +193,37 @@ __device__ __forceinline__ void decode_8(
   const u32 word = __ldg(reinterpret_cast<const u32*>(data + element / 2));
   const int padded_blocks = round_up(u32(K) / kBlock, 4);
   const u32 byte = __ldg(scale_inv + scale_offset<scale_layout>(line, u32(col) / kBlock, padded_blocks));
-  const u32 scale = ScalesF16x2(byte).both(0);
-  const CodesF16x4 even = dequant_4(word, 0, scale), odd = dequant_4(word, 1, scale);
+  const u32 scale = ScalesF16x2<scale_format>(byte).both(0);
+  const CodesF16x4 even = dequant_4<scale_format>(word, 0, scale), odd = dequant_4<scale_format>(word, 1, scale);
   const uint4 decoded = {
-      neighbours(even.pair[0], odd.pair[0], false), neighbours(even.pair[1], odd.pair[1], false),
-      neighbours(even.pair[0], odd.pair[0], true), neighbours(even.pair[1], odd.pair[1], true)};
+      neighbours<scale_format>(even.pair[0], odd.pair[0], false),
+      neighbours<scale_format>(even.pair[1], odd.pair[1], false),
+      neighbours<scale_format>(even.pair[0], odd.pair[0], true),
+      neighbours<scale_format>(even.pair[1], odd.pair[1], true)};
   *reinterpret_cast<uint4*>(target + element) = decoded;
 }
 
 // Step 1 for both operands: 0.5625 bytes in and 2 out for each element; bf16 holds the values exactly. And the factor of
 // step 3, if the library applies it: its alpha, and a beta of 0.
-template <Epilogue epilogue, ScaleLayout a_scale_layout, ScaleLayout b_scale_layout>
+template <
+    Epilogue epilogue, ScaleLayout a_scale_layout, ScaleLayout b_scale_layout, ScaleFormat scale_format,
+    bool a_global_scale, bool b_global_scale>
 __global__ void __launch_bounds__(kThreads) gemm_decode(
     const u8* __restrict__ a_data,       // (M, K/2) e2m1 pairs
-    const u8* __restrict__ a_scale_inv,  // (round_up(M, 128), round_up(K/16, 4)) e4m3
-    const float* __restrict__ a_amax,    // (1,) or (M,)
+    const u8* __restrict__ a_scale_inv,  // (round_up(M, 128), round_up(K/16, 4)) in scale_format
+    Optional<const float> a_amax,        // (1,) or (M,)
     const u8* __restrict__ b_data,       // (N, K/2) e2m1 pairs
-    const u8* __restrict__ b_scale_inv,  // (round_up(N, 128), round_up(K/16, 4)) e4m3
-    const float* __restrict__ b_amax,    // (1,) or (N,)
+    const u8* __restrict__ b_scale_inv,  // (round_up(N, 128), round_up(K/16, 4)) in scale_format
+    Optional<const float> b_amax,        // (1,) or (N,)
     bf16* __restrict__ a_decoded,        // (M, K)
     bf16* __restrict__ b_decoded,        // (N, K)
     Optional<float> factor,              // (2,)
     int M, int K, int N, int a_e4m3_max, int b_e4m3_max, float alpha) {
   if constexpr (has_one_factor(epilogue)) {
     if (factor != nullptr && blockIdx.x == 0 && threadIdx.x == 0) {
-      const float c_ab = accumulator_scale(float(a_e4m3_max), float(b_e4m3_max));
-      factor[0] = epilogue == Epilogue::per_tensor ? tensor_factor(a_amax, b_amax, alpha, c_ab) : c_ab;
+      using Levels = ScaleLevels<scale_format, a_global_scale, b_global_scale>;
+      const float c_ab = Levels::c_ab(a_e4m3_max, b_e4m3_max);
+      factor[0] = epilogue == Epilogue::per_tensor ? Levels::tensor_factor(a_amax, b_amax, alpha, c_ab) : c_ab;
       factor[1] = 0.0f;
     }
   }
@@ -223,26 +236,29 @@ __global__ void __launch_bounds__(kThreads) gemm_decode(
       const int col = first + i * 32 * kVector;
       if (col >= K) continue;
       if (line < M)
-        decode_8<a_scale_layout>(a_data, a_scale_inv, a_decoded, line, col, K);
+        decode_8<a_scale_layout, scale_format>(a_data, a_scale_inv, a_decoded, line, col, K);
       else
-        decode_8<b_scale_layout>(b_data, b_scale_inv, b_decoded, line - M, col, K);
+        decode_8<b_scale_layout, scale_format>(b_data, b_scale_inv, b_decoded, line - M, col, K);
     }
   }
 }
 
 // Step 3 for sums from a library: 4 bytes in and, for bf16, 2 out for each element.
-template <typename Dtype, Epilogue epilogue, Granularity b_granularity>
+template <
+    typename Dtype, Epilogue epilogue, Granularity b_granularity, ScaleFormat scale_format, bool a_global_scale,
+    bool b_global_scale>
 __global__ void __launch_bounds__(kThreads) gemm_epilogue(
-    const float* __restrict__ acc,     // (M, N)
-    const float* __restrict__ a_amax,  // (1,) or (M,)
-    const float* __restrict__ b_amax,  // (1,) or (N,)
-    Optional<const Dtype> c,           // (M, N)
-    Optional<const Dtype> bias,        // (N,)
-    Dtype* __restrict__ output,        // (M, N)
+    const float* __restrict__ acc,  // (M, N)
+    Optional<const float> a_amax,   // (1,) or (M,)
+    Optional<const float> b_amax,   // (1,) or (N,)
+    Optional<const Dtype> c,        // (M, N)
+    Optional<const Dtype> bias,     // (N,)
+    Dtype* __restrict__ output,     // (M, N)
     int M, int N, int a_e4m3_max, int b_e4m3_max, float alpha, float beta) {
+  using Levels = ScaleLevels<scale_format, a_global_scale, b_global_scale>;
   const TileOrigin origin = tile_origin(kTileRows, kTileCols);
-  const float c_ab = accumulator_scale(float(a_e4m3_max), float(b_e4m3_max));
-  const TileEpilogue<epilogue, b_granularity, Dtype> tile_epilogue = {
+  const float c_ab = Levels::c_ab(a_e4m3_max, b_e4m3_max);
+  const TileEpilogue<epilogue, b_granularity, Dtype, Levels> tile_epilogue = {
       output, {a_amax, b_amax, c, bias, N, alpha, beta, c_ab}, M, origin};
   const int col = threadIdx.x % 32 * kVector;
 #pragma unroll

@@ -6,8 +6,8 @@
 //   2. acc = acc + p            from 0, for each 16-block along K in order
 //            windows: within a window of 64 first, then acc = acc + (a_w * b_w) * window
 //   3. D   = epilogue(acc)      gemm/epilogue.cuh; per_token is completed by gemm_post_scale
-// Both operands are packed along K. Scale bytes 0x7F and 0xFF are NaN. A stored NaN is 0x7FFF in 16 bits, 0x7FFFFFFF in
-// fp32.
+// Both operands are packed along K. As e4m3 the scale bytes 0x7F and 0xFF are NaN, with scale_format=ue5m3 0xFF is. A stored
+// NaN is 0x7FFF in 16 bits, 0x7FFFFFFF in fp32. a_global_scale=false, b_global_scale=false: the operand has no amax.
 //
 // Run it: make verify R=gemm_ordered          Time it: make bench R=gemm_ordered
 #include "gemm/epilogue.cuh"
@@ -35,7 +35,7 @@ struct OperandTile {
 };
 
 // Each thread decodes a code, and the first kTile threads a scale. Rows beyond the last are not written.
-template <ScaleLayout layout>
+template <ScaleLayout layout, ScaleFormat scale_format>
 __device__ __forceinline__ void decode_tile(
     OperandTile& tile, const u8* __restrict__ data, const u8* __restrict__ scale_inv, const ScaleExtents& extents,
     int first_row, int block) {
@@ -47,7 +47,7 @@ __device__ __forceinline__ void decode_tile(
   const int scaled_row = first_row + threadIdx.x;
   if (threadIdx.x < kTile && scaled_row < extents.rows) {
     const u32 scale = __ldg(scale_inv + scale_offset<layout>(scaled_row, block, extents.padded_blocks));
-    tile.scale[threadIdx.x] = e4m3_decode(scale);
+    tile.scale[threadIdx.x] = scale_decode<scale_format>(scale);
   }
 }
 
@@ -70,14 +70,14 @@ __device__ __forceinline__ float block_product(const OperandTile& a, const Opera
 // A and B are each read by all CTAs of a row or column of tiles, N/16 and M/16 times.
 template <
     typename Dtype, Epilogue epilogue, ScaleLayout a_scale_layout, ScaleLayout b_scale_layout,
-    Granularity b_granularity>
+    Granularity b_granularity, ScaleFormat scale_format, bool a_global_scale, bool b_global_scale>
 __global__ void __launch_bounds__(kThreads) gemm_ordered(
     const u8* __restrict__ a_data,       // (M, K/2) e2m1 pairs
-    const u8* __restrict__ a_scale_inv,  // (round_up(M, 128), round_up(K/16, 4)) e4m3
-    const float* __restrict__ a_amax,    // (1,) or (M,) or (M, K/64)
+    const u8* __restrict__ a_scale_inv,  // (round_up(M, 128), round_up(K/16, 4)) in scale_format
+    Optional<const float> a_amax,        // (1,) or (M,) or (M, K/64)
     const u8* __restrict__ b_data,       // (N, K/2) e2m1 pairs
-    const u8* __restrict__ b_scale_inv,  // (round_up(N, 128), round_up(K/16, 4)) e4m3
-    const float* __restrict__ b_amax,    // (1,) or (N,) or (N, K/64)
+    const u8* __restrict__ b_scale_inv,  // (round_up(N, 128), round_up(K/16, 4)) in scale_format
+    Optional<const float> b_amax,        // (1,) or (N,) or (N, K/64)
     Optional<const Dtype> c,             // (M, N)
     Optional<const Dtype> bias,          // (N,)
     Dtype* __restrict__ output,          // (M, N)
@@ -91,8 +91,8 @@ __global__ void __launch_bounds__(kThreads) gemm_ordered(
 
   float acc = 0.0f, window_sum = 0.0f;
   for (int block = 0; block < K / kBlock; ++block) {
-    decode_tile<a_scale_layout>(a, a_data, a_scale_inv, a_extents, origin.row, block);
-    decode_tile<b_scale_layout>(b, b_data, b_scale_inv, b_extents, origin.col, block);
+    decode_tile<a_scale_layout, scale_format>(a, a_data, a_scale_inv, a_extents, origin.row, block);
+    decode_tile<b_scale_layout, scale_format>(b, b_data, b_scale_inv, b_extents, origin.col, block);
     __syncthreads();
     if constexpr (epilogue == Epilogue::windows) {
       if (inside) window_sum = __fadd_rn(window_sum, block_product(a, b, tile_row, tile_col));
@@ -109,8 +109,9 @@ __global__ void __launch_bounds__(kThreads) gemm_ordered(
     __syncthreads();
   }
   if (!inside) return;
-  const float c_ab = accumulator_scale(float(a_e4m3_max), float(b_e4m3_max));
-  const EpilogueParams<Dtype> params = {a_amax, b_amax, c, bias, N, alpha, beta, c_ab};
+  using Levels = ScaleLevels<scale_format, a_global_scale, b_global_scale>;
+  const float c_ab = Levels::c_ab(a_e4m3_max, b_e4m3_max);
+  const EpilogueParams<Dtype, Levels> params = {a_amax, b_amax, c, bias, N, alpha, beta, c_ab};
   output[row_offset(row, N) + col] = apply_epilogue<epilogue, b_granularity>(acc, row, col, params);
 }
 

@@ -126,7 +126,7 @@ def _ordered(case: Case, tensors: dict[str, np.ndarray], a: np.ndarray, b: np.nd
     if case.flags.epilogue == "windows":
         acc = gemm_hopper.sums_of_windows(a, b, tensors["a_amax"], tensors["b_amax"])
     else:
-        acc = gemm_hopper.sums(a, b, splits)
+        acc = gemm_hopper.sums(a, b, splits, case.scale_format)
     output = np.empty(acc.shape, nvfp4.DTYPES[case.flags.dtype])
     for rows in layout.slabs(*output.shape):
         output[rows] = epilogue(case, tensors, rows, acc[rows])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from harness.contract.case import Case
 from harness.errors import ContractError
-from harness.oracles import nvfp4, quantizer
+from harness.oracles import nvfp4, per_tensor, quantizer
 from harness.oracles.layout import COLUMNWISE, ROWWISE, Direction
 
 LAYOUTS = {"tn": (ROWWISE, ROWWISE), "nn": (ROWWISE, COLUMNWISE), "nt": (COLUMNWISE, COLUMNWISE)}  # copies of A and B
@@ -47,8 +47,20 @@ def granularity(case: Case, name: str) -> str:
     return flags.b_granularity if name == "b" and flags.epilogue == "row_scaled" else "row"
 
 
+def two_levels(case: Case, name: str) -> bool:
+    """Whether an operand has an amax above its block scales."""
+    return bool(case.flags.get(f"{name}_global_scale", True))
+
+
+def scale_max(case: Case, name: str) -> int:
+    """E of 10.3: the largest block scale that an operand aims at, in either format."""
+    return case.scale_max if case.scale_format == "ue5m3" else int(case.flags[f"{name}_e4m3_max"])
+
+
 def recipes(case: Case, name: str) -> tuple[str, ...]:
     """The recipes an operand may come from."""
+    if case.scale_format != "e4m3" or not two_levels(case, name):
+        return ("per_tensor",)
     if case.flags.epilogue in PER_TOKEN:
         return ("per_token",)
     if case.flags.epilogue == "windows":
@@ -71,6 +83,7 @@ def refuse(case: Case) -> None:
     if epilogue == "per_token_fused" and flags.accumulate:
         quantizer.require(case, "dtype", "fp32", "a gradient is accumulated in fp32")
         quantizer.require(case, "bias", False, "a bias goes forward, and what accumulates is a gradient")
+    _refuse_levels(case)
     for name in "ab":
         _refuse_range(case, name)
         if flags[f"{name}_dtype"] not in nvfp4.DTYPES:
@@ -102,6 +115,17 @@ def _refuse_extents(case: Case) -> None:
             f"{case.recipe}: K of A and B must be at most {largest} for exact_sum, not {case.cols}: "
             "a longer sum may round"
         )
+
+
+def _refuse_levels(case: Case) -> None:
+    if case.scale_format not in per_tensor.SCALE_FORMATS:
+        raise ContractError(f"{case.recipe}: scale_format must be e4m3 or ue5m3, not {case.scale_format}")
+    for name in "ab":
+        if case.scale_format == "e4m3" and two_levels(case, name):
+            continue
+        because = "scales in ue5m3, and operands without an amax, are per_tensor's"
+        quantizer.require(case, "epilogue", "per_tensor", because)
+        quantizer.require(case, f"{name}_e4m3_max", nvfp4.E4M3_MAX, because)
 
 
 def _refuse_range(case: Case, name: str) -> None:

@@ -28,6 +28,7 @@ from harness.oracles import (
     row_scaled,
 )
 from harness.oracles.layout import ROWWISE
+from harness.text import spell
 
 PARTS = ("data", "scale_inv", "amax")
 QUANTIZERS = {
@@ -39,7 +40,8 @@ QUANTIZERS = {
 }
 DRAWN_AS_BYTES = ("exact_sum", "wide_sum")
 
-_ONE_TO_TWO = np.array([0x38, 0x40], np.uint8)  # e4m3 bytes of 1 and 2
+_ONE_TO_TWO = {"e4m3": (0x38, 0x40), "ue5m3": (0x78, 0x80)}  # bytes of 1 and 2
+_NAN = {"e4m3": nvfp4.E4M3_NAN, "ue5m3": nvfp4.UE5M3_NAN}  # the lowest byte that is none of the numbers from 0 on
 _SIGN = np.uint8(8)  # bit of a code
 # Ranges of the binary exponents of amaxes: usual ones, and extreme ones, where factors in another order than the
 # contract's lose bits to subnormals and even bf16 shows it.
@@ -71,6 +73,8 @@ def quantize(case: Case, name: str, x: np.ndarray) -> QuantizedTensor:
         raise ContractError(f"{case.recipe}: operand {name.upper()} has the shape {x.shape}, which is not its case's")
     bound = case.flags[f"{name}_e4m3_max"]
     flags = {"outputs": direction.name, "dtype": case.flags[f"{name}_dtype"]}
+    if case.scale_format != "e4m3" or not gemm_flags.two_levels(case, name):
+        flags |= {"scale_format": case.scale_format, "global_scale": gemm_flags.two_levels(case, name)}
     recipe, *others = gemm_flags.recipes(case, name)
     if bound != nvfp4.E4M3_MAX:
         (recipe,) = others
@@ -101,7 +105,7 @@ def packed(case: Case, name: str, x: np.ndarray) -> QuantizedTensor:
 
 
 def _fields(case: Case, name: str) -> dict[str, np.ndarray]:
-    """`data` (lines, K/2), `scale_inv` whole allocation, `amax` float32 of the operand `a` or `b`.
+    """`data` (lines, K/2), `scale_inv` whole allocation, and `amax` float32, if it has one, of the operand `a` or `b`.
 
     exact_sum: any codes under scales of 1 and 2, so that no sum of up to 16,384 products rounds
     wide_sum: any codes under any scales but NaN, so that sums round at every step; in even rows of A the second half of
@@ -111,15 +115,15 @@ def _fields(case: Case, name: str) -> dict[str, np.ndarray]:
     lines, blocks = gemm_flags.lines(case, name), case.cols // nvfp4.BLOCK
     codes = rng.integers(0, 16, (lines, blocks, nvfp4.BLOCK), np.uint8)
     if case.input == "exact_sum":
-        scale_inv = rng.choice(_ONE_TO_TWO, (lines, blocks))
+        scale_inv = rng.choice(np.uint8(_ONE_TO_TWO[case.scale_format]), (lines, blocks))
     else:
-        scale_inv = rng.integers(0, nvfp4.E4M3_NAN, (lines, blocks), np.uint8)
+        scale_inv = rng.integers(0, _NAN[case.scale_format], (lines, blocks), np.uint8)
         _cancel(name, codes, scale_inv)
-    return {
+    fields = {
         "data": nvfp4.pack(codes.reshape(lines, case.cols)),
         "scale_inv": layout.arrange(scale_inv, case.flags[f"{name}_scale_layout"]),
-        "amax": _amax(case, name, rng),
     }
+    return fields | ({"amax": _amax(case, name, rng)} if gemm_flags.two_levels(case, name) else {})
 
 
 def _cancel(name: str, codes: np.ndarray, scale_inv: np.ndarray) -> None:
@@ -148,7 +152,14 @@ def _tensor(case: Case, name: str, recipe: str, fields: dict[str, np.ndarray]) -
         gemm_flags.granularity(case, name),
         case.flags[f"{name}_e4m3_max"],
         case.flags[f"{name}_scale_layout"],
+        case.scale_format,
+        gemm_flags.two_levels(case, name),
     )
+
+
+def _parts(case: Case, name: str) -> tuple[str, ...]:
+    """The arrays of an operand that the case reads, of PARTS."""
+    return PARTS if gemm_flags.two_levels(case, name) else PARTS[:2]
 
 
 def bind(
@@ -157,13 +168,14 @@ def bind(
     """The arrays of both operands by the names that a kernel of this case gives them.
 
     Raises ContractError, with operand and field, for a tensor of another recipe, amax granularity, e4m3_max, scale
-    layout or extents than the flags state, or without the copy that the layout reads.
+    layout, scale format or extents than the flags state, with an amax that they leave out, or without the copy that the
+    layout reads.
     """
     tensors = {}
     for name, tensor in (("a", a), ("b", b)):
         _require_metadata(case, name, tensor)
         side = gemm_flags.direction(case, name).name
-        tensors |= {f"{name}_{part}": tensor.fields[f"{side}_{part}"] for part in PARTS}
+        tensors |= {f"{name}_{part}": tensor.fields[f"{side}_{part}"] for part in _parts(case, name)}
     tensors |= {name: array for name, array in (("c", c), ("bias", bias)) if array is not None}
     require_shapes(case, tensors)
     return tensors
@@ -177,7 +189,7 @@ def _require_metadata(case: Case, name: str, tensor: QuantizedTensor) -> None:
             f"{' or '.join(taken)}"
         )
     direction = gemm_flags.direction(case, name)
-    for field in (f"{direction.name}_{part}" for part in PARTS):
+    for field in (f"{direction.name}_{part}" for part in _parts(case, name)):
         if field not in tensor.fields:
             raise ContractError(
                 f"{who} has no {field}, which layout {flags.layout} reads; it has {', '.join(sorted(tensor.fields))}"
@@ -186,11 +198,13 @@ def _require_metadata(case: Case, name: str, tensor: QuantizedTensor) -> None:
         ("amax granularity", tensor.granularity, gemm_flags.granularity(case, name)),
         ("e4m3_max", tensor.e4m3_max, flags[f"{name}_e4m3_max"]),
         ("scale layout", tensor.scale_layout, flags[f"{name}_scale_layout"]),
+        ("scale format", tensor.scale_format, case.scale_format),
+        ("global scale", tensor.two_levels, gemm_flags.two_levels(case, name)),
         ("K", direction.extents(tensor.rows, tensor.cols)[1], case.cols),
         ("M" if name == "a" else "N", direction.extents(tensor.rows, tensor.cols)[0], gemm_flags.lines(case, name)),
     ):
         if given != right:
-            raise ContractError(f"{who} has the {field} {given}; this GEMM reads {right}")
+            raise ContractError(f"{who} has the {field} {spell(given)}; this GEMM reads {spell(right)}")
 
 
 def _amax_shape(case: Case, name: str) -> tuple[int, ...]:
@@ -206,7 +220,8 @@ def shapes(case: Case) -> dict[str, tuple[int, ...]]:
         lines = gemm_flags.lines(case, name)
         found[f"{name}_data"] = (lines, case.cols // nvfp4.CODES_PER_BYTE)
         found[f"{name}_scale_inv"] = layout.padded_shape(lines, case.cols // nvfp4.BLOCK)
-        found[f"{name}_amax"] = _amax_shape(case, name)
+        if gemm_flags.two_levels(case, name):
+            found[f"{name}_amax"] = _amax_shape(case, name)
     if case.flags.beta != 0 or case.flags.accumulate:
         found["c"] = (case.rows, case.problem.n)
     if case.flags.bias:
@@ -220,7 +235,7 @@ def require_shapes(case: Case, tensors: Mapping[str, Any], right: Mapping[str, t
     right: the shapes, if they are not those of `shapes(case)`
     """
     right = right or shapes(case)
-    for key in {"c", "bias"} & (tensors.keys() - right.keys()):
+    for key in {"c", "bias", "a_amax", "b_amax"} & (tensors.keys() - right.keys()):
         raise ContractError(f"{case.recipe}: {key} is given, and no flag asks for it; nothing that is given is ignored")
     for key, shape in right.items():
         name, _, part = key.partition("_")
@@ -239,7 +254,7 @@ def require_finite_factors(case: Case, tensors: Mapping[str, Any]) -> None:
     """
     if gemm_flags.granularity(case, "b") == "row":
         return
-    a, b = (_host(tensors[f"{name}_amax"]) for name in "ab")
+    a, b = (amax_of(case, tensors, name) for name in "ab")
     if gemm_flags.granularity(case, "b") == "window":
         _require_finite_windows(case, a, b)
         return
@@ -272,7 +287,7 @@ def _require_finite_windows(case: Case, a: np.ndarray, b: np.ndarray) -> None:
 def require(case: Case, tensors: Mapping[str, Any]) -> None:
     """Raise ContractError for arrays, from either library, that no kernel of this case may read."""
     require_shapes(case, tensors)
-    for name in ("a_amax", "b_amax"):
+    for name in {"a_amax", "b_amax"} & tensors.keys():
         layout.require_magnitudes(case, name, tensors[name])
     require_finite_factors(case, tensors)
 
@@ -281,7 +296,15 @@ def decoded(case: Case, tensors: Mapping[str, np.ndarray], name: str) -> tuple[n
     """The values of an operand's codes, (lines, K), and of its scale bytes, (lines, K/16), float32."""
     valid = gemm_flags.lines(case, name), case.cols // nvfp4.BLOCK
     stored = layout.gather(tensors[f"{name}_scale_inv"], valid, case.flags[f"{name}_scale_layout"])
-    return nvfp4.decode_e2m1(nvfp4.unpack(tensors[f"{name}_data"])), nvfp4.decode_e4m3(stored)
+    decode = nvfp4.decode_ue5m3 if case.scale_format == "ue5m3" else nvfp4.decode_e4m3
+    return nvfp4.decode_e2m1(nvfp4.unpack(tensors[f"{name}_data"])), decode(stored)
+
+
+def amax_of(case: Case, tensors: Mapping[str, Any], name: str) -> np.ndarray:
+    """The amaxes of an operand, float32 of NumPy; 6 E, (1,), where it has none. tensors: arrays of either library"""
+    if gemm_flags.two_levels(case, name):
+        return _host(tensors[f"{name}_amax"])
+    return np.full(1, nvfp4.E2M1_MAX * gemm_flags.scale_max(case, name), np.float32)
 
 
 def _host(array: Any) -> np.ndarray:

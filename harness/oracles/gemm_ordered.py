@@ -3,13 +3,13 @@
 Float32; RN marks every rounding, to nearest even. For each element (i, j) of the output:
   1. acc = +0
   2. for each 16-block k from first to last: acc = RN(acc + p), p = f32(sa * sb) * dot
-     sa and sb are the block's scales of row i of A and row j of B; dot is the sum of the products of its 16 pairs of
-     codes. sa * sb has 8 significant bits and dot is a multiple of 1/4 up to 576, so p is exact.
+     sa and sb are the block's scales of row i of A and row j of B, of `scale_format`; dot is the sum of the products of
+     its 16 pairs of codes. sa * sb has 8 significant bits and dot is a multiple of 1/4 up to 576, so p is exact.
      epilogue windows: for each window of 64 from first to last: s = the sum of its four blocks by step 2,
      acc = RN(acc + RN(RN(a_iw * b_jw) * s)), a_iw and b_jw being the amaxes of the window
   3. D = epilogue(acc), see below                  f32→bf16 rounds to nearest even; overflow gives inf
-A NaN scale byte (0x7F, 0xFF) makes its row or column of the output NaN, also where the codes are 0. A NaN is stored as
-0x7FFF in bf16 and 0x7FFFFFFF in fp32. acc is never -0, so a zero has the sign of what multiplies it.
+A NaN scale byte (0x7F, 0xFF; of ue5m3 0xFF) makes its row or column of the output NaN, also where the codes are 0. A
+NaN is stored as 0x7FFF in bf16 and 0x7FFFFFFF in fp32. acc is never -0, so a zero has the sign of what multiplies it.
 
 The epilogues of every GEMM, 10.3:
   per_tensor       1. alpha' = RN(RN(RN(alpha * a) * b) * C_AB)   2. out = RN(alpha' * acc)
@@ -21,12 +21,14 @@ The epilogues of every GEMM, 10.3:
   per_token        1. d = bf16(RN(C_AB * acc))   2. D = bf16(RN(RN(d * a_i) * b_j)), by a kernel of its own
   per_token_fused  1. out = RN(C_AB * RN(b_j * RN(a_i * acc)))   2. bias: out = RN(out + bias_j)
                    3. D = cast(out)   4. accumulate: D = cast(RN(D + C))
-C_AB = RN(1 / (36 * E_A * E_B)); a_i and b_j are the amaxes of row i of A and row j of B. A cast f32→bf16 rounds to
-nearest even.
+C_AB = RN(1 / (36 * E_A * E_B)), E being e4m3_max, of ue5m3 114688; a_i and b_j are the amaxes of row i of A and row j
+of B. An operand without a global scale has the amax 6 E, and alpha' = alpha where neither has one. A cast f32→bf16
+rounds to nearest even.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -34,7 +36,7 @@ import numpy as np
 
 from harness.contract.case import Case
 from harness.contract.field import Field
-from harness.oracles import gemm_operands, layout, nvfp4
+from harness.oracles import gemm_flags, gemm_operands, layout, nvfp4
 from harness.oracles.gemm_flags import refuse
 from harness.oracles.gemm_operands import inputs
 
@@ -106,10 +108,10 @@ def torch_oracle(case: Case, tensors: dict[str, torch.Tensor]) -> dict[str, torc
 def epilogue(case: Case, tensors: Mapping[str, np.ndarray], rows: slice, acc: np.ndarray) -> np.ndarray:
     """Some rows of D in the case's dtype, from the same rows of the sum, (rows, N) float32."""
     flags = case.flags
-    c_ab = nvfp4.ONE / np.float32(nvfp4.E2M1_MAX**2 * flags.a_e4m3_max * flags.b_e4m3_max)
+    bounds = (gemm_flags.scale_max(case, name) for name in "ab")
+    c_ab = nvfp4.ONE / np.float32(nvfp4.E2M1_MAX**2 * math.prod(bounds))
     if flags.epilogue == "per_tensor":
-        scale = ((np.float32(flags.alpha) * tensors["a_amax"]) * tensors["b_amax"]) * c_ab
-        out = scale * acc
+        out = _tensor_factor(case, tensors, c_ab) * acc
         if flags.beta != 0:
             out = fma(np.float32(flags.beta), tensors["c"][rows].astype(np.float32), out)
         return nvfp4.convert(_biased(case, tensors, out), flags.dtype)
@@ -128,6 +130,15 @@ def epilogue(case: Case, tensors: Mapping[str, np.ndarray], rows: slice, acc: np
     if not flags.accumulate:
         return d
     return nvfp4.convert(d.astype(np.float32) + tensors["c"][rows].astype(np.float32), flags.dtype)
+
+
+def _tensor_factor(case: Case, tensors: Mapping[str, np.ndarray], c_ab: np.float32) -> np.ndarray:
+    """alpha', (1,) float32."""
+    alpha = np.full(1, case.flags.alpha, np.float32)
+    if not any(gemm_flags.two_levels(case, name) for name in "ab"):
+        return alpha
+    a, b = (gemm_operands.amax_of(case, tensors, name) for name in "ab")
+    return ((alpha * a) * b) * c_ab
 
 
 def _biased(case: Case, tensors: Mapping[str, np.ndarray], out: np.ndarray) -> np.ndarray:

@@ -36,7 +36,8 @@ _CHUNK = 1 << 16  # entries that fit in a core's cache, with what is made of the
 def follows(case: Case) -> bool:
     """Whether the answer for other tensors follows from the contract of the case's recipe, which is not a pipeline."""
     known = case.recipe in _QUANTIZERS | _PRODUCTS | {"dequantize"}
-    return known and case.flags.get("activation", "none") == "none" and bool(case.flags.get("global_scale", True))
+    levels = all(case.flags.get(f"{operand}global_scale", True) for operand in ("", "a_", "b_"))
+    return known and levels and case.flags.get("activation", "none") == "none"
 
 
 def powers(recipe: str, name: str) -> int:

@@ -59,7 +59,11 @@ def values(case: Case, tensors: Mapping[str, torch.Tensor], name: str) -> torch.
     if case.flags[f"{name}_scale_layout"] == "swizzled":
         scale_inv = layout.unswizzle(scale_inv)
     lines, blocks = data.shape[0], 2 * data.shape[1] // BLOCK
-    scale = scale_inv[:lines, :blocks].contiguous().view(torch.float8_e4m3fn).float()
+    stored_scales = scale_inv[:lines, :blocks].contiguous()
+    if case.scale_format == "ue5m3":
+        scale = numerics.ue5m3_values(stored_scales)
+    else:
+        scale = stored_scales.view(torch.float8_e4m3fn).float()
     return (numerics.decoded_pairs(data).unflatten(1, (-1, BLOCK)) * scale.unsqueeze(2)).flatten(1)
 
 
@@ -68,15 +72,18 @@ def finished(
 ) -> torch.Tensor:
     """10.3 for the part `at` of the output, from its float32 sum."""
     flags = case.flags
-    range_of_codes = numerics.E2M1_MAX * numerics.E2M1_MAX * flags.a_e4m3_max * flags.b_e4m3_max
+    e_a, e_b = (114688, 114688) if case.scale_format == "ue5m3" else (flags.a_e4m3_max, flags.b_e4m3_max)
+    range_of_codes = numerics.E2M1_MAX * numerics.E2M1_MAX * e_a * e_b
     rescale = torch.div(*(torch.tensor(v, dtype=torch.float32, device=total.device) for v in (1.0, range_of_codes)))
     if flags.epilogue == "windows":
         return stored(total * rescale, flags.dtype)
-    row = tensors["a_amax"].expand(case.rows)[at[0]].unsqueeze(1)
-    col = tensors["b_amax"].expand(case.problem.n)[at[1]]
+    given = [tensors.get(f"{name}_amax", total.new_full((1,), 6.0 * e)) for name, e in (("a", e_a), ("b", e_b))]
+    row = given[0].expand(case.rows)[at[0]].unsqueeze(1)
+    col = given[1].expand(case.problem.n)[at[1]]
     match flags.epilogue:
         case "per_tensor":
-            value = total * (row * flags.alpha * col * rescale)
+            none = "a_amax" not in tensors and "b_amax" not in tensors
+            value = total * (flags.alpha if none else row * flags.alpha * col * rescale)
             if flags.beta:
                 value = fused_multiply_add(flags.beta, tensors["c"][at].float(), value)
         case "row_scaled":

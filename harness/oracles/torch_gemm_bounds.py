@@ -3,8 +3,8 @@
 An fp32 addition, rounded or cut, is off by at most 2^-23 of its result, and no partial sum exceeds the sum of all
 |terms|; an output of K terms takes K additions. `torch_gemm.finished` takes both ends through the epilogue.
 
-In the order of H1 to H5, values are codes times scales times 2^-7, the f16 that the matrix unit reads, and the sum so
-far is a float32 throughout.
+In the order of H1 to H5, values are codes times scales times 2^-7, of ue5m3 2^-4, the f16 that the matrix unit reads,
+and the sum so far is a float32 throughout.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SLAB = 1 << 24  # elements of the output that are bounded at one time
 _INF = float("inf")
 _SUMS = {"cpu": 1 << 11, "cuda": 1 << 20}  # sums in order at a time; on a CPU few, so that torch uses one thread
 _KEPT = 25  # bits that a term keeps below the largest exponent
-_UNIT = 2.0**-7  # unit of a factor
+_UNITS = {"e4m3": 2.0**-7, "ue5m3": 2.0**-4}  # unit of a factor
 _LOWEST = -400  # the exponent of a 0, below all others
 
 
@@ -117,20 +117,20 @@ def _in_order(
     a, b: (M, K) and (N, K) float64, code times scale; splits: the parts into which stages of 128 are dealt out
     """
     out = torch.empty((case.rows, case.problem.n), dtype=DTYPES[case.flags.dtype], device=a.device)
-    by_window = case.flags.epilogue == "windows"
-    factors = [_Factors.of(x * _UNIT, 64 if by_window else 128) for x in (a, b)]
+    by_window, unit = case.flags.epilogue == "windows", _UNITS[case.scale_format]
+    factors = [_Factors.of(x * unit, 64 if by_window else 128) for x in (a, b)]
     for at in _tiles(*out.shape, _SUMS.get(a.device.type, 1 << 10)):
         left, right = (one.lines(part) for one, part in zip(factors, at, strict=True))
         total = torch.zeros((left.count, right.count), device=a.device)
         if by_window:
             for window in range(case.cols // 64):
-                own = _accumulated(left, right, range(4 * window, 4 * window + 4)) / _UNIT**2
+                own = _accumulated(left, right, range(4 * window, 4 * window + 4)) / unit**2
                 total = total + window_factors(tensors, at, window) * own
         else:
             for part in range(splits):
                 steps = [s for s in range(left.steps) if s // 8 % splits == part]
                 total = total + _accumulated(left, right, steps)
-            total = total / _UNIT**2
+            total = total / unit**2
         out[at] = finished(case, tensors, at, total)
     return out
 

@@ -27,6 +27,7 @@ LOCKS = 2048  # int32 locks for the parts of one tile, as many as its own layer 
 HARNESS_FLAGS = {
     "epilogue": "per_tensor", "dtype": "bf16", "layout": "tn", "a_scale_layout": "compact", "b_scale_layout": "compact",
     "a_e4m3_max": 448, "b_e4m3_max": 448, "alpha": 1, "beta": 0, "bias": False,
+    "scale_format": "e4m3", "a_global_scale": True, "b_global_scale": True,
 }  # fmt: skip
 
 

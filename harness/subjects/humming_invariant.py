@@ -14,6 +14,7 @@ CONVENTIONS = humming.CONVENTIONS
 HARNESS_FLAGS = {  # those of humming, and written out, as they are read from the source
     "epilogue": "per_tensor", "dtype": "bf16", "layout": "tn", "a_scale_layout": "compact", "b_scale_layout": "compact",
     "a_e4m3_max": 448, "b_e4m3_max": 448, "alpha": 1, "beta": 0, "bias": False,
+    "scale_format": "e4m3", "a_global_scale": True, "b_global_scale": True,
 }  # fmt: skip
 refuses, call = humming.refuses, humming.call
 

@@ -72,7 +72,7 @@ def broken(folder: Path, case, name: str, old: str, new: str) -> Result:
 @pytest.mark.parametrize(
     ("case", "name", "old", "new"),
     [
-        (SCALED, "gemm.cu", "__fmul_rn(second, 1.0f / kF16Unit), bf16{}", "__fmul_rn(first, 1.0f / kF16Unit), bf16{}"),
+        (SCALED, "gemm.cu", "__fmul_rn(second, kToValue)", "__fmul_rn(first, kToValue)"),
         (SCALED, "gemm.cu", "scale_offset<scale_layout>(line, u32(col) / kBlock,",
          "scale_offset<scale_layout>(line, u32(col) / (2 * kBlock),"),
         (SCALED, "gemm.cu", "tensor_factor(a_amax, b_amax, alpha,", "tensor_factor(a_amax, b_amax, 1.0f,"),

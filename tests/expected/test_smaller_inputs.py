@@ -147,6 +147,9 @@ def _arrays(value: Demand) -> list[np.ndarray]:
         "local_1x64/default/64x64/tiny_amax/eager",  # the floor of an amax
         "per_tensor/dtype=fp16/48x80/normal/eager",  # fp16 has no room below
         "casts/default/16x16/normal/eager",
+        "per_tensor/global_scale=false/48x80/normal/eager",  # other block scales
+        "dequantize/global_scale=false/48x80/normal/eager",
+        "gemm_ordered/a_global_scale=false/48x80x32/normal/eager",
         "swizzle/default/48x80/normal/eager",
         "grouped/activation=dgelu/128+0+256x128/normal/eager",
         "per_tensor/scale_format=ue5m3,global_scale=false/48x80/normal/eager",

@@ -33,8 +33,9 @@ def wrong_bytes(case: Case, inputs: Mapping[str, np.ndarray]) -> str:
 
 
 def _bytes_of_product(case: Case, name: str, inputs: Mapping[str, np.ndarray]) -> str:
-    data, amax = inputs[f"{name}_data"], inputs[f"{name}_amax"]
-    scales = inputs[f"{name}_scale_inv"]
+    data, scales = inputs[f"{name}_data"], inputs[f"{name}_scale_inv"]
+    amax = inputs.get(f"{name}_amax", np.ones(0, np.float32))
+    one_and_two, nan = ({0x38, 0x40}, 0x7F) if case.scale_format == "e4m3" else ({0x78, 0x80}, 0xFF)
     # In a group the bytes of all groups are concatenated, so only properties that hold everywhere are checked.
     alone = not case.is_group
     if case.problem.capacity is not None and case.problem.by_k:
@@ -47,9 +48,9 @@ def _bytes_of_product(case: Case, name: str, inputs: Mapping[str, np.ndarray]) -
         valid, swizzled = (len(data), case.cols // 16), case.flags[f"{name}_scale_layout"] == "swizzled"
         scales = scales.reshape(-1)[magnitudes.places(scales.shape, valid, swizzled)]
     found = np.unique(scales)
-    if case.input == "exact_sum" and not set(found) <= ({0x38, 0x40} if alone else {0, 0x38, 0x40}):
+    if case.input == "exact_sum" and not set(found) <= (one_and_two if alone else {0, *one_and_two}):
         return f"the scales of {name.upper()} are 1 and 2"
-    if case.input == "wide_sum" and found.size and found[-1] >= 0x7F:
+    if case.input == "wide_sum" and found.size and found[-1] >= nan:
         return f"no scale of {name.upper()} is negative or NaN"
     if scales.size >= 16 and found.size < 2:
         return f"the scales of {name.upper()} differ"
@@ -64,6 +65,8 @@ def _bytes_of_product(case: Case, name: str, inputs: Mapping[str, np.ndarray]) -
     positive = amax[amax > 0]
     # An empty group has an amax of 0.
     few = positive.size < amax.size if alone else (amax < 0).any()
+    if case.flags.get(f"{name}_global_scale", True) != (amax.size > 0):
+        return f"{name.upper()} has an amax where the flags say so, and nowhere else"
     if few or not np.isfinite(amax).all() or np.unique(positive).size < positive.size // 2:
         return f"the amaxes of {name.upper()} are positive and differ"
     if not _of_two_ranges(positive, _EXPONENTS[name]):

@@ -186,7 +186,9 @@ def _of_product(case: Case, name: str, x: np.ndarray, inputs: Mapping[str, np.nd
     columnwise = name in COLUMNWISE[str(flags.layout)]
     groups = [astuple(part.problem) for part in case.parts]
     x = x.reshape(-1)
-    data, scales, amaxes = (inputs[f"{name}_{part}"] for part in ("data", "scale_inv", "amax"))
+    two_levels = bool(flags.get(f"{name}_global_scale", True))
+    data, scales = (inputs[f"{name}_{part}"] for part in ("data", "scale_inv"))
+    amaxes = inputs[f"{name}_amax"] if two_levels else np.ones(len(groups), np.float32)
     data, scales = data.reshape(-1), scales.reshape(-1)
     one_amax = amaxes.size == len(groups) and (flags.epilogue == "per_tensor" or flags.b_granularity == "tensor")
     start = scale_start = amax_start = first = 0
@@ -203,9 +205,11 @@ def _of_product(case: Case, name: str, x: np.ndarray, inputs: Mapping[str, np.nd
                 np.ascontiguousarray(own.T) if columnwise else own,
                 data[start : start + codes].reshape(lines, -1),
                 scales[scale_start : scale_start + bytes_of_scales].reshape(padded),
-                amax,
+                amax if two_levels else None,
                 flags[f"{name}_scale_layout"] == "swizzled",
-                int(flags[f"{name}_e4m3_max"]),
+                case.scale_max if case.scale_format == "ue5m3" else int(flags[f"{name}_e4m3_max"]),
+                scale_format=case.scale_format,
+                two_levels=two_levels,
             )
         start, scale_start, amax_start = start + codes, scale_start + bytes_of_scales, amax_start + lines
 

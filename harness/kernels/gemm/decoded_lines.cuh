@@ -22,9 +22,9 @@ __device__ __forceinline__ int decoded_n8(int lines) { return lines <= 8 ? 1 : l
 __device__ __forceinline__ int stages_of(int blocks) { return (blocks + kStageBlocks - 1) / kStageBlocks; }
 
 // Decodes all lines; a warp takes half a stage of eight lines at a time. warp: number in the grid, of `warps`
-template <ScaleLayout scale_layout>
+template <ScaleLayout scale_layout, ScaleFormat scale_format>
 __device__ __forceinline__ void decode_lines(
-    const GemmOperand<scale_layout>& operand, u32* __restrict__ decoded, int warp, int warps) {
+    const GemmOperand<scale_layout, scale_format>& operand, u32* __restrict__ decoded, int warp, int warps) {
   const MmaLane lane(threadIdx.x);
   const int n8 = decoded_n8(operand.lines), parts = 2 * stages_of(operand.blocks) * n8;
   for (int part = warp; part < parts; part += warps) {
@@ -36,11 +36,11 @@ __device__ __forceinline__ void decode_lines(
       codes = __ldg(reinterpret_cast<const uint2*>(operand.codes_at(line, block)));
       byte = __ldg(operand.scales_at(line, block));
     }
-    const u32 scale = ScalesF16x2(byte).both(0);
+    const u32 scale = ScalesF16x2<scale_format>(byte).both(0);
     u32* target = decoded + (i64(half) * kHalfStageSteps * 2 * n8 + eight) * 32 + threadIdx.x % 32;
 #pragma unroll
     for (int step = 0; step < kHalfStageSteps; ++step) {
-      const CodesF16x4 values = dequant_4(step / 2 ? codes.y : codes.x, step % 2, scale);
+      const CodesF16x4 values = dequant_4<scale_format>(step / 2 ? codes.y : codes.x, step % 2, scale);
       target[(2 * step) * n8 * 32] = values.pair[0];
       target[(2 * step + 1) * n8 * 32] = values.pair[1];
     }

@@ -9,19 +9,21 @@
 // A warp's sixteen lines, a stage at a time. A line beyond the last is a copy of the last, and its results are never
 // stored.
 // pairs: whether lines have an even number of blocks, which aligns them to 16 bytes; otherwise to 8, one block
-template <bool pairs, ScaleLayout scale_layout>
+template <bool pairs, ScaleLayout scale_layout, ScaleFormat scale_format>
 struct LoadedLines {
+  using Operand = GemmOperand<scale_layout, scale_format>;
+
   static constexpr int kCodesStep = kStageBlocks * (kBlock / 2);  // bytes to the next stage
-  static constexpr int kScalesStep = 2 * GemmOperand<scale_layout>::four_step();
+  static constexpr int kScalesStep = 2 * Operand::four_step();
 
   const u8* codes[2];   // codes of lines g and g + 8, at blocks 2t and 2t + 1 of an even stage
   const u8* scales[2];  // their scales
   int left;             // blocks along K from block 2t of the next stage on
   uint4 words[2];       // codes of the last loaded stage
-  u32 scale_pairs[2];   // two e4m3
+  u32 scale_pairs[2];   // two scale bytes
 
   // Loads the first stage.
-  __device__ LoadedLines(const GemmOperand<scale_layout>& operand, int first, const MmaLane& lane)
+  __device__ LoadedLines(const Operand& operand, int first, const MmaLane& lane)
       : left(operand.blocks - 2 * int(lane.member)) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -72,13 +74,13 @@ struct LoadedLines {
   // of its eight multiplications (NUMERICS 10.2, H2).
   template <typename Take>
   __device__ void decode(const Take& take) const {
-    const ScalesF16x2 upper(scale_pairs[0]), lower(scale_pairs[1]);
+    const ScalesF16x2<scale_format> upper(scale_pairs[0]), lower(scale_pairs[1]);
     const u32 codes[2][4] = {
         {words[0].x, words[0].y, words[0].z, words[0].w}, {words[1].x, words[1].y, words[1].z, words[1].w}};
 #pragma unroll
     for (int step = 0; step < 8; ++step)
       take(
-          step, dequant_4(codes[0][step / 2], step % 2, upper.both(step / 4)),
-          dequant_4(codes[1][step / 2], step % 2, lower.both(step / 4)));
+          step, dequant_4<scale_format>(codes[0][step / 2], step % 2, upper.both(step / 4)),
+          dequant_4<scale_format>(codes[1][step / 2], step % 2, lower.both(step / 4)));
   }
 };

@@ -29,19 +29,19 @@ struct Mainloop {
 
   // Passes the true sums, scaled back from kProductUnit, to make_store()(row, col, sums), eight of a row at a time. If
   // K is 0, the sums are 0. All threads call this. first_a, first_b: first lines of the tile
-  template <ScaleLayout a_scale_layout, ScaleLayout b_scale_layout, typename MakeStore>
+  template <ScaleLayout a_scale_layout, ScaleLayout b_scale_layout, ScaleFormat scale_format, typename MakeStore>
   static __device__ void multiply(
-      Shared& shared, const GemmOperand<a_scale_layout>& a, const GemmOperand<b_scale_layout>& b, int first_a,
-      int first_b, const MakeStore& make_store) {
+      Shared& shared, const GemmOperand<a_scale_layout, scale_format>& a,
+      const GemmOperand<b_scale_layout, scale_format>& b, int first_a, int first_b, const MakeStore& make_store) {
     Mainloop mainloop;
     mainloop.add_stages(shared, a, b, first_a, first_b);
-    mainloop.epilogue(shared, make_store());
+    mainloop.epilogue<scale_format>(shared, make_store());
   }
 
-  template <ScaleLayout a_scale_layout, ScaleLayout b_scale_layout>
+  template <ScaleLayout a_scale_layout, ScaleLayout b_scale_layout, ScaleFormat scale_format>
   __device__ void add_stages(
-      Shared& shared, const GemmOperand<a_scale_layout>& a, const GemmOperand<b_scale_layout>& b, int first_a,
-      int first_b) {
+      Shared& shared, const GemmOperand<a_scale_layout, scale_format>& a,
+      const GemmOperand<b_scale_layout, scale_format>& b, int first_a, int first_b) {
     // Half of the threads load each operand.
     const bool loads_a = threadIdx.x < kThreads / 2;
     using Loader = StageLoader<kTile, kThreads / 2>;
@@ -58,20 +58,22 @@ struct Mainloop {
       // All copies have landed, and no thread reads the other stage any more.
       __syncthreads();
       if (stage + 1 < stages) fetch(stage + 1);
-      add_stage(shared.stage[stage % 2]);
+      add_stage<scale_format>(shared.stage[stage % 2]);
     }
   }
 
+  template <ScaleFormat scale_format>
   __device__ void add_stage(const SmemStage<2 * kTile>& stage) {
+    using Scales = ScalesF16x2<scale_format>;
     const MmaLane lane(threadIdx.x);
     // Offsets from one address fit the instructions; an address for each line would take a register.
     const int a_line = warp_row + lane.group, b_line = kTile + warp_col + lane.group;
     const auto *a_scales = stage.scales + a_line, *b_scales = stage.scales + b_line;
-    ScalesF16x2 a_scale[2 * kM16], b_scale[kN8];
+    Scales a_scale[2 * kM16], b_scale[kN8];
 #pragma unroll
-    for (int i = 0; i < 2 * kM16; ++i) a_scale[i] = ScalesF16x2(two_scales(a_scales[8 * i], lane.member));
+    for (int i = 0; i < 2 * kM16; ++i) a_scale[i] = Scales(two_scales(a_scales[8 * i], lane.member));
 #pragma unroll
-    for (int i = 0; i < kN8; ++i) b_scale[i] = ScalesF16x2(two_scales(b_scales[8 * i], lane.member));
+    for (int i = 0; i < kN8; ++i) b_scale[i] = Scales(two_scales(b_scales[8 * i], lane.member));
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const auto *a_lines = stage.codes[half] + a_line, *b_lines = stage.codes[half] + b_line;
@@ -82,8 +84,8 @@ struct Mainloop {
       for (int i = 0; i < kN8; ++i) b_codes[i] = b_lines[8 * i][lane.member];
 #pragma unroll
       for (int quad = 0; quad < 4; ++quad) {
-        const auto decode = [&](const uint2& codes, const ScalesF16x2& scale) {
-          return dequant_4(quad < 2 ? codes.x : codes.y, quad % 2, scale.both(half));
+        const auto decode = [&](const uint2& codes, const Scales& scale) {
+          return dequant_4<scale_format>(quad < 2 ? codes.x : codes.y, quad % 2, scale.both(half));
         };
         FragmentM16 m16[kM16];
 #pragma unroll
@@ -102,11 +104,11 @@ struct Mainloop {
     }
   }
 
-  template <typename Store>
+  template <ScaleFormat scale_format, typename Store>
   __device__ void epilogue(Shared& shared, const Store& store) {
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < kM16; ++i)
-      store_sums(shared.staging[threadIdx.x / 32], sum[i], warp_row + 16 * i, warp_col, store);
+      store_sums<scale_format>(shared.staging[threadIdx.x / 32], sum[i], warp_row + 16 * i, warp_col, store);
   }
 };

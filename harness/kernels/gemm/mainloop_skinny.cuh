@@ -37,9 +37,9 @@ struct MainloopSkinny {
 
   // first: the CTA's first line of B. Beyond the last line or K some other block is loaded: such columns are never
   // stored, and beyond K both A and the scales of B are zero.
-  template <ScaleLayout scale_layout>
+  template <ScaleLayout scale_layout, ScaleFormat scale_format>
   static __device__ void load(
-      Codes& codes, const GemmOperand<scale_layout>& b, int first, const MmaLane& lane, int block) {
+      Codes& codes, const GemmOperand<scale_layout, scale_format>& b, int first, const MmaLane& lane, int block) {
     const int wanted = block + 2 * lane.member, mine = wanted < b.blocks ? wanted : 0;
     const u8* words = b.codes_at(first + lane.group, mine);
     const u32 to_next = opaque(u32(b.codes_step(8)));
@@ -63,7 +63,7 @@ struct MainloopSkinny {
   }
 
   // sum[i][j]: columns 16i to 16i + 15, rows 8j to 8j + 7; a: the decoded stage
-  template <int n8>
+  template <ScaleFormat scale_format, int n8>
   static __device__ void add_stage(
       Accumulator (&sum)[kM16][n8], const Codes& b, const StageScales& scales, const u32* a, const MmaLane& lane) {
     u32 b_scale[2 * kM16];  // scales of half a stage
@@ -74,7 +74,7 @@ struct MainloopSkinny {
       for (int i = 0; quad % kHalfStageSteps == 0 && i < 2 * kM16; ++i) {
         // volatile, so that it is read for each half: held in registers, it would make them spill
         const volatile u16* two = reinterpret_cast<const volatile u16*>(scales.of_line[8 * i + lane.group]);
-        b_scale[i] = ScalesF16x2(two[lane.member]).both(half);
+        b_scale[i] = ScalesF16x2<scale_format>(two[lane.member]).both(half);
       }
       FragmentM16 m16[kM16];
 #pragma unroll
@@ -82,7 +82,7 @@ struct MainloopSkinny {
         const auto decode = [&](int of) {
           const uint4& codes = b.word[of];
           const u32 words[4] = {codes.x, codes.y, codes.z, codes.w};
-          return dequant_4(words[2 * half + word], parity, b_scale[of]);
+          return dequant_4<scale_format>(words[2 * half + word], parity, b_scale[of]);
         };
         const CodesF16x4 upper = decode(2 * i), lower = decode(2 * i + 1);
         m16[i] = {upper.pair[0], lower.pair[0], upper.pair[1], lower.pair[1]};
@@ -99,9 +99,10 @@ struct MainloopSkinny {
 
   // n8: groups of 8 rows; a: decoded lines; first_b: first line of the tile. store(row, col, sums) takes four true sums of
   // a row.
-  template <int n8, ScaleLayout b_scale_layout, typename Store>
+  template <int n8, ScaleLayout b_scale_layout, ScaleFormat scale_format, typename Store>
   static __device__ void multiply(
-      Shared& shared, const u32* a, const GemmOperand<b_scale_layout>& b, int first_b, const Store& store) {
+      Shared& shared, const u32* a, const GemmOperand<b_scale_layout, scale_format>& b, int first_b,
+      const Store& store) {
     constexpr int kDepth = MainloopSkinny::kDepth<n8>, kStep = kWarps * kStageBlocks;
     const int first_block = threadIdx.x / 32 * kStageBlocks;
     const MmaLane lane(threadIdx.x);
@@ -127,11 +128,11 @@ struct MainloopSkinny {
         cp_async_wait<kDepth - 1>();
         __syncwarp();
         const i64 half_stages = current / kStageBlocks * 2;
-        add_stage(sum, codes[slot], scales[slot], a + half_stages * kHalfWords<n8>, lane);
+        add_stage<scale_format>(sum, codes[slot], scales[slot], a + half_stages * kHalfWords<n8>, lane);
         __syncwarp();
         fetch(slot, current + kDepth * kStep);
       }
     }
-    shared.sums.add(sum, threadIdx.x / 32, 0, lane, store);
+    shared.sums.add<scale_format>(sum, threadIdx.x / 32, 0, lane, store);
   }
 };

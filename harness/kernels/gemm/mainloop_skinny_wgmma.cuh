@@ -58,9 +58,10 @@ struct MainloopSkinnyWgmma {
 
   // n8: groups of 8 rows, 1, 2, 4 or 8; a: decoded lines; first_b: first line of the tile; pairs: whether lines of B have
   // an even number of blocks. store(row, col, sums) takes four true sums of a row.
-  template <int n8, bool pairs, ScaleLayout b_scale_layout, typename Store>
+  template <int n8, bool pairs, ScaleLayout b_scale_layout, ScaleFormat scale_format, typename Store>
   static __device__ void multiply(
-      Shared& shared, const u32* a, const GemmOperand<b_scale_layout>& b, int first_b, const Store& store) {
+      Shared& shared, const u32* a, const GemmOperand<b_scale_layout, scale_format>& b, int first_b,
+      const Store& store) {
     constexpr u32 kToNextK = sizeof(u32[n8][8][4]);  // bytes
     const MmaLane lane(threadIdx.x);
     // Shuffled to tell the compiler that they are uniform in a warp
@@ -101,7 +102,7 @@ struct MainloopSkinnyWgmma {
       cp_async_wait<kDepth - 1>();
       __syncwarp();
       // warpgroup_sync below keeps the next copy to this slot behind these reads.
-      const PackedPiece upper(ring[now_b], 0, lane), lower(ring[now_b], 1, lane);
+      const PackedPiece<scale_format> upper(ring[now_b], 0, lane), lower(ring[now_b], 1, lane);
       now_b = now_b == kDepth - 1 ? 0 : now_b + 1;
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
@@ -135,12 +136,13 @@ struct MainloopSkinnyWgmma {
     }
     wgmma_wait();
     cp_async_wait<0>();  // copies beyond K are zeros, written to where the sums go
-    shared.sums.add(sum, group, 16 * warp, lane, store);
+    shared.sums.add<scale_format>(sum, group, 16 * warp, lane, store);
   }
 
-  template <int n8, ScaleLayout b_scale_layout, typename Store>
+  template <int n8, ScaleLayout b_scale_layout, ScaleFormat scale_format, typename Store>
   static __device__ void multiply(
-      Shared& shared, const u32* a, const GemmOperand<b_scale_layout>& b, int first_b, const Store& store) {
+      Shared& shared, const u32* a, const GemmOperand<b_scale_layout, scale_format>& b, int first_b,
+      const Store& store) {
     if (b.blocks % 2 == 0)
       multiply<n8, true>(shared, a, b, first_b, store);
     else

@@ -48,10 +48,10 @@ struct MainloopWgmma {
   };
 
   // Like Mainloop::multiply.
-  template <ScaleLayout a_scale_layout, ScaleLayout b_scale_layout, typename MakeStore>
+  template <ScaleLayout a_scale_layout, ScaleLayout b_scale_layout, ScaleFormat scale_format, typename MakeStore>
   static __device__ void multiply(
-      Shared& shared, const GemmOperand<a_scale_layout>& a, const GemmOperand<b_scale_layout>& b, int first_a,
-      int first_b, const MakeStore& make_store) {
+      Shared& shared, const GemmOperand<a_scale_layout, scale_format>& a,
+      const GemmOperand<b_scale_layout, scale_format>& b, int first_a, int first_b, const MakeStore& make_store) {
     if (threadIdx.x == 0) {
       for (Mbarrier& each : shared.ready) each.init(kDecodeWarps);
       for (Mbarrier& each : shared.read) each.init(kMultiplyWarps);
@@ -64,22 +64,25 @@ struct MainloopWgmma {
   }
 
   // pairs: whether lines have an even number of blocks
-  template <bool pairs, ScaleLayout a_scale_layout, ScaleLayout b_scale_layout, typename MakeStore>
+  template <
+      bool pairs, ScaleLayout a_scale_layout, ScaleLayout b_scale_layout, ScaleFormat scale_format, typename MakeStore>
   static __device__ void run_warp(
-      Shared& shared, const GemmOperand<a_scale_layout>& a, const GemmOperand<b_scale_layout>& b, int first_a,
-      int first_b, const MakeStore& make_store) {
+      Shared& shared, const GemmOperand<a_scale_layout, scale_format>& a,
+      const GemmOperand<b_scale_layout, scale_format>& b, int first_a, int first_b, const MakeStore& make_store) {
     const int stages = (b.blocks + kStageBlocks - 1) / kStageBlocks, warp = threadIdx.x / 32;
     const MmaLane lane(threadIdx.x);
     if (warp >= kMultiplyWarps) {
       give_registers<kDecodeRegisters>();
       const int own = warp - kMultiplyWarps;
-      decode_stages(shared, LoadedLines<pairs, b_scale_layout>(b, first_b + 16 * own, lane), own, stages, lane);
+      using Lines = LoadedLines<pairs, b_scale_layout, scale_format>;
+      decode_stages(shared, Lines(b, first_b + 16 * own, lane), own, stages, lane);
       return;
     }
     take_registers<kMultiplyRegisters>();
     Accumulator sum[kN8];  // 16 rows of this warp, columns 8j to 8j + 7
     if (stages > 0) {
-      add_stages(sum, shared, LoadedLines<pairs, a_scale_layout>(a, first_a + 16 * warp, lane), stages, lane);
+      using Lines = LoadedLines<pairs, a_scale_layout, scale_format>;
+      add_stages(sum, shared, Lines(a, first_a + 16 * warp, lane), stages, lane);
     } else {
 #pragma unroll
       for (Accumulator& part : sum) part = {};
@@ -87,7 +90,7 @@ struct MainloopWgmma {
     const auto store = make_store();
 #pragma unroll
     for (int col = 0; col < kTile; col += kStagedCols)
-      store_sums(shared.staging[warp], &sum[col / 8], 16 * warp, col, store);
+      store_sums<scale_format>(shared.staging[warp], &sum[col / 8], 16 * warp, col, store);
   }
 
   template <typename Lines>

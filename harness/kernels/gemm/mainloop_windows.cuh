@@ -88,7 +88,7 @@ struct MainloopWindows {
     u32 a_scale[2 * kM16], b_scale[kN8];
     const auto read = [&](int line, uint2& codes, u32& scale) {
       codes = stage.codes[part][line][lane.member];
-      scale = ScalesF16x2(stage.scales[line][part] >> 8 * lane.member & 0xFF).both(0);
+      scale = ScalesF16x2<>(stage.scales[line][part] >> 8 * lane.member & 0xFF).both(0);
     };
 #pragma unroll
     for (int i = 0; i < 2 * kM16; ++i) read(a_line + 8 * i, a_codes[i], a_scale[i]);
@@ -129,7 +129,7 @@ struct MainloopWindows {
 #pragma unroll
         for (int k = 0; k < 4; ++k) {
           const float factor = __fmul_rn(of_row[2 * i + k / 2], of_col[j][k % 2]);
-          const float of_window = __fmul_rn(own[i][j].value[k], 1.0f / kProductUnit);
+          const float of_window = __fmul_rn(own[i][j].value[k], 1.0f / kProductUnit<>);
           sum[i][j].value[k] = __fadd_rn(sum[i][j].value[k], __fmul_rn(factor, of_window));
         }
       }

@@ -16,9 +16,10 @@ struct PackedStage {
 };
 
 // The blocks that a lane decodes of one line of a stage: 2t and 2t + 1
+template <ScaleFormat scale_format>
 struct PackedPiece {
   u32 codes[4];
-  ScalesF16x2 scales;
+  ScalesF16x2<scale_format> scales;
 
   // line: 0 for line g, 1 for line g + 8
   __device__ PackedPiece(const PackedStage& stage, int line, const MmaLane& lane)
@@ -28,7 +29,9 @@ struct PackedPiece {
   }
 
   // The four elements of this lane in multiplication `step` of the stage's eight (NUMERICS 10.2, H2)
-  __device__ CodesF16x4 values(int step) const { return dequant_4(codes[step / 2], step % 2, scales.both(step / 4)); }
+  __device__ CodesF16x4 values(int step) const {
+    return dequant_4<scale_format>(codes[step / 2], step % 2, scales.both(step / 4));
+  }
 };
 
 // A warp's copies of sixteen lines, of every `apart`-th stage. A line beyond the last is a copy of the last, and its
@@ -40,8 +43,9 @@ struct PackedLines {
   int left;            // blocks along K from the next stage's first on
   int four_step;
 
-  template <ScaleLayout scale_layout>
-  __device__ PackedLines(const GemmOperand<scale_layout>& operand, int first, int first_block, const MmaLane& lane)
+  template <ScaleLayout scale_layout, ScaleFormat scale_format>
+  __device__ PackedLines(
+      const GemmOperand<scale_layout, scale_format>& operand, int first, int first_block, const MmaLane& lane)
       : left(operand.blocks - first_block), four_step(operand.four_step()) {
     const int last = operand.lines - 1, block = first_block + 2 * lane.member;
     codes[0] = operand.codes_at(min(first + lane.group, last), block);

@@ -21,7 +21,7 @@ constexpr int kStageBlocks = 8;  // 16-blocks along K
 template <int lines>
 struct SmemStage {
   uint2 codes[2][lines][4];  // block % 2, line, block / 2
-  u32 scales[lines][2];      // four e4m3 bytes
+  u32 scales[lines][2];      // four bytes
 
   static __device__ int part(int block) { return block % 2; }
   static __device__ int place(int block) { return block / 2; }
@@ -32,10 +32,10 @@ __device__ __forceinline__ u32 two_scales(const u32 (&fours)[2], int member) {
 }
 
 // A (lines, K) operand in global memory
-template <ScaleLayout scale_layout>
+template <ScaleLayout scale_layout, ScaleFormat scale_format = ScaleFormat::e4m3>
 struct GemmOperand {
   const u8* data;       // (lines, K/2) e2m1 pairs
-  const u8* scale_inv;  // (round_up(lines, 128), round_up(K/16, 4)) e4m3
+  const u8* scale_inv;  // (round_up(lines, 128), round_up(K/16, 4)) in scale_format
   int lines, blocks;
 
   __device__ const u8* codes_at(int line, int block) const {
@@ -66,8 +66,8 @@ struct StageLoader {
   int codes_left;  // lines from this thread's first to the last
 
   // first_block: along K
-  template <ScaleLayout scale_layout>
-  __device__ StageLoader(const GemmOperand<scale_layout>& operand, int first, int first_block) {
+  template <ScaleLayout scale_layout, ScaleFormat scale_format>
+  __device__ StageLoader(const GemmOperand<scale_layout, scale_format>& operand, int first, int first_block) {
     const int line = first + thread() / kStageBlocks;
     codes = operand.codes_at(line, first_block + piece());
     codes_step = u32(operand.codes_step(kLinesPerCopy));

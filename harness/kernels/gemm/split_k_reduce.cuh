@@ -16,7 +16,7 @@ struct SplitKReduce {
 
   // own[i][j]: this lane's sums of columns 16i from `first_col` on and rows 8j. store(row, col, sums) takes four true
   // sums of a row. All threads call this.
-  template <int m16, int n8, typename Store>
+  template <ScaleFormat scale_format, int m16, int n8, typename Store>
   __device__ void add(
       const Accumulator (&own)[m16][n8], int split, int first_col, const MmaLane& lane, const Store& store) {
 #pragma unroll
@@ -28,7 +28,7 @@ struct SplitKReduce {
       const int row = threadIdx.x / (kCols / 4), col = threadIdx.x % (kCols / 4) * 4;
       if (threadIdx.x < kAdders && 8 * first + row < 8 * n8) {
         float total[4] = {};
-        add_splits(total, row, col);
+        add_splits<scale_format>(total, row, col);
         store(8 * first + row, col, total);
       }
     }
@@ -53,6 +53,7 @@ struct SplitKReduce {
   }
 
   // Adds four neighbours of a row over the splits, in order.
+  template <ScaleFormat scale_format>
   __device__ __forceinline__ void add_splits(float (&total)[4], int row, int col) const {
 #pragma unroll
     for (int from = 0; from < splits; ++from) {
@@ -63,6 +64,6 @@ struct SplitKReduce {
       total[3] = __fadd_rn(total[3], value.w);
     }
 #pragma unroll
-    for (float& value : total) value = __fmul_rn(value, 1.0f / kProductUnit);
+    for (float& value : total) value = __fmul_rn(value, 1.0f / kProductUnit<scale_format>);
   }
 };

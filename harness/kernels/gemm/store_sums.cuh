@@ -10,7 +10,7 @@ constexpr int kStagingFloats = 16 * kStagingStride;
 
 // Passes 16 rows by 64 columns of true sums, scaled back from kProductUnit, to store(row, col, sums), eight of a row at a
 // time. staging: kStagingFloats of this warp alone; sum: columns 8j to 8j + 7 of the rows from first_row on
-template <typename Store>
+template <ScaleFormat scale_format, typename Store>
 __device__ __forceinline__ void store_sums(
     float* staging, const Accumulator* sum, int first_row, int first_col, const Store& store) {
   const MmaLane lane(threadIdx.x);
@@ -29,7 +29,7 @@ __device__ __forceinline__ void store_sums(
     const float4 low = source[0], high = source[1];
     float sums[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
 #pragma unroll
-    for (float& value : sums) value = __fmul_rn(value, 1.0f / kProductUnit);
+    for (float& value : sums) value = __fmul_rn(value, 1.0f / kProductUnit<scale_format>);
     store(first_row + row, first_col + col, sums);
   }
   __syncwarp();

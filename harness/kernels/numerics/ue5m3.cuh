@@ -38,6 +38,12 @@ __device__ __forceinline__ float ue5m3_decode(u32 code) {
 template <ScaleFormat format>
 constexpr float kScaleMax = format == ScaleFormat::e4m3 ? kE4m3Max : kUe5m3Max;
 
+// The largest scale that a tensor aims at
+template <ScaleFormat format>
+__device__ __forceinline__ float scale_max(int e4m3_max) {
+  return format == ScaleFormat::e4m3 ? float(e4m3_max) : kScaleMax<format>;
+}
+
 template <ScaleFormat format>
 __device__ __forceinline__ auto scale_round(float value) {
   if constexpr (format == ScaleFormat::e4m3)

@@ -6,11 +6,13 @@ one equation per output. A wrong amax is asked which elements it was taken over,
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from harness.contract.case import Case
 from harness.expected.expected import oracle_of
-from harness.expected.formats import BLOCK, E2M1_VALUES, E4M3_VALUES, unpacked
+from harness.expected.formats import BLOCK, E2M1_VALUES, VALUES, unpacked
 from harness.oracles import layout
 from harness.verify.diagnosis.decode_steps import DecodeSteps, operand
 from harness.verify.diagnosis.evidence import FEW, OTHER_GRANULE, OTHER_TENSOR, SAMPLE, Evidence, Hypothesis
@@ -37,7 +39,7 @@ def _counts(e: Evidence, width: int) -> np.ndarray | None:
     with np.errstate(all="ignore"):
         terms = np.einsum("ipk,ipk->ip", a[rows], b[cols])
         factors = _factor(e, "a", rows) * _factor(e, "b", cols) * flags.get("alpha", 1)
-        factors = factors / (36.0 * flags.a_e4m3_max * flags.b_e4m3_max)
+        factors = factors / math.prod(_aimed_at(case, name) for name in "ab")
         sizes = np.abs(terms).sum(axis=1)
         sums = e.actual_of(e.root).astype(np.float64)[rows, cols] / factors
     good = np.isfinite(sums) & np.isfinite(sizes) & (sizes > 0)
@@ -51,11 +53,17 @@ def _counts(e: Evidence, width: int) -> np.ndarray | None:
 
 def _decoded(case: Case, e: Evidence, name: str) -> np.ndarray:
     codes, scales = operand(case, e.tensors, name)
-    return E2M1_VALUES[codes].astype(np.float64) * np.repeat(E4M3_VALUES[scales].astype(np.float64), BLOCK, axis=1)
+    scale = VALUES[case.scale_format][scales].astype(np.float64)
+    return E2M1_VALUES[codes].astype(np.float64) * np.repeat(scale, BLOCK, axis=1)
+
+
+def _aimed_at(case: Case, name: str) -> float:
+    """The largest value of an operand under an amax of 1, which is the amax of one that has none."""
+    return 6.0 * (case.scale_max if case.scale_format == "ue5m3" else case.flags[f"{name}_e4m3_max"])
 
 
 def _factor(e: Evidence, name: str, lines: np.ndarray) -> np.ndarray:
-    amax = e.tensors[f"{name}_amax"].astype(np.float64)
+    amax = np.float64(e.tensors.get(f"{name}_amax", [_aimed_at(e.case, name)]))
     return amax[lines] if amax.size > 1 else np.broadcast_to(amax, lines.shape)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from harness.contract.case import Case
 from harness.contract.dtypes import DTYPES
 from harness.expected.expected import oracle_of
-from harness.expected.formats import BLOCK, E2M1_VALUES, E4M3_VALUES, VALUES, unpacked
+from harness.expected.formats import BLOCK, E2M1_VALUES, VALUES, unpacked
 from harness.verify.diagnosis.difference import unswizzled
 from harness.verify.diagnosis.steps import WINDOW, Steps
 
@@ -124,9 +124,10 @@ def terms(case: Case, tensors: Mapping[str, np.ndarray], row: int, col: int) -> 
     """All K/16 terms of element (row, col)."""
     a_codes, a_scales = operand(case, tensors, "a", row)
     b_codes, b_scales = operand(case, tensors, "b", col)
+    scales_of = VALUES[case.scale_format]
     dots = (E2M1_VALUES[a_codes] * E2M1_VALUES[b_codes]).reshape(-1, BLOCK).sum(axis=1, dtype=np.float32)
     with np.errstate(all="ignore"):
-        products = (E4M3_VALUES[a_scales] * E4M3_VALUES[b_scales]) * dots
+        products = (scales_of[a_scales] * scales_of[b_scales]) * dots
         acc, found = np.float32(0), []
         for block, (a, b, dot, product) in enumerate(zip(a_scales, b_scales, dots, products, strict=True)):
             acc = acc + product

@@ -280,11 +280,13 @@ def _spelled(value: Demand, index: tuple[int, ...]) -> str:
 
 def _product(spot: _Spot, case: Case, inputs: Mapping[str, np.ndarray]) -> Section:
     """The section for the sum of a GEMM's element; of many blocks only the first and the last are shown."""
-    found = terms(case, inputs, *spot.at)
+    found, form = terms(case, inputs, *spot.at), case.scale_format
     shown = found if len(found) <= _MOST_TERMS else [*found[: _MOST_TERMS // 2], *found[-_MOST_TERMS // 2 :]]
     rows = [
         StepRow(
-            (str(t.block), _scale(t.a_scale), _scale(t.b_scale), _float(t.dot), _float(t.product)), _float(t.acc), {}
+            (str(t.block), *(_scale(byte, form) for byte in (t.a_scale, t.b_scale)), _float(t.dot), _float(t.product)),
+            _float(t.acc),
+            {},
         )
         for t in shown
     ]
