@@ -21,6 +21,7 @@ pytestmark = pytest.mark.covers("clusterlaunchcontrol.", "fence.proxy.async::gen
 
 EXHIBITS = Path(__file__).parents[2] / "evidence" / "museum" / "exhibits"
 ORDERS = [ASCENDING, DESCENDING, Schedule(seed=1), Schedule(seed=2)]
+NAMES = ["ascending", "descending", "drawn", "drawn again"]
 
 # Thread 0 of each block asks for the next one, and all take its answer. A pair differs by `@{bug||mend}@` in one place.
 LOOP = r"""#include "cluster_launch.cuh"
@@ -87,10 +88,23 @@ def line_of(text: str, marker: str) -> str:
     return f"kernel.cu:{next(i for i, line in enumerate(text.splitlines(), 1) if f'// {marker}' in line)}"
 
 
-@pytest.mark.parametrize("order", ORDERS, ids=str)
+@pytest.mark.parametrize("order", ORDERS, ids=NAMES)
 @pytest.mark.parametrize("grid", [(23, 1, 1), (1, 1, 1), (5, 3, 2), (300, 1, 1)], ids=str)
 def test_every_block_is_played_once(grid: tuple[int, int, int], order: Schedule) -> None:
     assert (run(source(), grid, schedule=order) == 1).all()
+
+
+@pytest.mark.parametrize("to", ["", ".multicast::cluster::all"], ids=["one", "all"])
+@pytest.mark.parametrize("axis", "xyz")
+def test_generic_addresses_and_one_axis(to: str, axis: str) -> None:
+    request = f'asm volatile("clusterlaunchcontrol.try_cancel.async.mbarrier::complete_tx::bytes{to}.b128 [%0], [%1];"'
+    ask = request + ' :: "l"(&answer), "l"(&full) : "memory");'
+    take = f"get_first_ctaid::{axis}.b32.b128 %0, all;"
+    read = r'asm volatile("{\n .reg .b128 all;\n ld.shared.b128 all, [%1];\n clusterlaunchcontrol.query_cancel.'
+    read += take + r'\n}" : "=r"(now.' + axis + ') : "r"(at(&answer)) : "memory");'
+    text = source(BEHIND=f"if (now.there) {{ now.{axis} = 99; {read} }} __syncthreads();")
+    text = text.replace("request(answer, full);", ask)
+    assert (run(text, (5, 3, 2)) == 1).all()
 
 
 def test_without_the_sanitizer() -> None:
@@ -116,7 +130,7 @@ def test_requests_fail_by_chance_in_a_drawn_order_and_where_a_batch_has_done_muc
     assert (begun(ASCENDING, 512), begun(ASCENDING, 512, budget=6000) > 32) == (32, True)
 
 
-@pytest.mark.parametrize("order", ORDERS, ids=str)
+@pytest.mark.parametrize("order", ORDERS, ids=NAMES)
 @pytest.mark.parametrize("name", PAIRS)
 def test_a_bug_is_a_fault_and_its_mend_is_none(name: str, order: Schedule) -> None:
     hole, text, kind, at, other = PAIRS[name]
@@ -152,7 +166,7 @@ extern "C" __global__ void __cluster_dims__(2) k(u32* out) {
 }"""
 
 
-@pytest.mark.parametrize("order", ORDERS, ids=str)
+@pytest.mark.parametrize("order", ORDERS, ids=NAMES)
 @pytest.mark.parametrize("asks", [0, 1])
 def test_an_answer_to_every_block_of_a_cluster(order: Schedule, asks: int) -> None:
     text = CLUSTER.replace("ASKS", str(asks)).replace("MEET", "")

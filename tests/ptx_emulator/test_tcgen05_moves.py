@@ -217,6 +217,7 @@ def test_an_address_may_be_stored_through_a_generic_one() -> None:
         (" mov.u32 v1, 0; @%p0 add.u32 v1, v0, 1; @%p0 mov.u32 v0, 7;", 8),
         (" bar.sync 0; add.u32 v1, v0, 1;" + LOAD, 8),
     ],
+    ids=["copied", "added to", "copied and used", "read and written", "read by some lanes", "loaded again"],
 )
 def test_a_loaded_register_may_be_read_before_the_wait(between: str, wanted: int) -> None:
     """The PTX ISA keeps the order of a load and of what reads its register, "register dependencies, same thread"."""
