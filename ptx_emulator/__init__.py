@@ -51,7 +51,7 @@ whatever the hardware's order. Local memory may be read before it is written; a 
 bits in each order, which shows if bytes depend on it, and so do the last bits of approximate instructions
 (`approximate`), which `Counters.approximated` names, unless a table has those of the target's chip. NotEmulated is
 raised where a kernel reaches `mma` or `wgmma` of other than 16-bit floats, im2col TMA, interleaved TMA with steps,
-recursion, or CUDA's functions other than `vprintf` and `__assertfail`; and `tcgen05` of two blocks, multicast or
+recursion, or CUDA's functions other than `vprintf` and `__assertfail`; and `tcgen05` of two blocks or
 sparse, of kinds other than f16, tf32, f8f6f4 (of 8 bits), mxf4 and mxf4nvf4, with an accumulator of f16, with A kept
 from an instruction before, or `shift`.
 

@@ -2,7 +2,7 @@
 the rest.
 
 From the PTX ISA, "TensorCore 5th Generation Family Instructions". `cta_group::2`, where two blocks of a cluster take
-part, is not emulated, nor are multicast commits and `shift`.
+part, is not emulated, nor is `shift`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from ptx_emulator.instructions.emitter import Decoder, Emitter, Unsupported
 from ptx_emulator.instructions.load_store import place
 from ptx_emulator.instructions.mbarrier import each_lane, shared_place
 from ptx_emulator.instructions.tcgen05_moves import active_warps, uniform
+from ptx_emulator.instructions.transfers import in_block
 from ptx_emulator.machine.batch import Batch
 from ptx_emulator.ptx.syntax import Address, Instruction, Name
 from ptx_emulator.ptx.syntax import Kernel as PtxKernel
@@ -23,7 +24,11 @@ from ptx_emulator.registers import U32, WARP
 
 _OF_ONE = "cta_group::1"
 _SYNC = ["sync", "aligned"]
-_COMMITS = [[_OF_ONE, "mbarrier::arrive::one", *space, "b64"] for space in (["shared::cluster"], [])]
+_MULTICAST = "multicast::cluster"
+_COMMITS = [
+    [_OF_ONE, "mbarrier::arrive::one", *space, *to, "b64"]
+    for space in (["shared::cluster"], []) for to in ([], [_MULTICAST])
+]  # fmt: skip
 
 
 def _words(instruction: Instruction) -> list[str]:
@@ -103,20 +108,26 @@ def _fence(emitter: Emitter, instruction: Instruction) -> None:
 def _commit(emitter: Emitter, instruction: Instruction) -> None:
     """`commit`: arrive at an mbarrier once the matrix unit has done the thread's work, which here is at once.
 
-    Without a state space the address is a generic one by the manual, and Triton 3.6 gives one in shared memory.
+    A multicast arrives at the mbarrier of the same offset in each block of a mask. Without a state space the address is
+    a generic one by the manual, and Triton 3.6 gives one in shared memory.
     """
-    if _words(instruction) not in _COMMITS or len(instruction.operands) != 1:
+    words = _words(instruction)
+    multicast = _MULTICAST in words
+    if words not in _COMMITS or len(instruction.operands) != 1 + multicast:
         raise Unsupported
     where = shared_place(emitter, instruction.operands[0])
+    blocks = emitter.source(instruction.operands[1], "b16") if multicast else emitter.constant(0, "b16")
 
     def step(batch: Batch, mask: np.ndarray | None) -> None:
         proxy, shadow = batch.asynchronous, batch.tensor_memory.shadow
-        for lane, address in each_lane(batch, mask, where.of(batch)):
-            found = proxy.mbarrier(instruction, lane, address)
+        for lane, address, ranks in each_lane(batch, mask, where.of(batch), batch.registers[blocks]):
             clock = shadow.commit(lane) if shadow else None
-            proxy.mbarriers.arrive(instruction, lane, found, 1, clock, by_thread=False)
+            every = [in_block(address, rank) for rank in range(16) if ranks >> rank & 1] if multicast else [address]
+            for each in every:
+                found = proxy.mbarrier(instruction, lane, each)
+                proxy.mbarriers.arrive(instruction, lane, found, 1, clock, by_thread=False)
 
-    emitter.emit(step, (where.slot,), ())
+    emitter.emit(step, (where.slot, blocks), ())
 
 
 _VERBS = {

@@ -387,6 +387,75 @@ def test_a_commit_without_a_state_space(address: str) -> None:
         run_small(wrong)
 
 
+CLUSTER = (
+    FUNCTIONS
+    + r"""
+extern "C" __global__ void __cluster_dims__(2) k(u32* out) {
+  __shared__ alignas(1024) u16 s[128 * 64];
+  __shared__ u64 done; __shared__ u32 where;
+  const u32 t = threadIdx.x, mine = t / 32 << 21;
+  const u64 a = MATRIX + (at(s) >> 4);
+  if (t < 32) { allocate(&where, 64); relinquish(); }
+  if (!t) init(done, 1);
+  for (int i = t; i < 128 * 64; i += 128) s[i] = 0;
+  fence();
+  meet();
+  if (!t && !rank()) {
+    multiply(where, a, a, WHICH, 0);  // product
+    const u32 bar = SPACE;
+    asm volatile("tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [%0], %1;"
+                 :: "r"(bar), "h"((u16)MASK) : "memory");  // commit
+  }
+  if (WAITS) wait(done, 0);
+  if (!t && rank()) asm volatile("st.shared::cluster.u32 [%0], 7;" :: "r"(in_block(s, 0)) : "memory");  // stored
+  if (!rank()) {
+    wait(done, 0);
+    const u32 value = tensor_load(where + mine);
+    wait_ld();
+    out[t] = value;
+  }
+  meet();
+  if (t < 32) deallocate(where, 64);
+}
+"""
+)
+
+
+def in_cluster(generic: bool = False, **holes: str) -> np.ndarray:
+    source, out = CLUSTER, np.full(128, 7, np.uint32)
+    if generic:
+        source = source.replace(".shared::cluster.multicast", ".multicast").replace('"r"(bar), "h"', '"l"(&done), "h"')
+    defaults = {"MATRIX": HOLES["MATRIX"], "WHICH": HOLES["WHICH"], "MASK": "3", "WAITS": "1", "SPACE": "at(&done)"}
+    for name, text in (defaults | holes).items():
+        source = re.sub(rf"\b{name}\b", lambda _, text=text: text, source)
+    launch(module(source, "sm_100a"), "k", (2, 1, 1), (128, 1, 1), [buffer("out", out)])
+    return out
+
+
+@pytest.mark.parametrize("space", ["at(&done)", "in_block(&done, 1)"], ids=["its own", "a block's"])
+def test_a_multicast_commit_arrives_in_every_block_of_its_mask(space: str) -> None:
+    assert (in_cluster(SPACE=space) == 0).all()
+
+
+def test_a_multicast_commit_with_a_generic_address() -> None:
+    assert (in_cluster(generic=True) == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("holes", "kind", "says"),
+    [
+        ({"WAITS": "!rank()"}, "race", r"writes 4 shared bytes that .* may still read"),
+        ({"MASK": "1"}, "deadlock", "waits for parity 0 for ever"),
+        ({"MASK": "7"}, "out_of_bounds", "of shared memory of block 2 of a cluster of 2"),
+    ],
+    ids=["not waited for", "one block alone", "a block that is not there"],
+)
+def test_faults_of_a_multicast_commit(holes: dict[str, str], kind: str, says: str) -> None:
+    with pytest.raises(Fault, match=says) as found:
+        in_cluster(**holes)
+    assert found.value.kind == kind
+
+
 @pytest.mark.parametrize("hole, given, bit", [
     ("WHICH", instruction(128, 16), 4), ("WHICH", instruction(128, 16), 7), ("WHICH", 0, 2),
     ("MATRIX", matrix(0, 0, 1024, 1), 61), ("MATRIX", matrix(0, 0, 1024, 1), 49),
