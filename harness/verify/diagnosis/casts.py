@@ -10,10 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from harness.expected.formats import E2M1_MIDPOINTS, E2M1_VALUES, E4M3_VALUES, e2m1, e4m3
-
-_NAN_BYTE = 0x7F
-_SMALLEST, _SMALLEST_NORMAL = np.float32(2**-9), np.float32(2**-6)  # of e4m3
+from harness.expected.formats import E2M1_MIDPOINTS, E2M1_VALUES, VALUES, e2m1, e4m3, ue5m3
 
 TIES = "tie direction"
 SIGNS = frozenset({"sign dropped", "sign inverted"})  # in a part of a block, a transform may turn them as well
@@ -128,95 +125,135 @@ CODE_CASTS = (
 
 
 # =====================================================================================================================
-# f32->e4m3: scales, never negative → bytes
+# f32->e4m3 or ue5m3: scales, never negative → bytes
 # =====================================================================================================================
 
 
-def _e4m3_between(choose: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]) -> Callable:
-    """A saturating cast. choose: whether the upper neighbour is taken, of the scale and both neighbours' values"""
+class _Format(NamedTuple):
+    """A format of scales, of eight steps a binade.
 
-    def cast(scale: np.ndarray) -> np.ndarray:
-        bounded = np.clip(scale, 0, np.float32(448))
-        low = np.searchsorted(E4M3_VALUES[:_NAN_BYTE], bounded, side="right") - 1
-        low = np.where(np.isnan(scale), 0, low)
-        up = np.minimum(low + 1, 0x7E)
-        upper = (bounded > E4M3_VALUES[low]) & choose(bounded, E4M3_VALUES[low], E4M3_VALUES[up])
-        return np.where(np.isnan(scale), np.uint8(_NAN_BYTE), low + upper).astype(np.uint8)
+    name: as in a flag; right: the cast that the contract has; nan: the lowest byte that is no number; early: values at
+    which kernels for other formats or bounds saturate
+    """
 
-    return cast
+    name: str
+    right: Callable[[np.ndarray], np.ndarray]
+    nan: int
+    early: tuple[int, ...]
+
+    @property
+    def values(self) -> np.ndarray:
+        return VALUES[self.name][: self.nan]
+
+    @property
+    def largest(self) -> np.float32:
+        return self.values[-1]
+
+    def between(self, choose: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]) -> Callable:
+        """A saturating cast. choose: whether the upper neighbour is taken, of the scale and both neighbours' values"""
+
+        def cast(scale: np.ndarray) -> np.ndarray:
+            bounded = np.clip(scale, 0, self.largest)
+            low = np.searchsorted(self.values, bounded, side="right") - 1
+            low = np.where(np.isnan(scale), 0, low)
+            up = np.minimum(low + 1, self.nan - 1)
+            upper = (bounded > self.values[low]) & choose(bounded, self.values[low], self.values[up])
+            return np.where(np.isnan(scale), np.uint8(self.nan), low + upper).astype(np.uint8)
+
+        return cast
+
+    def nearest(self, tie: Callable[[np.ndarray], np.ndarray | bool]) -> Callable:
+        """tie: whether the upper neighbour is taken of a scale in the middle, of the lower neighbour's value"""
+
+        def choose(scale: np.ndarray, low: np.ndarray, up: np.ndarray) -> np.ndarray:
+            middle = (low + up) / 2
+            return (scale > middle) | ((scale == middle) & tie(low))
+
+        return self.between(choose)
+
+    def is_even(self, value: np.ndarray) -> np.ndarray:
+        return np.searchsorted(self.values, value) % 2 == 0
+
+    def changed(self, change: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
+        """The right cast of scales that may be NaN, changed."""
+
+        def cast(scale: np.ndarray) -> np.ndarray:
+            right = np.where(np.isnan(scale), np.uint8(self.nan), self.right(np.where(np.isnan(scale), 0, scale)))
+            return change(right.astype(np.int64), scale).astype(np.uint8)
+
+        return cast
+
+    def wrapped(self, scale: np.ndarray) -> np.ndarray:
+        """Bytes that go on counting beyond the largest, as of a cast by integer arithmetic that never saturates."""
+        bias = 15 if self.name == "ue5m3" else 7
+        mantissa, exponent = np.frexp(np.where(np.isfinite(scale), scale, np.float32(2.0 ** (2 * bias + 1))))
+        return np.rint(mantissa.astype(np.float64) * 16).astype(np.int64) + (
+            (exponent.astype(np.int64) + bias - 2) << 3
+        )
+
+    def of_two(self, scale: np.ndarray, rounded: Callable) -> np.ndarray:
+        with np.errstate(all="ignore"):
+            return self.right(np.where(scale > 0, np.exp2(rounded(np.log2(scale))), 0).astype(np.float32))
+
+    def ways(self) -> tuple[Way, ...]:
+        """What wrong casts to this format do."""
+        name, nan, largest = self.name, self.nan, self.largest
+        least, normal = self.values[1], self.values[8]
+        beyond = self.largest + (self.largest - self.values[-2]) / 2  # from here on the largest is not the nearest
+
+        def saturating(limit: int) -> Callable[[np.ndarray], np.ndarray]:
+            return lambda scale: self.right(np.minimum(scale, np.float32(limit)))
+
+        def floored(limit: np.float32) -> Callable[[np.ndarray], np.ndarray]:
+            return lambda scale: self.right(np.fmax(scale, limit))
+
+        tie = "tie direction of the scale", f"a scale exactly between two {name} values went"
+        unbounded, early, flushed = "missing saturation of the scale", "scale saturates too early", SMALL_FLUSHED
+        ways = [
+            Way(tie[0], f"{tie[1]} to the odd byte", self.nearest(self.is_even)),
+            Way(tie[0], f"{tie[1]} up", self.nearest(lambda low: True)),
+            Way(tie[0], f"{tie[1]} down", self.nearest(lambda low: False)),
+            Way("scale truncated", f"scales were cut to the {name} value below, not rounded to nearest",
+                self.between(lambda scale, low, up: scale == np.inf)),
+            Way("scale rounded up", f"scales went to the {name} value above, not to the nearest",
+                self.between(lambda scale, low, up: scale > low)),
+            Way(unbounded, f"the scale became NaN instead of {largest:g}",
+                self.changed(lambda right, scale: np.where(scale > beyond, nan, right))),
+            Way(unbounded, f"every scale above {largest:g} became NaN",
+                self.changed(lambda right, scale: np.where(scale > largest, nan, right))),
+            Way(unbounded, f"bytes ran over beyond {largest:g}",
+                self.changed(lambda right, scale: np.where(scale > beyond, self.wrapped(scale) & 0xFF, right))),
+            Way(unbounded, f"bytes ran over beyond {largest:g}, without a sign",
+                self.changed(lambda right, scale: np.where(scale > beyond, self.wrapped(scale) & 0x7F, right))),
+            Way(unbounded, f"scales above {largest:g} became 0",
+                self.changed(lambda right, scale: np.where(scale > beyond, 0, right))),
+            *(Way(early, f"scales above {limit} gave {limit}", saturating(limit)) for limit in self.early),
+            Way(flushed, f"scales below {_power(normal)}, which are subnormal in {name}, became 0",
+                self.changed(lambda right, scale: np.where(scale < normal, 0, right))),
+            Way(flushed, f"scales whose byte is subnormal in {name} became 0",
+                self.changed(lambda right, scale: np.where(right < 8, 0, right))),
+            Way("floor under the scale", f"no scale is below {_power(least)}, and it may be 0", floored(least)),
+            Way("floor under the scale", f"no scale is below {_power(normal)}, and it may be less", floored(normal)),
+            Way("1-ulp scale", "every scale byte is one more than the right one",
+                self.changed(lambda right, scale: np.where((right > 0) & (right < nan - 1), right + 1, right))),
+            Way("1-ulp scale", "every scale byte is one less than the right one",
+                self.changed(lambda right, scale: np.where((right > 0) & (right < nan), right - 1, right))),
+            Way("scale a power of two", "scales went to the power of two above", lambda v: self.of_two(v, np.ceil)),
+            Way("scale a power of two", "scales went to the power of two below", lambda v: self.of_two(v, np.floor)),
+            Way("NaN scale", "a scale that is NaN gave 0",
+                self.changed(lambda right, scale: np.where(np.isnan(scale), 0, right))),
+            Way("NaN scale", f"a scale that is NaN gave {largest:g}",
+                self.changed(lambda right, scale: np.where(np.isnan(scale), nan - 1, right))),
+        ]  # fmt: skip
+        return tuple(ways)
 
 
-def _nearest(tie: Callable[[np.ndarray], np.ndarray | bool]) -> Callable:
-    """tie: whether the upper neighbour is taken of a scale in the middle, of the lower neighbour's value"""
-
-    def choose(scale: np.ndarray, low: np.ndarray, up: np.ndarray) -> np.ndarray:
-        middle = (low + up) / 2
-        return (scale > middle) | ((scale == middle) & tie(low))
-
-    return _e4m3_between(choose)
+def _power(value: np.float32) -> str:
+    return f"2^{int(np.log2(value))}"
 
 
-def _is_even(value: np.ndarray) -> np.ndarray:
-    return np.searchsorted(E4M3_VALUES[:_NAN_BYTE], value) % 2 == 0
-
-
-def _changed_byte(change: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
-    """The right cast of scales that may be NaN, changed."""
-
-    def cast(scale: np.ndarray) -> np.ndarray:
-        right = np.where(np.isnan(scale), np.uint8(_NAN_BYTE), e4m3(np.where(np.isnan(scale), 0, scale)))
-        return change(right.astype(np.int64), scale).astype(np.uint8)
-
-    return cast
-
-
-def _wrapped(scale: np.ndarray) -> np.ndarray:
-    """Bytes that go on counting beyond 448, as of a cast by integer arithmetic that never saturates."""
-    mantissa, exponent = np.frexp(np.where(np.isfinite(scale), scale, np.float32(2**15)))  # 0.5 <= mantissa < 1
-    return np.rint(mantissa.astype(np.float64) * 16).astype(np.int64) + ((exponent.astype(np.int64) + 5) << 3)
-
-
-def _of_two(scale: np.ndarray, rounded: Callable) -> np.ndarray:
-    with np.errstate(all="ignore"):
-        return e4m3(np.where(scale > 0, np.exp2(rounded(np.log2(scale))), 0).astype(np.float32))
-
-
-SCALE_CASTS = (
-    Way("tie direction of the scale", "a scale exactly between two e4m3 values went to the odd byte",
-        _nearest(_is_even)),
-    Way("tie direction of the scale", "a scale exactly between two e4m3 values went up", _nearest(lambda low: True)),
-    Way("tie direction of the scale", "a scale exactly between two e4m3 values went down", _nearest(lambda low: False)),
-    Way("scale truncated", "scales were cut to the e4m3 value below, not rounded to nearest",
-        _e4m3_between(lambda scale, low, up: scale == np.inf)),
-    Way("scale rounded up", "scales went to the e4m3 value above, not to the nearest",
-        _e4m3_between(lambda scale, low, up: scale > low)),
-    Way("missing saturation of the scale", "the scale became NaN instead of 448",
-        _changed_byte(lambda right, scale: np.where(scale > 464, _NAN_BYTE, right))),
-    Way("missing saturation of the scale", "every scale above 448 became NaN",
-        _changed_byte(lambda right, scale: np.where(scale > 448, _NAN_BYTE, right))),
-    Way("missing saturation of the scale", "bytes ran over beyond 448",
-        _changed_byte(lambda right, scale: np.where(scale > 464, _wrapped(scale) & 0xFF, right))),
-    Way("missing saturation of the scale", "bytes ran over beyond 448, without a sign",
-        _changed_byte(lambda right, scale: np.where(scale > 464, _wrapped(scale) & 0x7F, right))),
-    Way("missing saturation of the scale", "scales above 448 became 0",
-        _changed_byte(lambda right, scale: np.where(scale > 464, 0, right))),
-    Way("scale saturates too early", "scales above 256 gave 256", lambda scale: e4m3(np.minimum(scale, 256))),
-    Way("scale saturates too early", "scales above 240 gave 240", lambda scale: e4m3(np.minimum(scale, 240))),
-    Way("small scales flushed to 0", "scales below 2^-6, which are subnormal in e4m3, became 0",
-        _changed_byte(lambda right, scale: np.where(scale < _SMALLEST_NORMAL, 0, right))),
-    Way("small scales flushed to 0", "scales whose byte is subnormal in e4m3 became 0",
-        _changed_byte(lambda right, scale: np.where(right < 8, 0, right))),
-    Way("floor under the scale", "no scale is below 2^-9, and it may be 0",
-        lambda scale: e4m3(np.fmax(scale, _SMALLEST))),
-    Way("floor under the scale", "no scale is below 2^-6, and it may be less",
-        lambda scale: e4m3(np.fmax(scale, _SMALLEST_NORMAL))),
-    Way("1-ulp scale", "every scale byte is one more than the right one",
-        _changed_byte(lambda right, scale: np.where((right > 0) & (right < 0x7E), right + 1, right))),
-    Way("1-ulp scale", "every scale byte is one less than the right one",
-        _changed_byte(lambda right, scale: np.where((right > 0) & (right < _NAN_BYTE), right - 1, right))),
-    Way("scale a power of two", "scales went to the power of two above", lambda scale: _of_two(scale, np.ceil)),
-    Way("scale a power of two", "scales went to the power of two below", lambda scale: _of_two(scale, np.floor)),
-    Way("NaN scale", "a scale that is NaN gave 0", _changed_byte(lambda right, s: np.where(np.isnan(s), 0, right))),
-    Way("NaN scale", "a scale that is NaN gave 448",
-        _changed_byte(lambda right, s: np.where(np.isnan(s), 0x7E, right))),
-)  # fmt: skip
+SMALL_FLUSHED = "small scales flushed to 0"
+SCALE_CASTS = {
+    found.name: found.ways()
+    for found in (_Format("e4m3", e4m3, 0x7F, (256, 240)), _Format("ue5m3", ue5m3, 0xFF, (65536, 57344, 448, 256, 240)))
+}

@@ -100,7 +100,7 @@ def answers(e: Evidence) -> list[Answer]:
     ]
     found += [
         Answer(way.name, way.explanation, made)
-        for of, ways in WAYS.items()
+        for of, ways in WAYS.get(e.case.scale_format, WAYS["e4m3"]).items()
         if kind not in UNMOVED.get(of, ()) or "scale_inv" not in "".join(e.of_side)
         for way, blocks in ways
         if (made := ask(blocks))
@@ -196,7 +196,7 @@ def _shares_a_code(one: np.ndarray, other: np.ndarray) -> bool:
 
 def hypotheses(in_part: bool = False) -> list[Hypothesis]:
     """A hypothesis for each cause: that it was so everywhere, or `in_part` in some part of the tensor alone."""
-    names = dict.fromkeys(way.name for ways in WAYS.values() for way, _ in ways)
+    names = dict.fromkeys(way.name for ways in WAYS["e4m3"].values() for way, _ in ways)
     own = [] if in_part else [Hypothesis(OWN, "", _own)]
     return own + [Hypothesis(name, "", partial(_in_part if in_part else _everywhere, name)) for name in names]
 

@@ -146,6 +146,8 @@ CHANGES = (
     Choice("e4m3_max mixed up", "the bytes fit another e4m3_max", _with("e4m3_max", *E4M3_BOUNDS)),
     Choice("global scale mixed up", "an amax was used where there is none, or left out",
            _with("two_levels", True, False)),
+    Choice("global scale mixed up", "where there is no amax, S_enc is that of an amax of 1",
+           lambda steps, case: [] if steps.two_levels else [{"encode_of_none": 6.0 * case.scale_max}]),
     Choice("1x16 and 16x16 blocks mixed up", "the other block shape gives these bytes", _with("square", True, False)),
     Choice("scale and amax reassociated", "scale_inv * (amax * C) gives these values", _with("order", "amax_first"),
            DecodeSteps),
@@ -156,13 +158,19 @@ CHANGES = (
 )  # fmt: skip
 
 
-_DIRECTLY = ("scale_product", other_products.SCALE_PRODUCTS), ("scale_cast", casts.SCALE_CASTS)
+_DIRECTLY = (("scale_product", other_products.SCALE_PRODUCTS),)
 _AFTER = ("product_by", other_products.PRODUCTS), ("code_cast", casts.CODE_CASTS)
 # For cases that are too large for `changed_blocks`.
 LARGE = (
     *(
         Choice(way.name, way.explanation, _with(field, way.function))
         for field, ways in (*_DIRECTLY, *_AFTER)
+        for way in ways
+    ),
+    *(
+        Choice(way.name, way.explanation,
+               _with("scale_cast", way.function, when=lambda steps, name=name: steps.scale_format == name))
+        for name, ways in casts.SCALE_CASTS.items()
         for way in ways
     ),
     *(

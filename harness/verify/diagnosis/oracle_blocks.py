@@ -21,8 +21,8 @@ def cast_of(cast: Callable, nvfp4: ModuleType) -> Blocks:
     return {"e2m1": lambda v: cast(np.asarray(v, np.float32))}
 
 
-def _scale_cast(cast: Callable, nvfp4: ModuleType) -> Blocks:
-    return {"e4m3": lambda v: cast(np.asarray(v, np.float32))}
+def _scale_cast(name: str, cast: Callable, nvfp4: ModuleType) -> Blocks:
+    return {name: lambda v: cast(np.asarray(v, np.float32))}
 
 
 def _scale_product(product: Callable, nvfp4: ModuleType) -> Blocks:
@@ -192,31 +192,30 @@ _MIXED = "1x16 and 16x16 blocks mixed up", "the other block shape gives these by
 _ABS = "amax without abs", "negative values were left out of an amax"
 _OTHER_BLOCK = "amax of another block"
 _FORMS = (*other_products.SCALE_PRODUCTS, other_products.MULTIPLY_FORM, other_products.DIVIDE_FORM)
-# By the first field that a way changes.
-WAYS: dict[str, tuple[tuple[Way, Ways], ...]] = {
-    "amax": tuple((Way(*_ABS, None), partial(_without_abs, of)) for of in ("all", "blocks", "granules")),
-    "scale_inv": (
-        *((way, partial(_scale_cast, way.function)) for way in casts.SCALE_CASTS),
-        *((way, partial(_scale_product, way.function)) for way in _FORMS),
-        *(
-            (way, partial(_block_amax, way.function, alone))
-            for way in other_products.BLOCK_AMAXES
-            for alone in (True, False)
-        ),
-        (Way(*_MIXED, None), _tiles_for_blocks),
-        (Way(*_MIXED, None), _blocks_for_tiles),
-        *(
-            (Way(_OTHER_BLOCK, f"the amax of the block {apart:+d} away gives these bytes", None),
-             partial(_moved_amax, lambda amax, apart=apart: np.roll(amax, -apart, axis=1)))
-            for apart in (-4, -2, -1, 1, 2, 4)
-        ),
-        *(
-            (Way(_OTHER_BLOCK, f"{of} {apart} apart have each other's block amax", None),
-             partial(_moved_amax, _exchanged(apart, axis)))
-            for axis, of in enumerate(("lines", "blocks"))
-            for apart in (1, 2, 4, 8, 16)
-        ),
+_OF_SCALES: tuple[tuple[Way, Ways], ...] = (
+    *((way, partial(_scale_product, way.function)) for way in _FORMS),
+    *(
+        (way, partial(_block_amax, way.function, alone))
+        for way in other_products.BLOCK_AMAXES
+        for alone in (True, False)
     ),
+    (Way(*_MIXED, None), _tiles_for_blocks),
+    (Way(*_MIXED, None), _blocks_for_tiles),
+    *(
+        (Way(_OTHER_BLOCK, f"the amax of the block {apart:+d} away gives these bytes", None),
+         partial(_moved_amax, lambda amax, apart=apart: np.roll(amax, -apart, axis=1)))
+        for apart in (-4, -2, -1, 1, 2, 4)
+    ),
+    *(
+        (Way(_OTHER_BLOCK, f"{of} {apart} apart have each other's block amax", None),
+         partial(_moved_amax, _exchanged(apart, axis)))
+        for axis, of in enumerate(("lines", "blocks"))
+        for apart in (1, 2, 4, 8, 16)
+    ),
+)  # fmt: skip
+_OF_OTHERS: dict[str, tuple[tuple[Way, Ways], ...]] = {
+    "amax": tuple((Way(*_ABS, None), partial(_without_abs, of)) for of in ("all", "blocks", "granules")),
+    "scale_inv": (),
     "S_enc": tuple((way, partial(_encode_scale, way.function)) for way in other_products.ENCODE_SCALES),
     "data": (
         *((way, partial(cast_of, way.function)) for way in casts.CODE_CASTS),
@@ -229,5 +228,10 @@ WAYS: dict[str, tuple[tuple[Way, Ways], ...]] = {
         *((way, partial(_decode_scale, way.function)) for way in other_products.DECODE_SCALES),
     ),
 }  # fmt: skip
+# By the format of scales, and the first field that a way changes.
+WAYS: dict[str, dict[str, tuple[tuple[Way, Ways], ...]]] = {
+    name: _OF_OTHERS | {"scale_inv": (*((way, partial(_scale_cast, name, way.function)) for way in found), *_OF_SCALES)}
+    for name, found in casts.SCALE_CASTS.items()
+}
 # The kinds of a root for which a way need not be asked: it does not change them, or it changes an earlier field.
 UNMOVED = {"scale_inv": ("amax", "data"), "S_enc": ("amax",), "data": ("amax", "scale_inv")}

@@ -10,7 +10,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from harness.expected.formats import format_of
 from harness.verify.diagnosis import causes, places
+from harness.verify.diagnosis.casts import SMALL_FLUSHED
 from harness.verify.diagnosis.difference import swizzled, unswizzled, wrong_entries
 from harness.verify.diagnosis.evidence import FEW, Evidence, Hypothesis
 from harness.verify.diagnosis.steps import Steps
@@ -115,6 +117,30 @@ def _stored_off(e: Evidence) -> bool:
     return any((actual[inner] - right[inner] == step).all() for step in (1, -1)) and bool(inner.any())
 
 
+def _scales_alone(e: Evidence) -> tuple[np.ndarray, np.ndarray] | None:
+    """The right and the actual bytes of scales, int64, if they are of eight steps a binade and all that is wrong."""
+    alone = not any(name in e.differences for name in e.of_side if name != e.root)
+    if not (alone and e.kind.endswith("scale_inv") and format_of(e.root, e.field.format) in ("e4m3", "ue5m3")):
+        return None
+    right, actual = (bits_of(array)[e.valued].astype(np.int64) for array in (e.right, e.actual))
+    return right, actual
+
+
+def _stored_by_another_bias(e: Evidence) -> bool:
+    """Whether all scales of a normal format's are stored twice or half as large, and codes are of the right ones."""
+    found = _scales_alone(e)
+    if found is None:
+        return False
+    right, actual = found
+    inner = (right >= 16) & (right < 0x70)  # normal before and after, in either format
+    return bool(inner.any()) and any((actual[inner] - right[inner] == step).all() for step in (8, -8))
+
+
+def _stored_without_subnormals(e: Evidence) -> bool:
+    found = _scales_alone(e)
+    return found is not None and np.array_equal(np.where(found[0] < 8, 0, found[0]), found[1])
+
+
 def _tile_edge(e: Evidence) -> bool:
     if e.wrong.ndim != 2 or e.kind == "amax":
         return False
@@ -174,6 +200,10 @@ REARRANGED = (
     Hypothesis("swizzled backwards", "the inverse of the permutation was applied", _transposed_tiles),
     *places.OF_OUTPUTS,
     Hypothesis("1-ulp scale", "every scale that is stored is one step from the one that codes are of", _stored_off),
+    Hypothesis("scale stored under another bias", "scales are stored twice or half as large as those that codes are of",
+               _stored_by_another_bias),
+    Hypothesis(SMALL_FLUSHED, "scales that are subnormal are stored as 0, and codes are of them",
+               _stored_without_subnormals),
     *causes.EXACT,
 )  # fmt: skip
 NIBBLES_IN_PART = Hypothesis("nibble swap", "the two codes of every wrong byte changed places", _nibble_swap_in_part)

@@ -77,7 +77,8 @@ class Steps:
         `nan_kept`
     block_nans: whether a block's amax is NaN: `dropped` (never), `kept` (if any of its values is NaN) or `kept_alone`
         (if all are)
-    encode_clamped: whether S_enc is FLT_MAX at most; encode_of_inf: S_enc of an infinite amax
+    encode_clamped: whether S_enc is FLT_MAX at most; encode_of_inf: S_enc of an infinite amax,
+        encode_of_none: where there is none
     encode_flushed: whether S_enc of an amax above 2^126 is that of an infinite one
     scale_form: `multiply` or `divide`
     multiplier: `reciprocal`, `direct` or `fast`
@@ -111,6 +112,7 @@ class Steps:
     block_nans: str = "dropped"
     encode_clamped: bool = True
     encode_of_inf: float = 1.0
+    encode_of_none: float = 1.0
     encode_flushed: bool = False
     scale_form: str = "multiply"
     multiplier: str = "reciprocal"
@@ -254,7 +256,7 @@ class Steps:
 
     def _encode_of(self, granules: np.ndarray) -> np.ndarray:
         if not self.two_levels:
-            return np.ones_like(granules)
+            return np.full_like(granules, self.encode_of_none)
         granules = np.fmax(granules, np.float32(self.amax_floor))
         scale = np.float32(self.e4m3_max * 6) / granules
         if self.encode_flushed:

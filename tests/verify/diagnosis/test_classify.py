@@ -412,6 +412,43 @@ def test_a_changed_array(flags, field, change, name):
     assert cause(per_tensor, case, tensors, actual) == name
 
 
+@pytest.mark.parametrize("scale_format", ["e4m3", "ue5m3"])
+def test_scales_of_either_format(scale_format):
+    case, tensors = asked(outputs="rowwise", scale_format=scale_format, global_scale=False)
+    right = per_tensor.numpy_oracle(case, tensors)["rowwise_scale_inv"]
+    assert ((right > 0) & (right < 8)).any() and (right >= 16).any()
+
+    def called(scales: np.ndarray) -> str | None:
+        return cause(per_tensor, case, tensors, {"rowwise_scale_inv": scales})
+
+    stored = right.astype(int)
+    assert called(np.where(stored >= 8, stored + 8, 2 * stored).astype(np.uint8)) == "scale stored under another bias"
+    assert called(np.where(stored >= 16, stored - 8, stored // 2).astype(np.uint8)) == "scale stored under another bias"
+    assert called(np.where(stored < 8, 0, stored).astype(np.uint8)) == "small scales flushed to 0"
+    assert called(np.where(stored > 0, stored + 1, 0).astype(np.uint8)) == "1-ulp scale"
+    assert called(put(right.copy(), ((3, 4), right[3, 4] + 8))).startswith("not known")
+
+
+@pytest.mark.parametrize("scale_format", ["e4m3", "ue5m3"])
+def test_casts_of_scales_to_either_format(scale_format):
+    x = (tensor().astype(np.float32) * 2**13).astype(BF16)
+    case, tensors = asked(x, outputs="rowwise", scale_format=scale_format, global_scale=False)
+    cast = getattr(nvfp4, scale_format)
+    for name, wrong in {
+        "scale saturates too early": lambda v: cast(np.fmin(v, np.float32(240))),
+        "scale truncated": lambda v: cast((v.view(np.uint32) & np.uint32(0xFFF00000)).view(np.float32)),
+    }.items():
+        assert cause(per_tensor, case, tensors, mutated(scale_format, wrong, case, tensors)) == name
+
+
+def test_s_enc_of_an_amax_of_1_where_there_is_none():
+    case, tensors = asked(global_scale=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(np, "ones_like", lambda amax: np.full_like(amax, 2688))
+        wrong = per_tensor.numpy_oracle(case, tensors)
+    assert cause(per_tensor, case, tensors, wrong) == "global scale mixed up"
+
+
 def test_swizzled_backwards():
     case = Case("swizzle", Flags({"direction": "rowwise", "to": "swizzled"}), Dense(304, 272))
     tensors = swizzle.inputs(case, tensor())
