@@ -28,7 +28,6 @@ from harness.oracles import (
     row_scaled,
 )
 from harness.oracles.layout import ROWWISE
-from harness.text import spell
 
 PARTS = ("data", "scale_inv", "amax")
 QUANTIZERS = {
@@ -199,12 +198,12 @@ def _require_metadata(case: Case, name: str, tensor: QuantizedTensor) -> None:
         ("e4m3_max", tensor.e4m3_max, flags[f"{name}_e4m3_max"]),
         ("scale layout", tensor.scale_layout, flags[f"{name}_scale_layout"]),
         ("scale format", tensor.scale_format, case.scale_format),
-        ("global scale", tensor.two_levels, gemm_flags.two_levels(case, name)),
+        ("global scale", *(str(two).lower() for two in (tensor.two_levels, gemm_flags.two_levels(case, name)))),
         ("K", direction.extents(tensor.rows, tensor.cols)[1], case.cols),
         ("M" if name == "a" else "N", direction.extents(tensor.rows, tensor.cols)[0], gemm_flags.lines(case, name)),
     ):
         if given != right:
-            raise ContractError(f"{who} has the {field} {spell(given)}; this GEMM reads {spell(right)}")
+            raise ContractError(f"{who} has the {field} {given}; this GEMM reads {right}")
 
 
 def _amax_shape(case: Case, name: str) -> tuple[int, ...]:
