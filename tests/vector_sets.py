@@ -27,7 +27,8 @@ PRODUCT = "gemm/default/16x144x48/wide_sum/eager"
 DECODED = "dequantize/default/32x128/exhaustive/eager"
 CASTS = "casts/default/32x64/specials_nan/eager"
 NO_ROWS = "per_tensor/outputs=rowwise/0x80/normal/eager"
-IDS = (PLAIN, RANDOM, SPECIALS, TINY, TIES, GROUP, PRODUCT, DECODED, CASTS, NO_ROWS)
+UE5M3 = "per_tensor/outputs=rowwise,scale_format=ue5m3,global_scale=false/48x80/normal/eager"
+IDS = (PLAIN, RANDOM, SPECIALS, TINY, TIES, GROUP, PRODUCT, DECODED, CASTS, NO_ROWS, UE5M3)
 
 
 @dataclass

@@ -17,15 +17,20 @@ from harness.vectors.write import write
 @click.command()
 @_shared.recipes
 @click.option("--out", type=_shared.NEW_FOLDER, required=True, metavar="DIR", help="a new or empty folder")
-def command(recipes: Sequence[str], out: Path) -> None:
+@click.option(
+    "--provisional", is_flag=True, help="a set of the flags that the contract calls provisional, and no other"
+)
+def command(recipes: Sequence[str], out: Path, provisional: bool) -> None:
     """Write inputs and the bytes that both oracles expect, for test suites without this package, and two checkers.
 
     A vector is a .safetensors, and index.json says what each holds. check.py, which needs Python alone, and check.cpp,
     C++17 in one file, compare what an implementation wrote with it.
     """
     suites = [suite_of(name) for name in recipes] or load_suites()
-    chosen = {suite.recipe: choose(suite) for suite in suites}
+    chosen = {suite.recipe: choose(suite, provisional) for suite in suites}
     for name in recipes:
+        if not chosen[name] and provisional:
+            raise UsageError(f"{name} has no flag that is provisional")
         if not chosen[name]:
             raise UsageError(f"{name} is a pipeline, and has the vectors of the recipes that are its stages")
     sizes = write([case for cases in chosen.values() for case in cases], out)

@@ -228,6 +228,11 @@ class Case:
         return str(self.flags.get("scale_format", "e4m3"))
 
     @property
+    def is_provisional(self) -> bool:
+        """Whether a flag has a value that NUMERICS 1.9 calls provisional."""
+        return any(flag in self.flags and self.flags[flag] != self.defaults.get(flag) for flag in _LATER)
+
+    @property
     def two_levels(self) -> bool:
         """Whether an amax stands above the block scales."""
         return bool(self.flags.get("global_scale", True))

@@ -462,17 +462,30 @@ std::string general(double value) {
   return text;
 }
 
-std::string decode(std::uint64_t bits, const std::string& dtype) {
+// The number of an exponent and a mantissa of so many bits
+double number_of(int exponent, std::uint64_t mantissa, int bias, int mantissas) {
+  const double least = exponent ? std::ldexp(1.0, mantissas) : 0.0;
+  return std::ldexp(static_cast<double>(mantissa) + least, std::max(exponent, 1) - bias - mantissas);
+}
+
+// A byte of e4m3, or of a format without a sign, of which the index says that it is
+std::string scale(std::uint64_t bits, const std::string& holds) {
+  if (holds == "e8m0") return bits == 0xff ? "nan" : general(std::ldexp(1.0, static_cast<int>(bits) - 127));
+  const bool has_sign = holds != "ue5m3";
+  if (bits == 0xff || (bits == 0x7f && has_sign)) return "nan";
+  const int exponent = static_cast<int>(bits >> 3 & (has_sign ? 15 : 31));
+  const double value = number_of(exponent, bits & 7, has_sign ? 7 : 15, 3);
+  return general(has_sign && bits >> 7 ? -value : value);
+}
+
+std::string decode(std::uint64_t bits, const std::string& dtype, const std::string& holds) {
   if (dtype == "I64") return std::to_string(bits);
-  if (is_nan(bits, dtype) || (dtype == "U8" && (bits & 0x7f) == 0x7f)) return "nan";
-  if (dtype == "U8" || dtype == "F16") {
-    const int mantissas = dtype == "U8" ? 3 : 10, bias = dtype == "U8" ? 7 : 15, width = dtype == "U8" ? 8 : 16;
-    const int exponent = static_cast<int>(bits >> mantissas & ((1u << (width - 1 - mantissas)) - 1));
-    const double mantissa = static_cast<double>(bits & ((1u << mantissas) - 1));
-    const double least = exponent ? std::ldexp(1.0, mantissas) : 0.0;
-    double value = std::ldexp(mantissa + least, std::max(exponent, 1) - bias - mantissas);
-    if (dtype == "F16" && exponent == 31) value = HUGE_VAL;
-    return general(bits >> (width - 1) ? -value : value);
+  if (dtype == "U8") return scale(bits, holds);
+  if (is_nan(bits, dtype)) return "nan";
+  if (dtype == "F16") {
+    const int exponent = static_cast<int>(bits >> 10 & 31);
+    const double value = exponent == 31 ? HUGE_VAL : number_of(exponent, bits & 0x3ff, 15, 10);
+    return general(bits >> 15 ? -value : value);
   }
   const std::uint32_t word = static_cast<std::uint32_t>(dtype == "BF16" ? bits << 16 : bits);
   float value;
@@ -599,7 +612,7 @@ struct Field {
 
   std::uint64_t bits(const Bytes& from, std::size_t at) const { return little_endian(from, at * size, size); }
   std::string number_text(std::uint64_t value) const {
-    return hexadecimal(value, size) + " (" + decode(value, dtype) + ")";
+    return hexadecimal(value, size) + " (" + decode(value, dtype, holds) + ")";
   }
   bool half(std::size_t at, const Bytes& answer, int shift) const { return any(at, answer, shift, 15, 7); }
 

@@ -300,9 +300,7 @@ def is_nan(bits, dtype):
 def decode(bits, dtype, holds):
     """A number as text."""
     if dtype == "U8":
-        exponent, mantissa = bits >> 3 & 15, bits & 7
-        value = math.ldexp(mantissa + 8 * (exponent > 0), max(exponent, 1) - 10)
-        return "nan" if bits & 0x7F == 0x7F else f"{-value if bits & 0x80 else value:.9g}"
+        return scale(bits, holds)
     if dtype == "I64":
         return str(bits)
     if is_nan(bits, dtype):
@@ -310,6 +308,17 @@ def decode(bits, dtype, holds):
     if dtype == "F16":
         return f"{struct.unpack('<e', struct.pack('<H', bits))[0]:.9g}"
     return f"{struct.unpack('<f', struct.pack('<I', bits << 16 if dtype == 'BF16' else bits))[0]:.9g}"
+
+
+def scale(bits, holds):
+    """A byte of e4m3, or of a format without a sign, of which the index says that it is."""
+    if holds == "e8m0":
+        return "nan" if bits == 0xFF else f"{2.0 ** (bits - 127):.9g}"
+    if bits == 0xFF or (bits == 0x7F and holds != "ue5m3"):
+        return "nan"
+    exponent, mantissa, bias = (bits >> 3, bits & 7, 15) if holds == "ue5m3" else (bits >> 3 & 15, bits & 7, 7)
+    value = math.ldexp(mantissa + 8 * (exponent > 0), max(exponent, 1) - bias - 3)
+    return f"{-value if bits & 0x80 and holds != 'ue5m3' else value:.9g}"
 
 
 def code(bits):

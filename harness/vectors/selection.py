@@ -21,17 +21,21 @@ OVERHEAD = 3000  # bytes of a case's words in the index and of its file's header
 _SETS = ("smoke", "full")
 _AT_ITS_SHAPES = "exhaustive"  # this input has a place for every value, so a small tensor has only some of them
 _ITEMSIZES = {"bf16": 2, "fp16": 2, "fp32": 4}
+_BLOCK = 16
 _SHAPE, _INPUT = "the shape", "the input"
 
 Feature = tuple[object, ...]
 
 
-def choose(suite: Suite) -> list[Case]:
-    """The cases of a recipe, small ones first. None of a pipeline: its stages are other recipes'."""
+def choose(suite: Suite, provisional: bool = False) -> list[Case]:
+    """The cases of a recipe, small ones first. None of a pipeline: its stages are other recipes'.
+
+    provisional: only those of flags that NUMERICS 1.9 calls so, which the others are without
+    """
     if suite.file.pipeline:
         return []
-    small = candidates(suite)
-    always = plain(suite, small)
+    small = [case for case in candidates(suite) if case.is_provisional == provisional]
+    always = [] if provisional else plain(suite, small)
     known = {case.id for case in always}
     cases = [*always, *(case for case in small if case.id not in known)]
     costs = [cost(case) for case in cases]
@@ -58,7 +62,8 @@ def _writes(case: Case) -> bool:
 def plain(suite: Suite, small: Sequence[Case]) -> list[Case]:
     """The recipe with default flags on each input, because most implementations offer these.
 
-    The shape is the smallest in the smoke set with PLAIN elements; products and groups lack some inputs there.
+    The shape is the smallest in the smoke set with PLAIN elements and, of a product, more than one block along K, which
+    may be of zeros alone; products and groups lack some inputs there.
     """
     shapes = sorted({case.elements: case for case in suite.cases("smoke") if _is_plain(suite, case)}.items())
     shape = next((case.shape for elements, case in shapes if elements >= PLAIN and _is_taken(suite, case)), None)
@@ -74,9 +79,11 @@ def plain(suite: Suite, small: Sequence[Case]) -> list[Case]:
 
 
 def _is_plain(suite: Suite, case: Case) -> bool:
-    """Whether the default flags allow the case's shape."""
+    """Whether the shape of an eager case is one for the default flags."""
     kind = "shape_representation"
-    return case.flags.get(kind) == suite.defaults.get(kind) and case.mode == "eager" and case.problem.capacity is None
+    long = not case.is_gemm or case.cols > _BLOCK
+    alike = case.flags.get(kind) == suite.defaults.get(kind)
+    return alike and long and case.mode == "eager" and case.problem.capacity is None
 
 
 def _is_taken(suite: Suite, case: Case) -> bool:

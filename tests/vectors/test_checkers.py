@@ -21,12 +21,14 @@ from vector_sets import (
     SPECIALS,
     TIES,
     TINY,
+    UE5M3,
     Said,
     VectorSet,
     in_python,
 )
 
 from harness.contract.interval import inside
+from harness.expected.formats import VALUES
 from harness.files import PACKAGE
 from harness.vectors import acceptance, check
 
@@ -111,6 +113,26 @@ def test_bytes_are_shown_as_the_numbers_they_are(vectors: VectorSet, checker, tm
     assert lines[0].startswith(f"different: rowwise_data [3, 5]: byte 0x{data[3, 5]:02x}, must be 0x")
     assert "different: rowwise_scale_inv [7, 0]: 0x7f (nan), must be 0x" in lines[1]
     assert "different: rowwise_amax [0]: 0xbf000000 (-0.5), must be 0x" in lines[2]
+
+
+@pytest.mark.parametrize(
+    ("byte", "number"), [(0xFF, "nan"), (0x7F, "1.875"), (0xFE, "114688"), (0x01, "7.62939453e-06")]
+)
+def test_a_byte_of_ue5m3_is_shown_as_its_number(byte, number, vectors: VectorSet, checker, tmp_path):
+    answer = vectors.answer(UE5M3)
+    scales = answer["rowwise_scale_inv"].copy()
+    scales[7, 0] = byte
+    said = checker(
+        vectors.folder, UE5M3, vectors.write(tmp_path / "a.safetensors", {**answer, "rowwise_scale_inv": scales})
+    )
+    assert said.out.startswith(f"different: rowwise_scale_inv [7, 0]: 0x{byte:02x} ({number}), must be 0x")
+
+
+@pytest.mark.parametrize("form", ["e4m3", "ue5m3", "e8m0"])
+def test_every_byte_of_a_format_of_scales(form):
+    for byte, value in enumerate(VALUES[form]):
+        expected = "nan" if np.isnan(value) else f"{value:.9g}"
+        assert check.decode(byte, "U8", form) == expected
 
 
 def test_an_interval_is_open_to_all_within_it_and_to_nothing_else(vectors: VectorSet, checker, tmp_path):
