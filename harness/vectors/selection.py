@@ -15,7 +15,8 @@ from harness.expected.expected import fields_of, make_inputs
 from harness.suite.suite import Suite
 
 ELEMENTS = 1 << 17  # elements of the largest case that may be chosen
-BYTES = 1_250_000  # bytes per recipe; beyond them no case is added for pairs
+SMALL = 1 << 13  # the same of a set of what is provisional
+BYTES = 500_000  # bytes per recipe; beyond them no case is added for pairs
 PLAIN = 3000  # elements, at least, of the shape on which every input is tried
 OVERHEAD = 3000  # bytes of a case's words in the index and of its file's header
 _SETS = ("smoke", "full")
@@ -35,6 +36,7 @@ def choose(suite: Suite, provisional: bool = False) -> list[Case]:
     if suite.file.pipeline:
         return []
     small = [case for case in candidates(suite) if case.is_provisional == provisional]
+    small = [case for case in small if case.elements <= SMALL] if provisional else small
     always = [] if provisional else plain(suite, small)
     known = {case.id for case in always}
     cases = [*always, *(case for case in small if case.id not in known)]
