@@ -16,7 +16,7 @@ from harness.expected.witness import fields, magnitudes, objection, operands
 from harness.expected.witness.fields import wrong_slack
 from harness.expected.witness.magnitudes import e2m1, e4m3, to_bf16
 from harness.inputs import drawn_once
-from harness.suite.suite import find_case, load_suites
+from harness.suite.suite import find_case, load_suites, suite_of
 
 PLAIN = "per_tensor/default/48x80/normal/eager"
 
@@ -182,6 +182,33 @@ def test_operands_that_are_drawn_as_bytes(input_name):
         {"a_amax": -inputs["a_amax"]},
     ):
         assert "is not what it promises" in objection.wrong_bytes(case, inputs | wrong).replace("are not", "is not")
+
+
+@pytest.mark.parametrize("recipe", ["gemm", "gemm_ordered", "gemm_grouped"])
+def test_no_operand_of_smoke_that_is_drawn_as_bytes_is_accused(recipe):
+    """Those without rows have amaxes, too, if none of them."""
+    drawn = {
+        case.data_id: case
+        for case in suite_of(recipe).cases("smoke")
+        if case.work <= 1 << 16 and case.input in ("exact_sum", "wide_sum", "exhaustive")
+    }
+    assert drawn
+    assert {
+        name: found
+        for name, case in drawn.items()
+        if (found := objection.wrong_bytes(case, expected.make_inputs(case)))
+    } == {}
+
+
+def test_an_amax_that_the_flags_do_not_have_is_accused_and_so_is_a_missing_one():
+    case = find_case("gemm_ordered/default/32x48x16/exact_sum/eager")
+    inputs = expected.make_inputs(case)
+    fewer = {name: array for name, array in inputs.items() if name != "a_amax"}
+    assert "A has an amax where the flags say so, and nowhere else" in objection.wrong_bytes(case, fewer)
+    case = find_case("gemm_ordered/scale_format=ue5m3,a_global_scale=false/32x48x16/exact_sum/eager")
+    own = expected.make_inputs(case)
+    assert "a_amax" not in own and objection.wrong_bytes(case, own) == ""
+    assert "A has an amax" in objection.wrong_bytes(case, own | {"a_amax": inputs["a_amax"]})
 
 
 @pytest.mark.parametrize("outputs", ["rowwise", "columnwise"])

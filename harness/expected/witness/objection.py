@@ -65,7 +65,7 @@ def _bytes_of_product(case: Case, name: str, inputs: Mapping[str, np.ndarray]) -
     positive = amax[amax > 0]
     # An empty group has an amax of 0.
     few = positive.size < amax.size if alone else (amax < 0).any()
-    if case.flags.get(f"{name}_global_scale", True) != (amax.size > 0):
+    if case.flags.get(f"{name}_global_scale", True) != (f"{name}_amax" in inputs):
         return f"{name.upper()} has an amax where the flags say so, and nowhere else"
     if few or not np.isfinite(amax).all() or np.unique(positive).size < positive.size // 2:
         return f"the amaxes of {name.upper()} are positive and differ"
