@@ -66,23 +66,21 @@ constexpr float kQuickGeluSlope = 1.702f;
 // All exps come before the first reciprocal, so that their chains of fp64 operations overlap: a reciprocal has a branch for
 // values near the ends of fp32, and across it nothing does. The empty asm keeps the compiler from moving an exp down.
 template <int n>
-__device__ __forceinline__ void sigmoid(float (&x)[n]) {
+__device__ __forceinline__ void sigmoid(const float (&x)[n], float (&s)[n]) {
 #pragma unroll
-  for (float& value : x) {
-    value = exp_rn(-value);
-    asm volatile("" : "+f"(value));
+  for (int i = 0; i < n; ++i) {
+    s[i] = exp_rn(-x[i]);
+    asm volatile("" : "+f"(s[i]));
   }
 #pragma unroll
-  for (float& value : x) value = __frcp_rn(__fadd_rn(1.0f, value));
+  for (float& value : s) value = __frcp_rn(__fadd_rn(1.0f, value));
 }
 
 // y s (1 - s) + s with s = sigmoid(y): the derivative of x * sigmoid(x) at y = x, and of quick GELU at y = 1.702 x
 template <int n>
 __device__ __forceinline__ void sigmoid_linear_derivative(float (&y)[n]) {
   float s[n];
-#pragma unroll
-  for (int i = 0; i < n; ++i) s[i] = y[i];
-  sigmoid(s);
+  sigmoid(y, s);
 #pragma unroll
   for (int i = 0; i < n; ++i) {
     y[i] = __fadd_rn(__fmul_rn(__fmul_rn(y[i], s[i]), __fsub_rn(1.0f, s[i])), s[i]);
@@ -134,9 +132,7 @@ __device__ __forceinline__ void activate(float (&grad)[n], float (&act_input)[n]
 template <int n>
 __device__ __forceinline__ void swiglu(float (&gate)[n], const float (&up)[n]) {
   float s[n];
-#pragma unroll
-  for (int i = 0; i < n; ++i) s[i] = gate[i];
-  sigmoid(s);
+  sigmoid(gate, s);
 #pragma unroll
   for (int i = 0; i < n; ++i) gate[i] = __fmul_rn(__fmul_rn(gate[i], s[i]), up[i]);
 }
@@ -145,9 +141,7 @@ __device__ __forceinline__ void swiglu(float (&gate)[n], const float (&up)[n]) {
 template <int n>
 __device__ __forceinline__ void swiglu_gradient(const float (&grad)[n], float (&gate)[n], float (&up)[n]) {
   float s[n];
-#pragma unroll
-  for (int i = 0; i < n; ++i) s[i] = gate[i];
-  sigmoid(s);
+  sigmoid(gate, s);
 #pragma unroll
   for (int i = 0; i < n; ++i) {
     const float silu = __fmul_rn(gate[i], s[i]);
