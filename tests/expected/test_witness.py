@@ -186,7 +186,7 @@ def test_operands_that_are_drawn_as_bytes(input_name):
 
 @pytest.mark.parametrize("recipe", ["gemm", "gemm_ordered", "gemm_grouped"])
 def test_no_operand_of_smoke_that_is_drawn_as_bytes_is_accused(recipe):
-    """Those without rows have amaxes, too, if none of them."""
+    """An operand without rows has an array of amaxes, which is empty."""
     drawn = {
         case.data_id: case
         for case in suite_of(recipe).cases("smoke")
