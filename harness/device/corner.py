@@ -101,20 +101,22 @@ def ends(grid: Grid, small: Grid, cluster: tuple[int, int] = (1, 1), with_tiles:
     """Numbers of the clusters in the first and the last columns and rows of tiles, as many as the small grid has.
 
     Rows of tiles go on along z, whose last layer may end before y does. All CTAs behind the last tile are taken, too,
-    and if it is not known which is the last, a layer more; and of clusters of several CTAs one more, because the last
-    may end before its CTAs do.
+    and as many more of the first, which are those without a tile where a kernel begins with the last row; if it is not
+    known which tile is the last, a layer more; and of clusters of several CTAs one more, because the last may end
+    before its CTAs do.
 
     cluster: CTAs along x and y; with_tiles: rows of CTAs that have a tile
     """
     across, down, layers = grid[0] // cluster[0], grid[1] // cluster[1], grid[2]
     columns = _both_ends(across, small[0] // cluster[0], cluster[0] > 1)
     behind = layers if with_tiles is None else down * layers - -(-with_tiles // cluster[1])
-    rows = _both_ends(down * layers, small[1] * small[2] // cluster[1], behind + (cluster[1] > 1))
+    ahead = 0 if with_tiles is None else behind
+    rows = _both_ends(down * layers, small[1] * small[2] // cluster[1], behind + (cluster[1] > 1), ahead)
     return tuple(row * across + column for row, column in itertools.product(rows, columns))
 
 
-def _both_ends(count: int, taken: int, more: int = 0) -> list[int]:
-    return sorted({*range(min(taken, count)), *range(max(0, count - taken - more), count)})
+def _both_ends(count: int, taken: int, behind: int = 0, ahead: int = 0) -> list[int]:
+    return sorted({*range(min(taken + ahead, count)), *range(max(0, count - taken - behind), count)})
 
 
 def corner(memory: np.ndarray, field: Field, shape: tuple[int, ...]) -> np.ndarray:

@@ -48,7 +48,6 @@ def changed(tmp_path):
     return change
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("case_id", [PER_TENSOR, GROUPED, PRODUCT])
 def test_a_right_kernel_passes(case_id):
     case = find_case(case_id)
@@ -149,8 +148,9 @@ def test_an_array_of_the_largest_size_is_refused(monkeypatch):
 
 def test_a_layer_more_is_taken_where_z_goes_on():
     assert ends((1, 4, 2), (1, 1, 1)) == (0, 5, 6, 7)
-    assert ends((1, 4, 2), (1, 1, 1), with_tiles=7) == (0, 6, 7)
-    assert ends((1, 4, 2), (1, 1, 1), with_tiles=5) == (0, 4, 5, 6, 7)
+    assert ends((1, 4, 2), (1, 1, 1), with_tiles=7) == (0, 1, 6, 7)  # bottom up, the last tile is of CTA 1
+    assert ends((1, 4, 2), (1, 1, 1), with_tiles=5) == (0, 1, 2, 3, 4, 5, 6, 7)
+    assert ends((1, 4, 4), (1, 1, 1), with_tiles=14) == (0, 1, 2, 13, 14, 15)
     assert ends((2, 16, 1), (2, 2, 1), (2, 2), with_tiles=15) == (0, 6, 7)
 
 
