@@ -34,10 +34,11 @@ with `ld.global.nc` of what the launch writes, and around `wgmma`, whose registe
 commit or its wait is waited for (`races.tensor_shadow`), or with a launch that may not have ended (`stream`);
 `cluster_launch` for a request for another cluster, or an answer to one, that PTX leaves undefined;
 `mbarrier` for one that is not initialised, whose bytes or arrivals do not add up, or that is written over;
-`tensor_memory` for columns that are never freed, freed twice or asked for too late, and for descriptors that the manual
-does not have; `divergent_barrier` and `inactive_shuffle` for lanes that wait for lanes that never arrive, barriers that
-a block does not have, wrong masks, and `mma`, `ldmatrix` or `wgmma` without all lanes; `deadlock` for no end within the
-budget, or a wait for a phase that never comes.
+`tensor_memory` for columns that are never freed, freed twice or asked for too late, for descriptors that the manual
+does not have, and for what two blocks do not do alike (`machine.tensor_pairs`); `divergent_barrier` and
+`inactive_shuffle` for lanes that wait for lanes that never arrive, barriers that a block does not have, wrong masks,
+and `mma`, `ldmatrix` or `wgmma` without all lanes; `deadlock` for no end within the budget, or a wait for a phase that
+never comes.
 
 What PTX forbids and GPUs bear is one list, `races.borne`; `launch` reports it if it is `strict`.
 
@@ -51,9 +52,9 @@ whatever the hardware's order. Local memory may be read before it is written; a 
 bits in each order, which shows if bytes depend on it, and so do the last bits of approximate instructions
 (`approximate`), which `Counters.approximated` names, unless a table has those of the target's chip. NotEmulated is
 raised where a kernel reaches `mma` or `wgmma` of other than 16-bit floats, im2col TMA, interleaved TMA with steps,
-recursion, or CUDA's functions other than `vprintf` and `__assertfail`; and `tcgen05` of two blocks or
-sparse, of kinds other than f16, tf32, f8f6f4 (of 8 bits), mxf4 and mxf4nvf4, with an accumulator of f16, with A kept
-from an instruction before, or `shift`.
+recursion, or CUDA's functions other than `vprintf` and `__assertfail`; and `tcgen05` that is sparse, of kinds other
+than f16, tf32, f8f6f4 (of 8 bits), mxf4 and mxf4nvf4, with an accumulator of f16, with A kept from an instruction
+before, of two blocks with 128 rows that have scales or come from tensor memory, or `shift`.
 
 Asynchronous copies are done when they are issued; a thread may see that once it knows that they are complete, which an
 mbarrier's phase or its own `wait_group` tells it. In kernels that have them (or mbarriers, or clusters) each thread has

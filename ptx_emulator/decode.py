@@ -82,12 +82,15 @@ _ASYNCHRONOUS = (
     "cp.reduce.",
     "barrier.cluster.",
     "mapa",
+    "getctarank",
     "st.async",
     "red.async",
     "tensormap.",
     "tcgen05.",
     "clusterlaunchcontrol.",
 )
+# Words of the instructions that may use shared memory of another block, so that addresses need the block's rank.
+_REACHES = ("cluster", "mapa", "getctarank", "cta_group::2")
 TOGETHER = 256  # instructions that are unpacked together
 _LEFT_TO_NUMPY = ("ld.", "st.", "atom.", "red.", "shfl.", "vote.", "redux.", "match.", "bar.", "elect.")
 _COMPILED = ("ld.param", "ld.const", "ld.local", "st.local")
@@ -161,6 +164,9 @@ def decode(kernel: Kernel, variables: dict[str, Variable], addresses: dict[str, 
     asynchronous = any(
         each.mnemonic.startswith(_ASYNCHRONOUS) or "shared::cluster" in each.mnemonic for each in kernel.instructions
     )
+    emitter.ranked = asynchronous and any(
+        word in name for name in {each.mnemonic for each in kernel.instructions} for word in _REACHES
+    )
     starts = _leaders(kernel)
     number = {start: i for i, start in enumerate(starts)}
     labels = {label: number.get(at, len(starts)) for label, at in kernel.labels.items()}
@@ -208,6 +214,7 @@ def decode(kernel: Kernel, variables: dict[str, Variable], addresses: dict[str, 
         fragments=fragments,
         hazards=emitter.hazards,
         asynchronous=asynchronous,
+        ranked=emitter.ranked,
         relaxed=any(
             each.mnemonic.startswith(("mbarrier.", "barrier.cluster.")) and ".relaxed" in each.mnemonic
             for each in kernel.instructions

@@ -23,8 +23,10 @@ _WINDOWS = itertools.cycle(range(1 << 10, 1 << 21))
 # The system owns the first KiB of a block's shared memory, so no kernel has data at address 0.
 SHARED_BASE = 1024
 SHARED_WINDOW = 2 << WINDOW_BITS
-# A shared address in another block of the cluster has its rank + 1 from here on; 0 is the block's own.
+# From this bit on, an address in shared memory of the cluster holds the rank of its block, the block's own as well:
+# CUTLASS clears bit 24 to reach the even block of a pair (`Sm100MmaPeerBitMask` in cute/arch/copy_sm100_tma.hpp).
 CLUSTER_RANK_BITS = 24
+IN_BLOCK = (1 << CLUSTER_RANK_BITS) - 1
 LOCAL_WINDOW = 3 << WINDOW_BITS
 LOCAL_BASE = 256
 
@@ -32,6 +34,11 @@ WRITTEN, PENDING = 1, 2
 
 # Scopes of fences and strong accesses: the threads that they order, of one block, of its cluster, or of the grid.
 OF_BLOCK, OF_CLUSTER, OF_GRID = range(3)
+
+
+def in_block(address: int, rank: int) -> int:
+    """Translate an address to the shared memory of another block of the cluster."""
+    return address & IN_BLOCK | rank << CLUSTER_RANK_BITS
 
 
 class Storage(ABC):

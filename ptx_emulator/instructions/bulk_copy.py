@@ -16,7 +16,7 @@ from ptx_emulator.instructions.emitter import Decoder, Emitter, Unsupported
 from ptx_emulator.instructions.mbarrier import copies_arrive, each_lane, shared_place
 from ptx_emulator.instructions.transfers import Reduction, Transfers, of_elements, reduction
 from ptx_emulator.machine.batch import Batch
-from ptx_emulator.memory import WINDOW_BITS, Buffer
+from ptx_emulator.memory import IN_BLOCK, WINDOW_BITS, Buffer
 from ptx_emulator.ptx.syntax import Instruction, TensorAddress
 from ptx_emulator.registers import I32
 from ptx_emulator.tensor_map import FLIPS, SIZE, Box, MalformedMap, TensorMap, decode, swizzled
@@ -121,18 +121,19 @@ _DIMENSIONS = tuple(f"{count}d" for count in range(1, 6))
 _ALIGNMENT = 128
 _CELL = 4  # bytes of a cell of global memory
 _START = 128  # bits; the innermost coordinate is a multiple of it
+_OF_LOADS = ("L2::cache_hint", "multicast::cluster", "cta_group::1", "cta_group::2")
 
 
 def tensor(emitter: Emitter, instruction: Instruction, words: list[str], reduces: bool) -> None:
     """Decode a copy or reduction of a box. words: the modifiers behind `tensor`"""
     if words[0] not in _DIMENSIONS:
         raise Unsupported
-    rank, (to, source), rest = int(words[0][0]), words[1:3], [word for word in words[3:] if word != "tile"]
-    multicast = "multicast::cluster" in rest
-    rest = [word for word in rest if word not in ("L2::cache_hint", "multicast::cluster", "cta_group::1")]
+    rank, multicast, paired = int(words[0][0]), "multicast::cluster" in words, "cta_group::2" in words
+    # CUTLASS has the group in front of the state spaces, the manual behind them.
+    to, source, *rest = (word for word in words[1:] if word != "tile" and word not in _OF_LOADS)
     if to in ("shared::cluster", "shared::cta") and source == "global" and rest == [_MBARRIER] and not reduces:
-        _load(emitter, instruction, rank, multicast)
-    elif to == "global" and source == "shared::cta" and "bulk_group" in rest:
+        _load(emitter, instruction, rank, multicast, paired)
+    elif to == "global" and source == "shared::cta" and "bulk_group" in rest and not paired:
         rest.remove("bulk_group")
         if bool(rest) != reduces:
             raise Unsupported
@@ -141,7 +142,8 @@ def tensor(emitter: Emitter, instruction: Instruction, words: list[str], reduces
         raise Unsupported
 
 
-def _load(emitter: Emitter, instruction: Instruction, rank: int, multicast: bool) -> None:
+def _load(emitter: Emitter, instruction: Instruction, rank: int, multicast: bool, paired: bool) -> None:
+    """paired: whether the mbarrier may be of the peer of the block that receives the box"""
     where, what, barrier, *rest = instruction.operands
     target, at = shared_place(emitter, where), shared_place(emitter, barrier)
     blocks = emitter.source(rest.pop(0), "b16") if multicast else emitter.constant(0, "b16")
@@ -158,7 +160,7 @@ def _load(emitter: Emitter, instruction: Instruction, rank: int, multicast: bool
             every = [each for each in range(16) if ranks >> each & 1] if multicast else [None]
             transfers.to_shared(
                 batch, lane, every, to, shared, found.address + box.outer, box.width, mbarrier, found.bytes, _ALIGNMENT,
-                box.inside, found.fill(), holder, found.kind,
+                box.inside, found.fill(), holder, found.kind, paired,
             )  # fmt: skip
 
     emitter.emit(step, (target.slot, at.slot, blocks, place.slot, *coordinates), ())
@@ -227,7 +229,7 @@ def _require_not_before(batch: Batch, instruction: Instruction, lane: int, start
 
 def _in_swizzle(batch: Batch, found: TensorMap, address: int, offsets: np.ndarray) -> np.ndarray:
     """Offsets from an address of shared memory at which a box's bytes lie."""
-    first = address & (1 << 24) - 1
+    first = address & IN_BLOCK
     return swizzled(first + offsets, found.swizzle) - first
 
 
@@ -278,4 +280,5 @@ def mnemonics() -> list[str]:
         f"cp.reduce.async.bulk.tensor.{rank}.global.shared::cta.{name}.tile.bulk_group"
         for rank in _DIMENSIONS for name in ("add", "min", "max", "inc", "dec", "and", "or", "xor")
     ]  # fmt: skip
+    loads += [f"{loads[0]}.cta_group::2"]
     return names + loads + stores + reductions

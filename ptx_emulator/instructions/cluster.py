@@ -1,7 +1,7 @@
 """Clusters: `mapa`, `getctarank`, `barrier.cluster`, `st.async`; and `setmaxnreg`, which changes no value.
 
-From the PTX ISA, "Cluster", "mapa", "barrier.cluster" and "st.async". The address of a byte in another block's shared
-memory is the address in one's own, with that block's rank in the upper bits (see `memory.CLUSTER_RANK_BITS`).
+From the PTX ISA, "Cluster", "mapa", "barrier.cluster" and "st.async". The address of a byte in a block's shared memory
+is its place there, with that block's rank in the upper bits (see `memory.CLUSTER_RANK_BITS`).
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from ptx_emulator.instructions.load_store import items_of, store
 from ptx_emulator.instructions.mbarrier import each_lane, shared_place
 from ptx_emulator.instructions.transfers import Transfers
 from ptx_emulator.machine.batch import Batch
-from ptx_emulator.memory import CLUSTER_RANK_BITS
+from ptx_emulator.memory import CLUSTER_RANK_BITS, IN_BLOCK
 from ptx_emulator.ptx.syntax import SIZES, Immediate, Instruction
 from ptx_emulator.registers import U32, UNSIGNED, Bits
 
 _REGISTERS = range(24, 257, 8)  # register counts that `setmaxnreg` may set
 _FORMS = (([], "u64"), (["shared::cluster"], "u32"))  # generic addresses, and shared memory's own
-_LOW = (1 << CLUSTER_RANK_BITS) - 1
+_RANKS = 31  # more than a cluster has
 
 
 def _map(emitter: Emitter, instruction: Instruction) -> None:
@@ -32,7 +32,7 @@ def _map(emitter: Emitter, instruction: Instruction) -> None:
 
     def compute(address: Bits, to: Bits) -> Bits:
         window = address >> wide(36) << wide(36) if kind == "u64" else wide(0)
-        return window | address & wide(_LOW) | (to.astype(wide) + wide(1)) << wide(CLUSTER_RANK_BITS)
+        return window | address & wide(IN_BLOCK) | to.astype(wide) << wide(CLUSTER_RANK_BITS)
 
     slots = (emitter.source(where, kind), emitter.source(rank, "u32"))
     emitter.compute(compute, kind, slots, emitter.target(result, kind))
@@ -43,13 +43,12 @@ def _rank(emitter: Emitter, instruction: Instruction) -> None:
     *words, kind = instruction.mnemonic.split(".")[1:]
     if (words, kind) not in _FORMS:
         raise Unsupported
-    own = emitter.named("%cluster_ctarank")[0]
-    slots = (emitter.source(instruction.operands[1], kind), own)
+    wide = UNSIGNED[SIZES[kind]]
 
-    def compute(address: Bits, mine: Bits) -> Bits:
-        rank = (address >> address.dtype.type(CLUSTER_RANK_BITS) & address.dtype.type(31)).astype(U32)
-        return np.where(rank == 0, mine, rank - U32(1))
+    def compute(address: Bits) -> Bits:
+        return (address >> wide(CLUSTER_RANK_BITS) & wide(_RANKS)).astype(U32)
 
+    slots = (emitter.source(instruction.operands[1], kind),)
     emitter.compute(compute, "u32", slots, emitter.target(instruction.operands[0], "u32"))
 
 

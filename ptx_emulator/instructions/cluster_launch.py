@@ -11,8 +11,9 @@ import numpy as np
 
 from ptx_emulator.instructions.emitter import Decoder, Emitter, Unsupported
 from ptx_emulator.instructions.mbarrier import each_lane, shared_place
-from ptx_emulator.instructions.transfers import Transfers, in_block
+from ptx_emulator.instructions.transfers import Transfers
 from ptx_emulator.machine.batch import Batch
+from ptx_emulator.memory import in_block
 from ptx_emulator.ptx.syntax import Instruction, Vector
 from ptx_emulator.registers import U32, U64
 

@@ -132,10 +132,12 @@ class Operands:
         emitter.cells["shared"] = min(emitter.cells["shared"], CHUNK)
 
     def read(
-        self, batch: Batch, lane: int, use: Use | None, descriptor: int, rows: int, count: int = 2, across: int = 0
-    ) -> np.ndarray:
+        self, batch: Batch, lane: int, use: Use | None, descriptor: int, rows: int, count: int = 2, across: int = 0,
+        block: int | None = None,
+    ) -> np.ndarray:  # fmt: skip
         """The chunks of 16 bytes of a matrix, (rows, count, 16) uint8.
 
+        block: in whose shared memory, that of the lane for None
         across: 0, or bytes of an element of a matrix that lies across K: (rows * across / 16, 32 / across, 16) uint8
         """
         instruction, proxy, shared = self.instruction, batch.asynchronous, batch.addressing.shared
@@ -148,7 +150,7 @@ class Operands:
         if outside.any():
             sentence = f"reads {CHUNK} bytes at byte {int(bytes_[np.argmax(outside)])} of shared memory, which has "
             batch.fault("out_of_bounds", instruction, lane, f"{sentence}{shared.size} bytes")
-        block = lane // batch.threads
+        block = lane // batch.threads if block is None else block
         proxy.require_written(instruction, lane, block, bytes_, CHUNK)
         if use and proxy.shadow:
             copy = Copy(instruction, "reads", use.cluster, int(use.rows[0]), use.counter, use.number, _WAIT)

@@ -48,6 +48,7 @@ SPECIALS = {
     *("%laneid", "%warpid", "%nwarpid", "%dynamic_smem_size", "%total_smem_size", "%parameters"),
     *(f"%{name}.{axis}" for name in ("clusterid", "nclusterid", "cluster_ctaid", "cluster_nctaid") for axis in "xyz"),
     *("%cluster_ctarank", "%cluster_nctarank", "%is_explicit_cluster"),
+    "%shared_window",  # where the block's shared memory begins in that of its cluster
     *("%envreg1", "%envreg2"),  # the address of the workspace of a cooperative launch, its upper half first
 }
 
@@ -66,6 +67,7 @@ class Emitter:
     architecture: the module's target, such as `sm_90a`, whose matrix unit may be known
     in_flight: by instruction, the slots it uses that a `tcgen05.ld` may still write, and those that it only writes
     rewritten: all slots that an instruction may write while a `tcgen05.ld` does; number: the current instruction's
+    ranked: whether addresses in shared memory have the rank of their block, as another may use them
     """
 
     def __init__(
@@ -89,7 +91,9 @@ class Emitter:
         self.in_flight: dict[int, tuple[frozenset[int], frozenset[int]]] = {}
         self.rewritten: frozenset[int] = frozenset()
         self.number = 0
+        self.ranked = False
         self.types = operand_types("")
+        self._in_shared: set[str] = set()
         self._lay_out(module_variables)
 
     def _lay_out(self, module_variables: dict[str, Variable]) -> None:
@@ -105,6 +109,8 @@ class Emitter:
                 start = -(-ends[variable.space] // variable.align) * variable.align
                 self.addresses[variable.name] = start
                 ends[variable.space] = start + variable.size
+                if variable.space == "shared":
+                    self._in_shared.add(variable.name)
         self.shared_size, self.local_size = ends["shared"] - SHARED_BASE, ends["local"] - LOCAL_BASE
         if self.local_size > limits.LOCAL:
             sentence = f"{self.local_size} bytes of local memory, more than the {limits.LOCAL} of a thread"
@@ -211,7 +217,7 @@ class Emitter:
             return self.compute(np.add, kind, sources, fast=OPCODES["add.u64"] if kind == "b64" else None)
         found = self._clock(operand.text) if operand.text in CLOCKS else self.named(operand.text)
         if not found:
-            return self.constant(self.address_of(operand.text), kind)
+            return self._variable(operand.text, kind)
         slot, own = found
         special = operand.text in SPECIALS or operand.text in CLOCKS
         if not (self.types.takes_special(own, kind) if special else self.types.takes_source(own, kind)):
@@ -242,6 +248,22 @@ class Emitter:
         if name not in self.addresses:
             raise Unsupported(f"the special register {name}" if _LACKED.fullmatch(name) else "")
         return self.addresses[name]
+
+    def _variable(self, name: str, kind: str) -> int:
+        """The slot of a variable's address."""
+        base, offset = self.place_of(name, 0, kind)
+        if base < 0:
+            return base
+        base = self._converted(base, kind) if SIZES[kind] != 4 else base
+        start, fast = self.constant(offset, kind), OPCODES.get(f"add.u{8 * SIZES[kind]}")
+        return self.compute(np.add, kind, (base, start), fast=fast)
+
+    def place_of(self, name: str, offset: int, kind: str) -> tuple[int, int]:
+        """The slot of an address, and bytes behind it, of a place in a variable."""
+        at = self.address_of(name) + offset
+        if self.ranked and name in self._in_shared:
+            return self.named("%shared_window")[0], at
+        return self.constant(at, kind), 0
 
     def _converted(self, slot: int, kind: str) -> int:
         dtype = dtype_of(kind)

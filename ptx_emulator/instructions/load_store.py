@@ -96,7 +96,7 @@ def place(emitter: Emitter, operand: Operand, access: Access) -> Place:
         raise Unsupported
     found = emitter.named(operand.base.text)
     if not found:
-        return Place(emitter.constant(emitter.address_of(operand.base.text) + operand.offset, "b64"), 0)
+        return Place(*emitter.place_of(operand.base.text, operand.offset, "b64"))
     slot, kind = found
     if not holds_address(kind):
         raise Unsupported

@@ -39,7 +39,7 @@ def shared_place(emitter: Emitter, operand: Operand) -> Place:
         return Place(emitter.constant(operand.offset, "b64"), 0)
     found = emitter.named(operand.base.text)
     if not found:
-        return Place(emitter.constant(emitter.address_of(operand.base.text) + operand.offset, "b64"), 0)
+        return Place(*emitter.place_of(operand.base.text, operand.offset, "b64"))
     return Place(found[0], operand.offset)
 
 

@@ -1,8 +1,8 @@
 """`tcgen05`: allocation of tensor memory, its waits and fences, and `commit`; `tcgen05_moves` and `tcgen05_mma` have
 the rest.
 
-From the PTX ISA, "TensorCore 5th Generation Family Instructions". `cta_group::2`, where two blocks of a cluster take
-part, is not emulated, nor is `shift`.
+From the PTX ISA, "TensorCore 5th Generation Family Instructions". `cta_group::2` is for two blocks of a cluster (see
+`tensor_pairs`). `shift` is not emulated.
 """
 
 from __future__ import annotations
@@ -15,19 +15,18 @@ from ptx_emulator.instructions import tcgen05_mma, tcgen05_moves
 from ptx_emulator.instructions.emitter import Decoder, Emitter, Unsupported
 from ptx_emulator.instructions.load_store import place
 from ptx_emulator.instructions.mbarrier import each_lane, shared_place
-from ptx_emulator.instructions.tcgen05_moves import active_warps, uniform
-from ptx_emulator.instructions.transfers import in_block
+from ptx_emulator.instructions.tcgen05_moves import GROUPS, active_warps, uniform
 from ptx_emulator.machine.batch import Batch
+from ptx_emulator.memory import in_block
 from ptx_emulator.ptx.syntax import Address, Instruction, Name
 from ptx_emulator.ptx.syntax import Kernel as PtxKernel
 from ptx_emulator.registers import U32, WARP
 
-_OF_ONE = "cta_group::1"
 _SYNC = ["sync", "aligned"]
 _MULTICAST = "multicast::cluster"
 _COMMITS = [
-    [_OF_ONE, "mbarrier::arrive::one", *space, *to, "b64"]
-    for space in (["shared::cluster"], []) for to in ([], [_MULTICAST])
+    [group, "mbarrier::arrive::one", *space, *to, "b64"]
+    for group in GROUPS for space in (["shared::cluster"], []) for to in ([], [_MULTICAST])
 ]  # fmt: skip
 
 
@@ -35,10 +34,17 @@ def _words(instruction: Instruction) -> list[str]:
     return instruction.mnemonic.split(".")[2:]
 
 
+def _grouped(words: list[str]) -> tuple[bool, list[str]]:
+    """Whether the first of some words says that a pair of blocks executes an instruction, and the others."""
+    if words[0] not in GROUPS:
+        raise Unsupported
+    return words[0] == GROUPS[1], words[1:]
+
+
 def _allocate(emitter: Emitter, instruction: Instruction) -> None:
     """`alloc`: a warp gets columns, and stores their address in shared memory."""
-    words = [word for word in _words(instruction) if word != "shared::cta"]
-    if words != [_OF_ONE, *_SYNC, "b32"]:
+    paired, words = _grouped([word for word in _words(instruction) if word != "shared::cta"])
+    if words != [*_SYNC, "b32"]:
         raise Unsupported
     access = emitter.access(instruction, "shared" if "shared::cta" in instruction.mnemonic else "generic", "writes", 4)
     where, count = place(emitter, instruction.operands[0], access), emitter.source(instruction.operands[1], "u32")
@@ -48,7 +54,9 @@ def _allocate(emitter: Emitter, instruction: Instruction) -> None:
         counts = uniform(batch, instruction, count, warps, "number of columns")
         addresses, stores = np.zeros(batch.shape, U32), np.zeros(batch.shape, bool)
         for warp, number in zip(warps.tolist(), counts.tolist(), strict=True):
-            addresses.reshape(-1)[warp * WARP] = batch.tensor_memory.allocate(instruction, warp * WARP, number)
+            memory, lane = batch.tensor_memory, warp * WARP
+            memory.pairs.blocks(instruction, lane, paired, live=False)
+            addresses.reshape(-1)[lane] = memory.allocate(instruction, lane, number, paired)
             stores.reshape(-1)[warp * WARP] = True
         if len(warps):
             batch.write(access, where.of(batch), [addresses], stores)
@@ -58,7 +66,8 @@ def _allocate(emitter: Emitter, instruction: Instruction) -> None:
 
 def _free(emitter: Emitter, instruction: Instruction) -> None:
     """`dealloc`."""
-    if _words(instruction) != [_OF_ONE, *_SYNC, "b32"]:
+    paired, words = _grouped(_words(instruction))
+    if words != [*_SYNC, "b32"]:
         raise Unsupported
     address, count = (emitter.source(operand, "u32") for operand in instruction.operands)
 
@@ -67,18 +76,24 @@ def _free(emitter: Emitter, instruction: Instruction) -> None:
         addresses = uniform(batch, instruction, address, warps, "address")
         counts = uniform(batch, instruction, count, warps, "number of columns")
         for warp, at, number in zip(warps.tolist(), addresses.tolist(), counts.tolist(), strict=True):
-            batch.tensor_memory.free(instruction, warp * WARP, at, number)
+            batch.tensor_memory.pairs.blocks(instruction, warp * WARP, paired, live=False)
+            batch.tensor_memory.free(instruction, warp * WARP, at, number, paired)
 
     emitter.emit(step, (address, count), ())
 
 
 def _relinquish(emitter: Emitter, instruction: Instruction) -> None:
     """`relinquish_alloc_permit`: the block allocates no more."""
-    if _words(instruction) != [_OF_ONE, *_SYNC] or instruction.operands:
+    paired, words = _grouped(_words(instruction))
+    if words != _SYNC or instruction.operands:
         raise Unsupported
 
     def step(batch: Batch, mask: np.ndarray | None) -> None:
+        pairs = batch.tensor_memory.pairs
         for warp in active_warps(batch, instruction, mask).tolist():
+            pairs.blocks(instruction, warp * WARP, paired, live=False)
+            if paired:
+                pairs.meet(instruction, warp * WARP, "")
             batch.tensor_memory.of(warp * WARP // batch.threads).relinquished = instruction
 
     emitter.emit(step, (), ())
@@ -112,6 +127,7 @@ def _commit(emitter: Emitter, instruction: Instruction) -> None:
     a generic one by the manual, and Triton 3.6 gives one in shared memory.
     """
     words = _words(instruction)
+    paired, _ = _grouped(words)
     multicast = _MULTICAST in words
     if words not in _COMMITS or len(instruction.operands) != 1 + multicast:
         raise Unsupported
@@ -119,8 +135,9 @@ def _commit(emitter: Emitter, instruction: Instruction) -> None:
     blocks = emitter.source(instruction.operands[1], "b16") if multicast else emitter.constant(0, "b16")
 
     def step(batch: Batch, mask: np.ndarray | None) -> None:
-        proxy, shadow = batch.asynchronous, batch.tensor_memory.shadow
+        proxy, shadow, pairs = batch.asynchronous, batch.tensor_memory.shadow, batch.tensor_memory.pairs
         for lane, address, ranks in each_lane(batch, mask, where.of(batch), batch.registers[blocks]):
+            pairs.blocks(instruction, lane, paired)
             clock = shadow.commit(lane) if shadow else None
             every = [in_block(address, rank) for rank in range(16) if ranks >> rank & 1] if multicast else [address]
             for each in every:
@@ -223,9 +240,11 @@ DECODERS: dict[str, Decoder] = {"tcgen05": tcgen05}
 
 def mnemonics() -> list[str]:
     """Every mnemonic decoded here, in `tcgen05_moves` and in `tcgen05_mma`."""
-    names = [f"tcgen05.{verb}.{_OF_ONE}.sync.aligned.b32" for verb in ("alloc", "dealloc")]
-    names += [f"tcgen05.alloc.{_OF_ONE}.sync.aligned.shared::cta.b32"]
-    names += [f"tcgen05.relinquish_alloc_permit.{_OF_ONE}.sync.aligned"]
+    names = []
+    for group in GROUPS:
+        names += [f"tcgen05.{verb}.{group}.sync.aligned.b32" for verb in ("alloc", "dealloc")]
+        names += [f"tcgen05.alloc.{group}.sync.aligned.shared::cta.b32"]
+        names += [f"tcgen05.relinquish_alloc_permit.{group}.sync.aligned"]
     names += [f"tcgen05.wait::{what}.sync.aligned" for what in ("ld", "st")]
     names += [f"tcgen05.fence::{when}_thread_sync" for when in ("before", "after")]
     names += [f"tcgen05.commit.{'.'.join(words)}" for words in _COMMITS]

@@ -1,103 +1,69 @@
-"""`tcgen05.mma`: matrix products of one block, D in tensor memory, B in shared memory, A in either.
+"""`tcgen05.mma`: matrix products of one block or a pair, D in tensor memory, B in shared memory, A in either.
 
-From the PTX ISA, "tcgen05.mma", "Instruction Descriptor" and "Data Path Layout Organization", checked against CUTLASS's
-include/cute/arch/mma_sm100_desc.hpp. D is (M, N) float32: row m lies in lane m if M is 128, and if M is 64 in lane
-m % 16 of 32 lanes for each 16 rows; column n lies in column n. The sum is exact and rounded once to float32 (see
-`matrix_product`), whatever order and precision hardware adds in.
+From the PTX ISA, "tcgen05.mma". The sum is exact and rounded once to float32 (see `matrix_product`), whatever order and
+precision hardware adds in.
 
 Scales of e2m1 lie in tensor memory, those of row r in lane r % 32 of column r // 32, one byte for each block of K, the
 first in the lowest, and again in each further 32 lanes.
+
+The even block of a pair has the first half of the rows of A, of D and of B, which are D's columns, and the odd block
+the other half, each at the same addresses. Each has the scales of its own rows of A, and those of all of B (CUTLASS's
+include/cute/atom/mma_traits_sm100.hpp, `SM100_MMA_MXF4_2x1SM_SS`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
-
 import numpy as np
 
 from ptx_emulator.arithmetic import matrix_product as products
-from ptx_emulator.arithmetic.rounding import bf16_values, f16_values
 from ptx_emulator.errors import NotEmulated
-from ptx_emulator.instructions.descriptors import CHUNK, Operands
+from ptx_emulator.instructions.descriptors import Operands
 from ptx_emulator.instructions.emitter import Emitter, Unsupported
 from ptx_emulator.instructions.load_store import items_of
 from ptx_emulator.instructions.mbarrier import each_lane
-from ptx_emulator.instructions.tcgen05_moves import tensor_place
+from ptx_emulator.instructions.tcgen05_moves import GROUPS, tensor_place
+from ptx_emulator.instructions.tcgen05_shapes import (
+    KINDS,
+    SCALES,
+    WIDTH,
+    Descriptor,
+    Shape,
+    cells_of_d,
+    described,
+    is_allowed,
+    is_emulated,
+    shape_of,
+)
 from ptx_emulator.machine.batch import Batch
 from ptx_emulator.machine.tensor_memory import KIND, LANES, QUARTER
 from ptx_emulator.ptx.syntax import Address, Instruction, Vector
 from ptx_emulator.races.tensor_shadow import Region, Use
-from ptx_emulator.registers import F32, F64, U8, U32, UNSIGNED, Bits
+from ptx_emulator.registers import F64, U8, U32, UNSIGNED, Bits
 
-_FLOAT32, _E2M1 = 1, 1  # types of D, and of A and B, in an instruction descriptor
 _BUFFERS = {"collector::a::fill", "collector::a::discard"}  # whether A is kept; no value changes, as A is given
-# Modifier → scales per row for one instruction, which is 64 elements deep.
-_SCALES = {
-    "mxf4": {"scale_vec::2X": 2, "block32": 2},
-    "mxf4nvf4": {"scale_vec::4X": 4, "block16": 4, "scale_vec::2X": 2, "block32": 2},
-}
-
-
-class Kind(NamedTuple):
-    """A kind without scales. width: bytes of an element; types: by number, the function from patterns to values"""
-
-    width: int
-    types: dict[int, Callable[[Bits], np.ndarray]]
-
-
-def _tf32_values(bits: Bits) -> np.ndarray:
-    """The values of float32 patterns, with the last 13 bits ignored."""
-    return (bits & U32(0xFFFFE000)).view(F32)
-
-
-_KINDS = {
-    "f16": Kind(2, {0: f16_values, 1: bf16_values}),
-    "tf32": Kind(4, {2: _tf32_values}),
-    "f8f6f4": Kind(1, {0: lambda bits: products.BYTES["e4m3"][bits], 1: lambda bits: products.BYTES["e5m2"][bits]}),
-}
-_WIDTH = 32  # bytes of a row of A or B, for every type
-
-
-class Descriptor(NamedTuple):
-    """The fields of an instruction descriptor that all kinds share; `bits` is the whole descriptor."""
-
-    bits: int
-    rows: int
-    columns: int
-    a: int
-    b: int
-    signs: tuple[int, int]
-    across: tuple[bool, bool]
-
-
-def described(bits: int) -> Descriptor:
-    """Decode an instruction descriptor of 32 bits."""
-    return Descriptor(
-        bits, (bits >> 24 & 31) << 4, (bits >> 17 & 63) << 3, bits >> 7 & 7, bits >> 10 & 7,
-        (1 - 2 * (bits >> 13 & 1), 1 - 2 * (bits >> 14 & 1)), (bool(bits >> 15 & 1), bool(bits >> 16 & 1)),
-    )  # fmt: skip
 
 
 class _Product:
     """One `tcgen05.mma`.
 
-    scales: how many each row has, 0 without; left, right: slots of the descriptors of A, or its place, and of B
-    disabled: slots of the lanes of D, 32 bits each, that are not written
+    paired: whether it is of a pair of blocks; scales: how many each row has, 0 without
+    left, right: slots of the descriptors of A, or its place, and of B
+    disabled: slots of the lanes of D, 32 bits each, that are not written; twice as many for a pair
     """
 
     def __init__(self, emitter: Emitter, instruction: Instruction):
         words = [word for word in instruction.mnemonic.split(".")[2:] if word not in _BUFFERS]
-        if words[0] != "cta_group::1" or not words[1].startswith("kind::"):
+        if words[0] not in GROUPS or not words[1].startswith("kind::"):
             raise Unsupported
+        self.paired = words[0] == GROUPS[1]
         self.instruction, self.kind, self.scales = instruction, words[1].removeprefix("kind::"), 0
-        if self.kind in _SCALES:
+        if self.kind in SCALES:
             # `mxf4` has only one block size, so the modifier may be left out.
             block = words[3] if len(words) > 3 else "block32" if self.kind == "mxf4" else ""
-            if words[2:3] != ["block_scale"] or len(words) > 4 or block not in _SCALES[self.kind]:
+            if words[2:3] != ["block_scale"] or len(words) > 4 or block not in SCALES[self.kind]:
                 raise Unsupported
-            self.scales = _SCALES[self.kind][block]
-        elif self.kind not in _KINDS or len(words) != 2:
+            self.scales = SCALES[self.kind][block]
+        elif self.kind not in KINDS or len(words) != 2:
             raise Unsupported
         target, a, b, which, *rest = instruction.operands
         self.target, self.operands = tensor_place(emitter, target), Operands(emitter, instruction)
@@ -105,7 +71,7 @@ class _Product:
         self.left = self.a_place.slot if self.a_place else emitter.source(a, "b64")
         self.right, self.descriptor = emitter.source(b, "b64"), emitter.source(which, "u32")
         self.scale_places = [tensor_place(emitter, rest.pop(0)) for _ in range(2 if self.scales else 0)]
-        masks = items_of(rest.pop(0), 4) if isinstance(rest[0], Vector) else ()
+        masks = items_of(rest.pop(0), 8 if self.paired else 4) if isinstance(rest[0], Vector) else ()
         self.disabled = [emitter.source(item, "b32") for item in masks]
         if len(rest) != 1 or (self.scales and (self.a_place or masks)):
             raise Unsupported
@@ -127,82 +93,88 @@ class _Product:
         self, batch: Batch, lane: int, target: int, matrices: tuple[int, int], descriptor: Descriptor, added: bool,
         disabled: list[int], scales: list[int],
     ) -> None:  # fmt: skip
-        self._require(batch, lane, descriptor)
         memory, instruction = batch.tensor_memory, self.instruction
-        use, reads = memory.issue(instruction, lane), []
-        rows = self._rows(batch, lane, target, descriptor.rows, "writes")
-        columns = (target & 0xFFFF) + np.arange(descriptor.columns)[None, :]
-        memory.require_allocated(instruction, lane, "writes", columns)
-        a = self._a(batch, lane, use, matrices[0], descriptor, reads)
-        b = self._matrix(batch, lane, use, matrices[1], descriptor.columns, descriptor.b, descriptor.across[1])
-        if scales:
-            counts = descriptor.rows, descriptor.columns
-            ids = descriptor.bits >> 29 & 3, descriptor.bits >> 4 & 3
-            name = "ue8m0" if descriptor.bits >> 23 & 1 else "ue4m3"
-            a, b = (
-                products.scaled_codes(codes, self._scales(batch, lane, place, count, number, name, reads))
-                for codes, place, count, number in zip((a, b), scales, counts, ids, strict=True)
-            )
-        a, b = a * descriptor.signs[0], b * descriptor.signs[1]
-        region = rows[:, None], columns
-        c = np.zeros((descriptor.rows, descriptor.columns), U32)
-        if added:
-            c = memory.read(instruction, lane, region)
-            reads.append(region)
-        written = self._enabled(rows, disabled)
-        region = rows[written][:, None], columns
-        memory.start(use, lane // batch.threads, reads, [region])
-        memory.write(instruction, lane, region, products.multiply_values(a, np.ascontiguousarray(b.T), c)[written])
+        blocks = memory.pairs.blocks(instruction, lane, self.paired)
+        shape = shape_of(descriptor, len(blocks))
+        self._require(batch, lane, descriptor, shape, disabled)
+        use = memory.issue(instruction, lane)
+        first = self._first_lane(batch, lane, target, shape.rows, "writes")
+        cells = cells_of_d(shape, descriptor.columns, first, target & 0xFFFF)
+        for block in blocks:
+            memory.require_allocated(instruction, lane, "writes", cells[1], block)
+        reads: list[list[Region]] = [[] for _ in blocks]
+        a = [
+            self._a(batch, lane, use, block, matrices[0], descriptor, shape, of_block)
+            for block, of_block in zip(blocks, reads, strict=True)
+        ]
+        of_b = matrices[1], shape.columns, descriptor.b, descriptor.across[1]
+        b = np.concatenate([self._matrix(batch, lane, use, block, *of_b) for block in blocks])
+        for block, left, of_block in zip(blocks, a, reads, strict=True):
+            right = b
+            if scales:
+                left, right = self._scaled(batch, lane, block, (left, right), descriptor, scales, of_block)
+            left, right = left * descriptor.signs[0], right * descriptor.signs[1]
+            c = np.zeros((shape.rows, descriptor.columns), U32)
+            if added:
+                c = memory.read(instruction, lane, cells, block)
+                of_block.append(cells)
+            written = self._enabled(np.broadcast_to(cells[0], c.shape)[:, 0], disabled)
+            region = cells[0][written], cells[1]
+            memory.start(use, block, of_block, [region])
+            values = products.multiply_values(left, np.ascontiguousarray(right.T), c)
+            memory.write(instruction, lane, region, values[written], block)
 
-    def _require(self, batch: Batch, lane: int, descriptor: Descriptor) -> None:
+    def _scaled(
+        self, batch: Batch, lane: int, block: int, codes: tuple[np.ndarray, np.ndarray], descriptor: Descriptor,
+        places: list[int], reads: list[Region],
+    ) -> list[np.ndarray]:  # fmt: skip
+        """The values of A and B of e2m1, by their codes and the scales that a block has of them."""
+        ids = descriptor.bits >> 29 & 3, descriptor.bits >> 4 & 3
+        name = "ue8m0" if descriptor.bits >> 23 & 1 else "ue4m3"
+        return [
+            products.scaled_codes(each, self._scales(batch, lane, block, place, len(each), number, name, reads))
+            for each, place, number in zip(codes, places, ids, strict=True)
+        ]
+
+    def _require(self, batch: Batch, lane: int, descriptor: Descriptor, shape: Shape, disabled: list[int]) -> None:
         """Raise for combinations that are not emulated or that the manual does not allow."""
         bits, rows, columns = descriptor[:3]
-        what = f"{self.instruction.mnemonic} at {self.instruction.location}"
-        other = bits & 0b1111 or (not self.scales and bits >> 30)
-        if self.scales:
-            allowed = rows == LANES and columns % 8 == 0
-            wrong_types = {descriptor.a, descriptor.b} != {_E2M1} or bits >> 31
-            wrong_types = wrong_types or (self.kind == "mxf4" and not bits >> 23 & 1)
-        else:
-            allowed = rows in (64, LANES) and columns % (8 if rows == 64 else 16) == 0
-            kind = _KINDS[self.kind]
-            wrong_types = not {descriptor.a, descriptor.b} <= set(kind.types) or bits >> 4 & 3 != _FLOAT32
-            wrong_types = wrong_types or (kind.width == 2 and descriptor.a != descriptor.b)
-            # A matrix of 4-byte elements that lies across K needs a special swizzle.
-            runs = ((descriptor.across[0], rows), (descriptor.across[1], columns))
-            wrong_types |= any(across and (kind.width == 4 or count * kind.width % CHUNK) for across, count in runs)
-        if other or wrong_types:
-            raise NotEmulated(f"not emulated: {what} with the instruction descriptor {bits:#010x}")
-        across = any(descriptor.across) if self.scales else self.a_place and descriptor.across[0]
-        if not allowed or not 8 <= columns <= 256 or across:
+        in_tensor = self.a_place is not None
+        what = f"not emulated: {self.instruction.mnemonic} at {self.instruction.location} with"
+        if not is_emulated(self.kind, self.scales, descriptor, shape, in_tensor):
+            raise NotEmulated(f"{what} the instruction descriptor {bits:#010x}")
+        if self.paired and any(disabled):
+            raise NotEmulated(f"{what} lanes that are not written, of a pair of blocks")
+        if not is_allowed(self.scales, descriptor, shape, in_tensor):
+            across = any(descriptor.across) if self.scales else in_tensor and descriptor.across[0]
             sentence = f"gets the instruction descriptor {bits:#010x}: M = {rows}, N = {columns}"
             sentence += ", transposed" if across else ""
             batch.fault(KIND, self.instruction, lane, f"{sentence}, which this kind does not allow")
 
-    def _rows(self, batch: Batch, lane: int, address: int, count: int, verb: str) -> np.ndarray:
-        """The lanes of tensor memory of the rows of A or D."""
-        allowed = (0,) if count == LANES else (0, 16)
-        first = self.operands.require_first_lane(batch, lane, address, verb, allowed)
-        rows = np.arange(count)
-        return rows if count == LANES else first + rows // 16 * QUARTER + rows % 16
+    def _first_lane(self, batch: Batch, lane: int, address: int, rows: int, verb: str) -> int:
+        """The lane of tensor memory where the rows that a block has of A or D begin."""
+        allowed = (0,) if rows == LANES or self.paired else (0, 16)
+        return self.operands.require_first_lane(batch, lane, address, verb, allowed)
 
     def _a(
-        self, batch: Batch, lane: int, use: Use | None, where: int, descriptor: Descriptor, reads: list[Region]
-    ) -> np.ndarray:
+        self, batch: Batch, lane: int, use: Use | None, block: int, where: int, descriptor: Descriptor, shape: Shape,
+        reads: list[Region],
+    ) -> np.ndarray:  # fmt: skip
+        """What a block has of A."""
         if not self.a_place:
-            return self._matrix(batch, lane, use, where, descriptor.rows, descriptor.a, descriptor.across[0])
-        rows = self._rows(batch, lane, where, descriptor.rows, "reads")
-        region = rows[:, None], (where & 0xFFFF) + np.arange(_WIDTH // 4)[None, :]
+            return self._matrix(batch, lane, use, block, where, shape.rows, descriptor.a, descriptor.across[0])
+        first = self._first_lane(batch, lane, where, shape.rows, "reads")
+        region = cells_of_d(shape, WIDTH // 4, first, where & 0xFFFF)
         reads.append(region)
-        found = np.ascontiguousarray(batch.tensor_memory.read(self.instruction, lane, region))
+        found = np.ascontiguousarray(batch.tensor_memory.read(self.instruction, lane, region, block))
         return self._values(descriptor.a, found)
 
     def _matrix(
-        self, batch: Batch, lane: int, use: Use | None, descriptor: int, rows: int, kind: int, across: bool
+        self, batch: Batch, lane: int, use: Use | None, block: int, descriptor: int, rows: int, kind: int, across: bool
     ) -> np.ndarray:
-        """A matrix of shared memory, (rows, k): values, or packed codes where there are scales."""
-        width = _KINDS[self.kind].width if across else 0
-        found = self.operands.read(batch, lane, use, descriptor, rows, across=width)
+        """What a block has of a matrix in shared memory, (rows, k): values, or packed codes where there are scales."""
+        width = KINDS[self.kind].width if across else 0
+        found = self.operands.read(batch, lane, use, descriptor, rows, across=width, block=block)
         if self.scales:
             return found.reshape(rows, -1)
         if across:
@@ -211,11 +183,11 @@ class _Product:
 
     def _values(self, kind: int, found: Bits) -> np.ndarray:
         """Elements of a type, (rows, k) float64, of rows of 32 bytes."""
-        width, types = _KINDS[self.kind]
+        width, types = KINDS[self.kind]
         return types[kind](found.view(UNSIGNED[width])).astype(F64)
 
     def _scales(
-        self, batch: Batch, lane: int, place: int, count: int, number: int, name: str, reads: list[Region]
+        self, batch: Batch, lane: int, block: int, place: int, count: int, number: int, name: str, reads: list[Region]
     ) -> np.ndarray:
         """The scales of each row, (count, scales) float64. number: the byte in a word that holds the first"""
         self.operands.require_first_lane(batch, lane, place & 0x3FFFFFFF, "reads scales from", (0,))
@@ -225,7 +197,7 @@ class _Product:
         row = np.arange(count)
         copies = np.arange(LANES // QUARTER)[:, None] * QUARTER
         region = copies + row % QUARTER, np.broadcast_to((place & 0xFFFF) + row // QUARTER, (len(copies), count))
-        found = np.ascontiguousarray(batch.tensor_memory.read(self.instruction, lane, region))
+        found = np.ascontiguousarray(batch.tensor_memory.read(self.instruction, lane, region, block))
         reads.append(region)
         codes = found.view(U8).reshape(len(copies), count, 4)[:, :, number : number + self.scales]
         what = f"not emulated: {self.instruction.mnemonic} at {self.instruction.location} with"
@@ -250,7 +222,6 @@ def multiply(emitter: Emitter, instruction: Instruction) -> None:
 
 def mnemonics() -> list[str]:
     """Every mnemonic decoded here, without what is kept of A."""
-    names = [f"tcgen05.mma.cta_group::1.kind::{kind}" for kind in (*_KINDS, "mxf4.block_scale")]
-    for kind, blocks in _SCALES.items():
-        names += [f"tcgen05.mma.cta_group::1.kind::{kind}.block_scale.{block}" for block in blocks]
-    return names
+    kinds = [*KINDS, "mxf4.block_scale"]
+    kinds += [f"{kind}.block_scale.{block}" for kind, blocks in SCALES.items() for block in blocks]
+    return [f"tcgen05.mma.{group}.kind::{kind}" for group in GROUPS for kind in kinds]

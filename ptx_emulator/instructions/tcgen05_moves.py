@@ -23,6 +23,7 @@ from ptx_emulator.registers import U16, U32, WARP, Bits
 # Registers per thread for each step of `.num`, and the largest `.num`.
 _SHAPES = {"16x64b": (1, 128), "16x128b": (2, 64), "16x256b": (4, 32), "32x32b": (1, 128), "16x32bx2": (1, 128)}
 _MOVE = re.compile(r"tcgen05\.(ld|st)\.sync\.aligned\.(\w+)\.x(\d+)(\.pack::16b|\.unpack::16b)?\.b32$")
+GROUPS = ("cta_group::1", "cta_group::2")  # a block alone, and a pair of blocks
 _COPIES = {"128x256b": (128, 2, 1), "128x128b": (128, 1, 1), "32x128b.warpx4": (32, 1, 4)}  # rows, chunks, repeats
 
 
@@ -158,10 +159,15 @@ def move(emitter: Emitter, instruction: Instruction) -> None:
 
 
 def copy(emitter: Emitter, instruction: Instruction) -> None:
-    """`tcgen05.cp`: rows of a matrix in shared memory to lanes; `warpx4` repeats 32 of them in every 32 lanes."""
-    name = instruction.mnemonic.removeprefix("tcgen05.cp.cta_group::1.")
-    if name not in _COPIES:
+    """`tcgen05.cp`: rows of a matrix in shared memory to lanes; `warpx4` repeats 32 of them in every 32 lanes.
+
+    With `cta_group::2` each block of the pair gets those at the same place in its own shared memory: in CUTLASS each
+    keeps the scales of its own rows there (sm100_blockscaled_mma_warpspecialized.hpp).
+    """
+    _, _, group, name = instruction.mnemonic.split(".", 3)
+    if group not in GROUPS or name not in _COPIES:
         raise Unsupported
+    paired = group == GROUPS[1]
     rows, chunks, repeats = _COPIES[name]
     where, described = tensor_place(emitter, instruction.operands[0]), emitter.source(instruction.operands[1], "b64")
     operands = Operands(emitter, instruction)
@@ -170,13 +176,14 @@ def copy(emitter: Emitter, instruction: Instruction) -> None:
         memory = batch.tensor_memory
         for lane, address, descriptor in each_lane(batch, mask, where.of(batch), batch.registers[described]):
             use = memory.issue(instruction, lane)
-            content = operands.read(batch, lane, use, descriptor, rows, chunks)
-            values = np.tile(np.ascontiguousarray(content).reshape(rows, -1).view(U32), (repeats, 1))
             operands.require_first_lane(batch, lane, address, "writes", (0,))
             region = np.arange(rows * repeats)[:, None], (address & 0xFFFF) + np.arange(4 * chunks)[None, :]
-            memory.require_allocated(instruction, lane, "writes", region[1])
-            memory.start(use, lane // batch.threads, [], [region])
-            memory.write(instruction, lane, region, values)
+            for block in memory.pairs.blocks(instruction, lane, paired):
+                content = operands.read(batch, lane, use, descriptor, rows, chunks, block=block)
+                values = np.tile(np.ascontiguousarray(content).reshape(rows, -1).view(U32), (repeats, 1))
+                memory.require_allocated(instruction, lane, "writes", region[1], block)
+                memory.start(use, block, [], [region])
+                memory.write(instruction, lane, region, values, block)
 
     emitter.emit(step, (where.slot, described), ())
 
@@ -190,4 +197,4 @@ def mnemonics() -> list[str]:
         if shape != "16x32bx2":
             for verb, packing in (("ld", "pack"), ("st", "unpack")):
                 names += [f"tcgen05.{verb}.sync.aligned.{shape}.x{number}.{packing}::16b.b32" for number in numbers]
-    return names + [f"tcgen05.cp.cta_group::1.{shape}" for shape in _COPIES]
+    return names + [f"tcgen05.cp.{group}.{shape}" for group in GROUPS for shape in _COPIES]

@@ -12,7 +12,7 @@ from ptx_emulator.arithmetic.floating import FLOATING
 from ptx_emulator.instructions.emitter import Emitter, Unsupported
 from ptx_emulator.machine.batch import Batch
 from ptx_emulator.machine.mbarrier_state import Mbarrier
-from ptx_emulator.memory import CLUSTER_RANK_BITS, PENDING, WINDOW_BITS, WRITTEN, Access, Buffer, Resolved
+from ptx_emulator.memory import CLUSTER_RANK_BITS, PENDING, WINDOW_BITS, WRITTEN, Access, Buffer, Resolved, in_block
 from ptx_emulator.ptx.syntax import SIZES, Instruction
 from ptx_emulator.races.borne import EQUAL_STORES
 from ptx_emulator.races.global_memory import Who
@@ -48,13 +48,15 @@ class Transfers:
     def to_shared(
         self, batch: Batch, lane: int, blocks: list[int | None], to: int, shared: np.ndarray, sources: np.ndarray,
         width: int, barrier: int, total: int, align: int, inside: np.ndarray | None = None, fill: bytes = b"",
-        tensor: tuple[Buffer, int] | None = None, kind: str = "uint8",
+        tensor: tuple[Buffer, int] | None = None, kind: str = "uint8", paired: bool = False,
     ) -> None:  # fmt: skip
         """Copy units of `width` bytes from global addresses `sources` to offsets `shared` of the address `to`.
 
         blocks: ranks in the cluster that receive them, None for what the address says; barrier: address, of the same
         total: bytes that the mbarrier counts; inside: (n,) bool, the units that exist, others get `fill`
         tensor: the buffer with the tensor map, and its offset there; kind: of its elements
+        paired: `cta_group::2`, by which the mbarrier may lie in the peer of the block that receives them; that of each
+            block of several is in the even or the odd one of its pair, as `barrier` is
         """
         proxy, instruction = batch.asynchronous, self.instruction
         exist = np.ones(len(sources), bool) if inside is None else inside
@@ -67,12 +69,15 @@ class Transfers:
             self._record(batch, self.reads, buffer, offsets, width, lane)
             batch.launch.traffic.global_bytes_read += len(offsets) * width
         for rank in blocks:
-            there, at = (each if rank is None else in_block(each, rank) for each in (to, barrier))
+            there, at = to, barrier
+            if rank is not None:
+                signalled = rank & ~1 | barrier >> CLUSTER_RANK_BITS & 1 if paired else rank
+                there, at = in_block(to, rank), in_block(barrier, signalled)
             block, start = proxy.in_shared(instruction, lane, there, total, align, "copies to")
             found = proxy.mbarrier(instruction, lane, at, copies=True)
-            if found.block != block:
+            if found.block != block and not (paired and found.block == block ^ 1):
                 sentence = "counts its bytes at an mbarrier of another block than that of its target"
-                batch.fault("mbarrier", instruction, lane, sentence)
+                batch.fault("mbarrier", instruction, lane, f"{sentence}{', or its peer' if paired else ''}")
             if proxy.shadow:
                 self._start(batch, lane, "writes", found, block, start + shared, width)
                 for where, bytes_, size in ((buffer, offsets, width), (*(tensor or (None, 0)), 128)):
@@ -252,11 +257,6 @@ def _wait(found: Mbarrier) -> str:
     """The wait that orders a copy before what follows, in words."""
     mbarrier = f"phase {found.phase} of its mbarrier (byte {found.byte} of shared memory)"
     return f"no thread that waited for {mbarrier} let this one know"
-
-
-def in_block(address: int, rank: int) -> int:
-    """Translate an address to the shared memory of another block of the cluster."""
-    return address & (1 << CLUSTER_RANK_BITS) - 1 | rank + 1 << CLUSTER_RANK_BITS
 
 
 # ---- reductions -----------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import numpy as np
 from ptx_emulator.machine.lanes import Lanes
 from ptx_emulator.memory import (
     CLUSTER_RANK_BITS,
+    IN_BLOCK,
     LOCAL_BASE,
     LOCAL_WINDOW,
     SHARED_BASE,
@@ -41,6 +42,7 @@ class Addressing:
 
     def __init__(self, lanes: Lanes, shared: BlockMemory, local: BlockMemory, shadow: SharedShadow | None):
         self.lanes, self.shared, self.local, self.shadow = lanes, shared, local, shadow
+        self.ranked = lanes.launch.cluster_size > 1 and lanes.launch.resources.ranked
         self.positions: np.ndarray | None = None
         self.on_global: list[OnGlobal] = []
         self.block_index = np.arange(lanes.blocks, dtype=np.int64)[:, None]
@@ -69,7 +71,7 @@ class Addressing:
             return found
         memory, base = (self.shared, SHARED_BASE) if space == "shared" else (self.local, LOCAL_BASE)
         owners = self._owners(space)
-        if space == "shared" and self.lanes.launch.cluster_size > 1:
+        if space == "shared" and self.ranked:
             address, owners = self._in_cluster(access, address, owners)
         offset = address - address.dtype.type(base)
         self._check_bounds(access, offset, memory.size, f"{space} memory")
@@ -112,13 +114,11 @@ class Addressing:
         """Addresses in the shared memory of the blocks of a cluster, and these blocks."""
         kind, size = address.dtype.type, self.lanes.launch.cluster_size
         rank = (address >> kind(CLUSTER_RANK_BITS)).astype(np.int64)
-        if (rank > size).any():
-            row = int(np.argmax(rank > size))
-            sentence = f"{access.what} of shared memory of block {int(rank.flat[row]) - 1} of a cluster of {size}"
+        if (rank >= size).any():
+            row = int(np.argmax(rank >= size))
+            sentence = f"{access.what} of shared memory of block {int(rank.flat[row])} of a cluster of {size}"
             self.lanes.fault("out_of_bounds", access.instruction, self._lane(row, rank.shape), sentence)
-        return address & kind((1 << CLUSTER_RANK_BITS) - 1), np.where(
-            rank > 0, owners // size * size + rank - 1, owners
-        )
+        return address & kind(IN_BLOCK), owners // size * size + rank
 
     def _from_generic(self, address: Bits) -> tuple[str, Bits]:
         """The space of generic addresses, and the addresses in it."""
@@ -294,10 +294,11 @@ class Addressing:
 
     def _from(self, instruction: Instruction, lane: int, address: int) -> np.ndarray:
         """The bytes from a generic address to the end of the memory that it lies in."""
-        window = address >> WINDOW_BITS
+        window, own = address >> WINDOW_BITS, lane // self.lanes.threads
+        rank = own % self.lanes.launch.cluster_size if self.ranked else 0
         for base, first, memory, owner in (
             (LOCAL_WINDOW, LOCAL_BASE, self.local, lane),
-            (SHARED_WINDOW, SHARED_BASE, self.shared, lane // self.lanes.threads),
+            (SHARED_WINDOW + (rank << CLUSTER_RANK_BITS), SHARED_BASE, self.shared, own),
         ):
             if window == base >> WINDOW_BITS and 0 <= address - base - first < memory.size:
                 start = owner * memory.stride

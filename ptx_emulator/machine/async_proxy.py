@@ -18,6 +18,7 @@ from ptx_emulator.machine.mbarrier_state import Mbarrier, Semantics
 from ptx_emulator.machine.mbarriers import Mbarriers
 from ptx_emulator.memory import (
     CLUSTER_RANK_BITS,
+    IN_BLOCK,
     OF_CLUSTER,
     SHARED_BASE,
     SHARED_WINDOW,
@@ -92,13 +93,13 @@ class AsyncProxy:
         batch, block = self.batch, lane // self.batch.threads
         if address >> WINDOW_BITS == SHARED_WINDOW >> WINDOW_BITS:
             address -= SHARED_WINDOW
-        rank, address = address >> CLUSTER_RANK_BITS, address & (1 << CLUSTER_RANK_BITS) - 1
+        rank, address = address >> CLUSTER_RANK_BITS, address & IN_BLOCK
         byte = address - SHARED_BASE
-        if rank > self.cluster:
-            sentence = f"{verb} {size} bytes of shared memory of block {rank - 1} of a cluster of {self.cluster}"
+        if rank >= self.cluster:
+            sentence = f"{verb} {size} bytes of shared memory of block {rank} of a cluster of {self.cluster}"
             batch.fault("out_of_bounds", instruction, lane, sentence)
-        if rank:
-            block = block // self.cluster * self.cluster + rank - 1
+        if self.addressing.ranked:
+            block = block // self.cluster * self.cluster + rank
         total = self.addressing.shared.size
         if not 0 <= byte <= total - size:
             sentence = f"{verb} {size} bytes at byte {byte} of shared memory, which has {total} bytes"

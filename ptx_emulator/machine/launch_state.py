@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ptx_emulator.counters import Traffic
-from ptx_emulator.memory import Access, Buffer
+from ptx_emulator.memory import CLUSTER_RANK_BITS, Access, Buffer
 from ptx_emulator.ptx.syntax import Instruction, Kernel, Location
 from ptx_emulator.races.async_global import GlobalCopies
 from ptx_emulator.races.borne import LateReads
@@ -62,6 +62,7 @@ class Resources:
         that fences count for it
     fragments: slots of the registers that `wgmma` uses asynchronously, in order; empty in kernels without
     hazards: uses of these registers by other instructions
+    ranked: whether addresses in shared memory have the rank of their block in the cluster
     lacking: a sentence on what the kernel has and its target lacks, for which no launch runs; empty if there is nothing
     """
 
@@ -83,6 +84,7 @@ class Resources:
     hazards: list[Hazard]
     asynchronous: bool = False
     relaxed: bool = False
+    ranked: bool = False
     lacking: str = ""
 
 
@@ -261,6 +263,7 @@ def _block_specials(
     registers: dict[str, np.ndarray] = {
         **{f"%ctaid.{axis}": index[:, None] for axis, index in zip("xyz", at, strict=True)},
         "%cluster_ctarank": (places % size)[:, None],
+        "%shared_window": (places % size << CLUSTER_RANK_BITS)[:, None],
     }
     for axis, index, extent in zip("xyz", at, cluster, strict=True):
         registers |= {f"%clusterid.{axis}": index[:, None] // extent, f"%cluster_ctaid.{axis}": index[:, None] % extent}

@@ -2,6 +2,7 @@
 
 From the PTX ISA, "Tensor Memory". An address has the lane in its high and the column in its low 16 bits. Columns are
 allocated by powers of two from 32, and all lanes of them. A warp reaches the 32 lanes of its rank in its warpgroup.
+What two blocks do together, by `cta_group::2`, is in `tensor_pairs`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ptx_emulator.machine.lanes import Lanes
+from ptx_emulator.machine.tensor_pairs import TensorPairs
 from ptx_emulator.ptx.syntax import Instruction
 from ptx_emulator.races.async_order import AsyncOrder
 from ptx_emulator.races.async_shadow import AsyncShadow
@@ -36,12 +38,16 @@ class BlockTensorMemory:
     """The tensor memory of one block.
 
     freed: the last `dealloc` of each column; relinquished: the instruction that did so
+    promised: columns that the block's peer has allocated for both, and it has not yet
+    withdrawn: columns that its peer has freed for both, and it has not yet, and by which instruction
     """
 
     data: np.ndarray = field(default_factory=lambda: np.zeros((LANES, COLUMNS), U32))
     written: np.ndarray = field(default_factory=lambda: np.zeros((LANES, COLUMNS), bool))
     allocations: list[Allocation] = field(default_factory=list)
     allocated: np.ndarray = field(default_factory=lambda: np.zeros(COLUMNS, bool))
+    promised: np.ndarray = field(default_factory=lambda: np.zeros(COLUMNS, bool))
+    withdrawn: dict[int, Instruction] = field(default_factory=dict)
     freed: dict[int, Instruction] = field(default_factory=dict)
     relinquished: Instruction | None = None
 
@@ -63,30 +69,41 @@ class TensorMemory:
         self.memories: dict[int, BlockTensorMemory] = {}
         self.shadow = TensorShadow(order, shadow) if order and shadow else None
         self.loads: list[Load] = []
+        self.pairs = TensorPairs(lanes, order)
 
     def of(self, block: int) -> BlockTensorMemory:
         if block not in self.memories:
             self.memories[block] = BlockTensorMemory()
         return self.memories[block]
 
-    def allocate(self, instruction: Instruction, lane: int, count: int) -> int:
-        """`tcgen05.alloc` of a warp; returns the address. lane: its first"""
-        memory, fault = self.of(lane // self.lanes.threads), self.lanes.fault
+    def allocate(self, instruction: Instruction, lane: int, count: int, paired: bool = False) -> int:
+        """`tcgen05.alloc` of a warp; returns the address. lane: its first; paired: its peer does so, too"""
+        block = lane // self.lanes.threads
+        memory, fault = self.of(block), self.lanes.fault
         if memory.relinquished:
             at = memory.relinquished.location.in_full()
             sentence = f"allocates tensor memory after its block gave up the right to, at {at}"
             fault(KIND, instruction, lane, sentence)
         self._require_count(instruction, lane, "allocates", count)
-        for start in range(0, COLUMNS, count):
+        both = self.pairs.meet(instruction, lane, f"{count} columns") if paired else None
+        # What the first block of a pair has got, its peer gets.
+        places = range(0, COLUMNS, count) if both is None or both.start is None else (both.start,)
+        for start in places:
             if not memory.allocated[start : start + count].any():
                 memory.allocated[start : start + count] = True
                 memory.allocations.append(Allocation(start, count, instruction))
+                memory.promised[start : start + count] = False
+                if both:
+                    self.pairs.remember(instruction, lane, f"{count} columns")
+                if both and both.start is None:
+                    both.start = start
+                    self.of(block ^ 1).promised[start : start + count] = True
                 return start
         sentence = f"waits for {count} columns of tensor memory that follow one another from a multiple of {count} on: "
         return fault("deadlock", instruction, lane, f"{sentence}of {COLUMNS}, {_list(memory.allocations)}")
 
-    def free(self, instruction: Instruction, lane: int, address: int, count: int) -> None:
-        """`tcgen05.dealloc` of a warp."""
+    def free(self, instruction: Instruction, lane: int, address: int, count: int, paired: bool = False) -> None:
+        """`tcgen05.dealloc` of a warp. paired: its peer does so, too"""
         block = lane // self.lanes.threads
         memory, fault = self.of(block), self.lanes.fault
         self._require_count(instruction, lane, "frees", count)
@@ -99,11 +116,26 @@ class TensorMemory:
                 had += f", and column {address} was freed at {before.location.in_full()}"
             fault(KIND, instruction, lane, sentence + had)
         columns = np.arange(address, address + count)
+        if paired:
+            self._free_of_peer(instruction, lane, columns)
         if self.shadow:
             self.shadow.free(instruction, lane, block, columns)
         memory.allocations.remove(found[0])
         memory.allocated[columns], memory.written[:, columns] = False, False
         memory.freed |= dict.fromkeys(columns.tolist(), instruction)
+
+    def _free_of_peer(self, instruction: Instruction, lane: int, columns: np.ndarray) -> None:
+        """Check the same columns of the peer, which may be free from now on."""
+        block, what = lane // self.lanes.threads, f"{len(columns)} columns at address {int(columns[0]):#x}"
+        self.pairs.require_peer_allocated(instruction, lane, what)
+        self.pairs.meet(instruction, lane, what)
+        for column in columns.tolist():
+            self.of(block).withdrawn.pop(column, None)
+        peer = self.of(block ^ 1)
+        if peer.allocated[columns].all():
+            peer.withdrawn |= dict.fromkeys(columns.tolist(), instruction)
+        if self.shadow:
+            self.shadow.free(instruction, lane, block ^ 1, columns, forget=False)
 
     def _require_count(self, instruction: Instruction, lane: int, verb: str, count: int) -> None:
         if not LEAST <= count <= COLUMNS or count & count - 1:
@@ -116,6 +148,7 @@ class TensorMemory:
             return
         left = (self.lanes.live.reshape(-1) & ~lanes).reshape(self.lanes.shape).any(axis=1)
         for block in np.flatnonzero(lanes.reshape(self.lanes.shape).any(axis=1) & ~left).tolist():
+            self.pairs.exit(block)
             memory = self.memories.get(block)
             if memory and memory.allocations:
                 start, count, instruction = memory.allocations[0]
@@ -123,39 +156,54 @@ class TensorMemory:
                 lane = block * self.lanes.threads
                 self.lanes.fault(KIND, instruction, lane, f"{sentence}without a tcgen05.dealloc of them")
 
-    def require_allocated(self, instruction: Instruction, lane: int, verb: str, columns: np.ndarray) -> None:
-        """Raise Fault for columns that are not allocated."""
-        memory = self.of(lane // self.lanes.threads)
+    def require_allocated(
+        self, instruction: Instruction, lane: int, verb: str, columns: np.ndarray, block: int | None = None
+    ) -> None:
+        """Raise Fault for columns that are not allocated. block: whose, that of the lane for None"""
+        memory = self._memory(lane, block)
         inside = (columns >= 0) & (columns < COLUMNS)
-        good = inside & memory.allocated[np.where(inside, columns, 0)]
+        good = inside & (memory.allocated | memory.promised)[np.where(inside, columns, 0)]
+        if memory.withdrawn:
+            good &= ~np.isin(columns, [*memory.withdrawn])
         if good.all():
             return
         column = int(columns.reshape(-1)[np.argmin(good.reshape(-1))])
-        sentence = f"{verb} column {column} of tensor memory, "
+        sentence = f"{verb} column {column} of {self._named(lane, block)}, "
         if not 0 <= column < COLUMNS:
             why = f"which has {COLUMNS}"
+        elif column in memory.withdrawn:
+            why = f"which the pair's other block freed at {memory.withdrawn[column].location.in_full()}"
         elif column in memory.freed:
             why = f"which was freed at {memory.freed[column].location.in_full()}"
         else:
             why = f"which is not allocated: {_list(memory.allocations)}"
         self.lanes.fault("out_of_bounds", instruction, lane, sentence + why)
 
-    def read(self, instruction: Instruction, lane: int, region: Region) -> np.ndarray:
-        """Read the values of a region. Raises Fault for cells that nothing wrote."""
-        memory = self.of(lane // self.lanes.threads)
-        self.require_allocated(instruction, lane, "reads", np.asarray(region[1]))
+    def _memory(self, lane: int, block: int | None) -> BlockTensorMemory:
+        return self.of(lane // self.lanes.threads if block is None else block)
+
+    def _named(self, lane: int, block: int | None) -> str:
+        own = block is None or block == lane // self.lanes.threads
+        return "tensor memory" if own else "its peer's tensor memory"
+
+    def read(self, instruction: Instruction, lane: int, region: Region, block: int | None = None) -> np.ndarray:
+        """Read the values of a region. Raises Fault for cells that nothing wrote. block: as `require_allocated`"""
+        memory = self._memory(lane, block)
+        self.require_allocated(instruction, lane, "reads", np.asarray(region[1]), block)
         written = memory.written[region]
         if not written.all() and self.lanes.launch.sanitize:
             at = tuple(int(each) for each in np.argwhere(~written)[0])
             row, column = (int(np.broadcast_to(each, written.shape)[at]) for each in region)
-            sentence = f"reads lane {row}, column {column} of tensor memory, which nothing wrote before"
+            sentence = f"reads lane {row}, column {column} of {self._named(lane, block)}, which nothing wrote before"
             self.lanes.fault("unwritten_read", instruction, lane, sentence)
         return memory.data[region]
 
-    def write(self, instruction: Instruction, lane: int, region: Region, values: np.ndarray) -> None:
-        """Store values in a region."""
-        memory = self.of(lane // self.lanes.threads)
-        self.require_allocated(instruction, lane, "writes", np.asarray(region[1]))
+    def write(
+        self, instruction: Instruction, lane: int, region: Region, values: np.ndarray, block: int | None = None
+    ) -> None:
+        """Store values in a region. block: as `require_allocated`"""
+        memory = self._memory(lane, block)
+        self.require_allocated(instruction, lane, "writes", np.asarray(region[1]), block)
         memory.data[region], memory.written[region] = values, True
 
     def issue(self, instruction: Instruction, lane: int) -> Use | None:

@@ -126,8 +126,8 @@ class TensorShadow:
         sentence = f"{does} tensor memory that the {name} of {who} at {earlier.instruction.location.in_full()} may "
         self.shadow.fault("race", instruction, lane, f"{sentence}still {verb}: {_WAITS[earlier.how]}")
 
-    def free(self, instruction: Instruction, lane: int, block: int, columns: np.ndarray) -> None:
-        """Check a warp's `tcgen05.dealloc` like a write to all lanes of its columns."""
+    def free(self, instruction: Instruction, lane: int, block: int, columns: np.ndarray, forget: bool = True) -> None:
+        """Check a warp's `tcgen05.dealloc` like a write to all lanes of its columns. forget: what was there"""
         every = np.arange(lane // WARP * WARP, lane // WARP * WARP + WARP)
         cluster, rows = self.order.row(*np.divmod(every, self.order.threads))
         use = Use(instruction, lane, "frees", int(cluster[0]), rows, 0, 0)
@@ -135,7 +135,8 @@ class TensorShadow:
         for cells in (self.writer.get(block), self.reader.get(block)):
             if cells is not None:
                 self._check(use, "frees", cells[region], region)
-                cells[region] = 0
+                if forget:
+                    cells[region] = 0
 
     def wait(self, warp: int, how: str) -> None:
         """Record a `tcgen05.wait` by a warp of the batch."""

@@ -60,6 +60,18 @@ __device__ void copy_scales(u32 to, u64 from) {
 """
 )
 
+# The same for two blocks of a cluster.
+OF_PAIR = (
+    FUNCTIONS.replace("cta_group::1", "cta_group::2")
+    + r"""
+__device__ void arrive_in(u64& bar, u16 blocks) {
+  asm volatile("tcgen05.commit.cta_group::2.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [%0], %1;"
+               :: "r"(at(&bar)), "h"(blocks) : "memory");
+}
+__device__ u64 in(const void* matrix) { return (at(matrix) & 0x3FFFF) >> 4; }
+"""
+)
+
 
 def matrix(start: int, leading: int, stride: int, mode: int = 0) -> int:
     """The 64 bits of a matrix in shared memory; to move it by some bytes, add bytes >> 4. mode: as in MODES"""
