@@ -56,6 +56,12 @@ __device__ u32 nan_max2(u32 a, u32 b, bf16) {
   return m;
 }
 __device__ u32 nan_max2(u32 a, u32 b, fp16) { return max2(a, b, fp16{}); }
+template <typename Dtype>
+__device__ u32 from_first(const u32 (&word)[4], Dtype dtype) {
+  u32 m = abs2(word[0], dtype);
+  for (int i = 1; i < 4; ++i) m = max2(m, abs2(word[i], dtype), dtype);
+  return m;
+}
 __device__ float fma_0(float a, float b) { return __fmaf_rn(a, b, 0.0f); }
 __device__ float early(float a, float b) { return fmaxf(fminf(a * b, kElementPower), -kElementPower); }
 
@@ -87,6 +93,11 @@ MUTANTS = {
     "NaN as max": (
         " max2(", " nan_max2(", "outputs=columnwise/32x96/specials_nan",
         "fit NaN kept in the amax",
+    ),
+    "an amax that begins at the first value": (
+        re.compile(r"u32 halves = absmax<Dtype>\((.*?)\);"), r"u32 halves = from_first(\1, Dtype{});",
+        "outputs=rowwise/32x96/nan_lines",
+        "fit a block of nothing but NaN has the amax NaN",
     ),
     "a block of 16 in place of 32": (
         {"mxfp4": "__shfl_xor_sync(~0u, halves, 2)", "mxfp8": "__shfl_xor_sync(~0u, halves, apart)"},

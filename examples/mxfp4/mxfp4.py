@@ -89,6 +89,9 @@ MISTAKES = {
         "block_amax": lambda x: nvfp4.amax(x.reshape(len(x), -1, BLOCK)[..., :16], axis=2)
     },
     "NaN kept in the amax": {"block_amax": lambda x: np.abs(x).reshape(len(x), -1, BLOCK).max(axis=2)},
+    "a block of nothing but NaN has the amax NaN": {
+        "block_amax": lambda x: np.fmax.reduce(np.abs(x).reshape(len(x), -1, BLOCK), axis=2)
+    },
 }
 
 

@@ -70,7 +70,7 @@ PLANTED = [
     ("swizzle", SUITE, "NUMERICS 1", "section 1", "section", "contract is 'section 1', no section of docs/nu"),
     ("forward", SUITE, " 3, 7, 10", " 99", " 99", " 99', no section of docs/numerics.md"),
     # ... and cases
-    ("swizzle", SUITE, "[256, 192]]", f"{WIDE}]", "smoke:", "the set smoke has 166 cases; at most 150 are run"),
+    ("swizzle", SUITE, "[256, 192]]", f"{WIDE}]", "smoke:", "the set smoke has 166 cases; at most 160 are run"),
     ("swizzle", SUITE, "full:\n    - cover: product", "full:\n    - cover: each", "full:", "=columnwise and to=comp"),
     ("swizzle", ORACLE, REFUSE, "    if case.rows == 304:\n        raise layout.ContractError('odd')\n",
      (SUITE, "- cover: product\n      shapes: [[16, 16], [16, 128]"), "refuses swizzle/default/304x304/normal/eager"),

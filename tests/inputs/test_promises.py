@@ -42,7 +42,7 @@ MISTAKES = {
 # Half of a value between wide bounds, or that only has a place, is as good as the value.
 AS_GOOD = {
     "half as large": {"wide_sum", "one_hot_block", "rht_adversarial", "near_floor", "subnormal", "four_over_six_ties",
-                     "four_over_six_far", "power_edges"}
+                     "four_over_six_far", "power_edges", "all_nan"}
 }  # fmt: skip
 
 
@@ -67,7 +67,7 @@ def test_an_edge_that_is_moved_breaks_its_promise(name):
 
 
 def test_special_values_that_are_missing_break_promises():
-    for name in ("specials_inf", "specials_nan"):
+    for name in ("specials_inf", "specials_nan", "nan_lines"):
         x = make(name, 144, 272, "fp32", 5)
         assert broken(name, np.where(np.isfinite(x), x, np.float32(1)), "fp32") != ""
     x = make("signed_zero", 144, 272, "fp32", 5)

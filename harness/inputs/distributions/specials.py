@@ -69,11 +69,29 @@ def specials_nan(rng: np.random.Generator, rows: int, cols: int, dtype: str) -> 
         where[rng.integers(where.shape[0]), rng.integers(where.shape[1])] = True
     where = joined(where, rows, cols)
     where[one_in_499(rng, rows, cols)] = True
+    nan = all_nan(rng, rows, cols, dtype)
+    return np.where(where, nan, rounded(normal(rng, rows, cols, dtype), dtype))
+
+
+def nan_lines(rng: np.random.Generator, rows: int, cols: int, dtype: str) -> np.ndarray:
+    """Normal with one row and one column in 64 of nothing but NaN: as of zeros their amax is 0, but codes are 7.
+
+    The same is true of their windows and blocks, of any length.
+    """
+    where = np.zeros((rows, cols), bool)
+    for lines in (where, where.T):
+        count = len(lines)
+        lines[rng.permutation(count)[: max(count // 64, int(count > 1))]] = True
+    nan = all_nan(rng, rows, cols, dtype)
+    return np.where(where, nan, rounded(normal(rng, rows, cols, dtype), dtype))
+
+
+def all_nan(rng: np.random.Generator, rows: int, cols: int, dtype: str) -> np.ndarray:
+    """NaNs alone, of both signs and any payload, quiet and signalling: amax and scales 0, as of zeros, but codes 7."""
     bits = rng.integers(1, 1 << MANTISSA_BITS[dtype], (rows, cols), np.uint32)
     infinity = np.array(np.inf, DTYPES[dtype]).view(unsigned(dtype)).astype(np.uint32)
     sign = rng.integers(0, 2, (rows, cols), np.uint32) << (8 * DTYPES[dtype].itemsize - 1)
-    nan = (bits | infinity | sign).astype(unsigned(dtype)).view(DTYPES[dtype])
-    return np.where(where, nan, rounded(normal(rng, rows, cols, dtype), dtype))
+    return (bits | infinity | sign).astype(unsigned(dtype)).view(DTYPES[dtype])
 
 
 def one_hot_block(rng: np.random.Generator, rows: int, cols: int, dtype: str) -> np.ndarray:

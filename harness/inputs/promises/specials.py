@@ -84,10 +84,31 @@ def specials_nan(x: np.ndarray, dtype: str) -> Claims:
     yield 1 <= np.count_nonzero(nan) <= most, "one value in 499, at least one, and a tile are NaN"
     if tiles.size == x.size > 256:
         yield bool(np.isnan(tiles).all(axis=(2, 3)).any()), "a whole tile is NaN"
-        bits = x[nan].view(np.uint32)
-        yield np.unique(bits & 0x7FFFFF).size > 8, "NaNs have different payloads"
-        yield near((bits >> 31).mean(), 0.5, 0.5, bits.size), "half of the NaNs have the sign bit"
+        yield from _any_nan(x[nan])
     yield from standard_normal(x[~nan])
+
+
+def nan_lines(x: np.ndarray, dtype: str) -> Claims:
+    nan = np.isnan(x)
+    rows, cols = nan.all(axis=1), nan.all(axis=0)
+    for lines, name in ((rows, "row"), (cols, "column")):
+        yield np.count_nonzero(lines) == max(lines.size // 64, lines.size > 1), f"one {name} in 64 is NaN, one at least"
+    yield not nan[~rows][:, ~cols].any(), "no other value is"
+    yield from _any_nan(x[nan])
+    yield from standard_normal(x[~nan])
+
+
+def all_nan(x: np.ndarray, dtype: str) -> Claims:
+    yield bool(np.isnan(x).all()), "every value is NaN"
+    yield different_lines(x.view(np.uint32))
+    yield from _any_nan(x.reshape(-1))
+
+
+def _any_nan(values: np.ndarray) -> Claims:
+    bits = values.view(np.uint32)
+    if bits.size > 16:
+        yield np.unique(bits & 0x7FFFFF).size > 8, "NaNs have different payloads"
+    yield near((bits >> 31).mean(), 0.5, 0.5, bits.size), "half of the NaNs have the sign bit"
 
 
 def one_hot_block(x: np.ndarray, dtype: str) -> Claims:
