@@ -23,7 +23,7 @@ def output_of(case: Case, target: str, tensors: Mapping[str, np.ndarray]) -> np.
     return outcome.outputs["output"]
 
 
-def compiled(header: str, source: str) -> Module:
-    """Kernels of a test, which call functions of a header of harness/kernels, for sm_90a."""
+def compiled(header: str, source: str, arch: str = "sm_90a") -> Module:
+    """Kernels of a test, which call functions of a header of harness/kernels."""
     sources = {**include_closure(KERNELS / header, KERNELS), "test.cu": f'#include "{header}"\n{source}'}
-    return Module(build("test.cu", sources, (), (*FLAGS, "-arch=sm_90a")).ptx)
+    return Module(build("test.cu", sources, (), (*FLAGS, f"-arch={arch}")).ptx)

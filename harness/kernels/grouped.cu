@@ -128,9 +128,10 @@ __global__ void __launch_bounds__(kThreads, kSwigluBlocksPerSm<Dtype, activation
     GroupAmax* __restrict__ amax_state,      // (1,) zero before and after
     int num_tensors) {
   constexpr int kValues = rht ? 2 : 1;
-  using Arrays = SwigluArrays<Dtype, activation>;
+  using Arrays = SwigluArrays<Dtype, activation, kThreads>;
   __shared__ Group group;
   __shared__ CtaGroupAmax<kValues> maxima;
+  __shared__ typename Arrays::Smem shared;
   maxima.clear();
   read_group<Offsets::none>(group, {first_dims, last_dims, tensor_offsets, num_tensors}, [](int rows, int cols) {
     return (Arrays::units(rows, cols) + kThreads - 1) / kThreads;
@@ -138,7 +139,7 @@ __global__ void __launch_bounds__(kThreads, kSwigluBlocksPerSm<Dtype, activation
   for_each_work_item(group, [&](int index, const GroupTensor& tensor, u32 item) {
     const Arrays arrays = {input, act_input, activated, tensor.cols, tensor.element};
     float amax[kValues] = {};
-    arrays.unit(item * kThreads + threadIdx.x, tensor.rows, [&](const ColumnPair<Dtype>& pair) {
+    arrays.unit(shared, item * kThreads + threadIdx.x, tensor.rows, [&](const ColumnPair<Dtype>& pair) {
       add_amaxes<rht, kPerTensorSigns<sign_mask>>(pair, amax);
     });
     maxima.merge(index, amax);

@@ -48,10 +48,13 @@ constexpr int kTileBlocksPerSm<Block::block_16x16, Outputs::both, false, Roundin
 #endif
 
 template <typename Dtype, Activation activation>
-constexpr int kSwigluAmaxBlocksPerSm = sizeof(Dtype) == 4 ? 2 : 3;
-template <>
-constexpr int kSwigluAmaxBlocksPerSm<bf16, Activation::swiglu> = 4;
-constexpr int kSwigluRowwiseBlocksPerSm = 3, kSwigluTileBlocksPerSm = 2;
+constexpr int kSwigluAmaxBlocksPerSm = sizeof(Dtype) == 4                 ? 2
+                                       : activation == Activation::swiglu ? 4
+                                                                          : 3;
+template <typename Dtype>
+constexpr int kSwigluRowwiseBlocksPerSm = sizeof(Dtype) == 4 ? 3 : 4;
+template <typename Dtype>
+constexpr int kSwigluTileBlocksPerSm = sizeof(Dtype) == 4 ? 2 : 3;
 
 // =====================================================================================================================
 // amax (step 1)
@@ -99,12 +102,13 @@ __global__ void __launch_bounds__(kThreads, kSwigluAmaxBlocksPerSm<Dtype, activa
     GridAmax* __restrict__ amax_state,  // (1,) zero before and after
     int rows, int cols) {
   constexpr int kValues = rht ? 2 : 1;
-  using Arrays = SwigluArrays<Dtype, activation>;
+  using Arrays = SwigluArrays<Dtype, activation, kThreads>;
+  __shared__ typename Arrays::Smem shared;
   const Arrays arrays = {input, act_input, activated, cols};
   const u32 units = Arrays::units(rows, cols);
   float amax[kValues] = {};
   for (u32 unit = blockIdx.x * kThreads + threadIdx.x; unit < units; unit += gridDim.x * kThreads) {
-    arrays.unit(unit, rows, [&](const ColumnPair<Dtype>& pair) { add_amaxes<rht, sign_mask>(pair, amax); });
+    arrays.unit(shared, unit, rows, [&](const ColumnPair<Dtype>& pair) { add_amaxes<rht, sign_mask>(pair, amax); });
   }
   u32 bits[kValues];
   cta_max<kThreads>(amax, bits);
@@ -160,7 +164,7 @@ __global__ void __launch_bounds__(kThreads, kRowwiseBlocksPerSm<Dtype>) per_tens
 
 // SwiGLU, encoded: 4 bytes of bf16 in, 0.5625 out
 template <typename Dtype, Rounding rounding, ScaleLayout scale_layout, bool fast_math>
-__global__ void __launch_bounds__(kThreads, kSwigluRowwiseBlocksPerSm) per_tensor_encode_rowwise_swiglu(
+__global__ void __launch_bounds__(kThreads, kSwigluRowwiseBlocksPerSm<Dtype>) per_tensor_encode_rowwise_swiglu(
     const Dtype* __restrict__ input,         // (rows, 2*cols) gates and ups
     const float* __restrict__ rowwise_amax,  // (1,)
     u8* __restrict__ rowwise_data,           // (rows, cols/2) e2m1 pairs
@@ -211,7 +215,7 @@ __global__ void __launch_bounds__(
 template <
     typename Dtype, Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, bool fast_math,
     int sign_mask>
-__global__ void __launch_bounds__(TransposeTile::kThreads, kSwigluTileBlocksPerSm) per_tensor_encode_tile_swiglu(
+__global__ void __launch_bounds__(TransposeTile::kThreads, kSwigluTileBlocksPerSm<Dtype>) per_tensor_encode_tile_swiglu(
     const Dtype* __restrict__ input,            // (rows, 2*cols) gates and ups
     Optional<const float> rowwise_amax,         // (1,)
     const float* __restrict__ columnwise_amax,  // (1,)

@@ -46,7 +46,7 @@ def test_what_a_header_declares_is_found():
     assert used("swizzle.cu", "numerics/rht.cuh") == set()
 
 
-@pytest.mark.parametrize(("recipe", "headers", "lines"), [("swizzle", 4, 350), ("per_tensor", 25, 2380)])
+@pytest.mark.parametrize(("recipe", "headers", "lines"), [("swizzle", 4, 350), ("per_tensor", 26, 2620)])
 def test_what_a_recipe_includes_stays_small(recipe: str, headers: int, lines: int):
     sources = include_closure(KERNELS / f"{recipe}.cu")
     assert len(sources) - 1 <= headers

@@ -23,7 +23,9 @@ constexpr int kTensorBlocksPerSm =
                                                                       : kTileBlocksPerSm<Dtype, activation>;
 template <typename Dtype, Block block, Rounding rounding, Activation activation, Schedule schedule>
 constexpr int kRowwiseBlocksPerSm =
-    sizeof(Dtype) == 4 || activation != Activation::none || __CUDA_ARCH__ < 900              ? 2
+    sizeof(Dtype) == 4 || __CUDA_ARCH__ < 900                                                ? 2
+    : activation == Activation::swiglu && rounding == Rounding::rne                          ? 3
+    : activation != Activation::none                                                         ? 2
     : block == Block::block_16x16 || rounding == Rounding::sr || schedule != Schedule::tiles ? 3
                                                                                              : 4;
 template <Rounding rounding, Activation activation, Schedule schedule>
@@ -45,4 +47,6 @@ constexpr int kSplitBlocksPerSm<fp16> = __CUDA_ARCH__ >= 900 ? 3 : 2;
 template <typename Dtype, Block block, bool row_scaled>
 constexpr int kFourOverSixRowsBlocksPerSm = row_scaled ? 2 : kFourOverSixBlocksPerSm<Dtype, block>;
 template <typename Dtype, Activation activation>
-constexpr int kSwigluBlocksPerSm = sizeof(Dtype) == 4 || activation == Activation::dswiglu ? 2 : 4;
+constexpr int kSwigluBlocksPerSm = sizeof(Dtype) == 4                 ? 2
+                                   : activation == Activation::swiglu ? 4
+                                                                      : 3;

@@ -10,30 +10,28 @@
 // Pairs of columns
 // ---------------------------------------------------------------------------------------------------------------------
 
-// Rounds two neighbours to nearest-even, packed as in a ColumnPair.
-template <typename Dtype>
-__device__ __forceinline__ typename ColumnPair<Dtype>::Row pack_row(float2 value) {
-  if constexpr (sizeof(Dtype) == 4)
-    return value;
-  else
-    return pack2(value.x, value.y, Dtype{});
-}
-
 // Rows of a pair of columns whose activation is computed at once; with more, registers leave an SM fewer CTAs
 constexpr int kActivatedRows = 2;
 
-// Loads two neighbours of each of values / 2 rows. source: aligned to both; stride: elements from a row to the next
+// Loads two neighbours of each of n rows. source: aligned to both; stride: elements from a row to the next
+template <typename Dtype, typename Pair, int n>
+__device__ __forceinline__ void load_rows(const Dtype* __restrict__ source, i64 stride, Pair (&rows)[n]) {
+#pragma unroll
+  for (Pair& row : rows) {
+    row = __ldg(reinterpret_cast<const Pair*>(source));
+    source += stride;
+  }
+}
+
+// The same, in fp32
 template <typename Dtype, int values>
 __device__ __forceinline__ void load_pairs(const Dtype* __restrict__ source, i64 stride, float (&pairs)[values]) {
+  typename ColumnPair<Dtype>::Row rows[values / 2];
+  load_rows(source, stride, rows);
 #pragma unroll
-  for (int i = 0; i < values; i += 2, source += stride) {
-    if constexpr (sizeof(Dtype) == 4) {
-      const float2 pair = __ldg(reinterpret_cast<const float2*>(source));
-      pairs[i] = pair.x, pairs[i + 1] = pair.y;
-    } else {
-      const u32 word = __ldg(reinterpret_cast<const u32*>(source));
-      pairs[i] = low_to_float(word, Dtype{}), pairs[i + 1] = high_to_float(word, Dtype{});
-    }
+  for (int i = 0; i < values / 2; ++i) {
+    const float2 pair = unpack_pair(rows[i], Dtype{});
+    pairs[2 * i] = pair.x, pairs[2 * i + 1] = pair.y;
   }
 }
 

@@ -1,4 +1,4 @@
-// SwiGLU, and derivatives of activations, in fp32, one rounding per written operation.
+// Derivatives of activations in fp32, one rounding per written operation.
 //
 // exp and tanh are computed in fp64 and rounded once. CUDA's own use approximate instructions with unspecified bits,
 // which neither an oracle nor an emulator could reproduce. Inside exp fmas cost no bits: it is within 2^-55 either way.
@@ -122,31 +122,4 @@ __device__ __forceinline__ void activate(float (&grad)[n], float (&act_input)[n]
   derivative<activation>(act_input);
 #pragma unroll
   for (int i = 0; i < n; ++i) grad[i] = __fmul_rn(grad[i], act_input[i]);
-}
-
-// ---------------------------------------------------------------------------------------------------------------------
-// SwiGLU
-// ---------------------------------------------------------------------------------------------------------------------
-
-// NUMERICS 8.3: silu(gate) * up, in place of gate
-template <int n>
-__device__ __forceinline__ void swiglu(float (&gate)[n], const float (&up)[n]) {
-  float s[n];
-  sigmoid(gate, s);
-#pragma unroll
-  for (int i = 0; i < n; ++i) gate[i] = __fmul_rn(__fmul_rn(gate[i], s[i]), up[i]);
-}
-
-// NUMERICS 8.3: the gradients of gate and up, in their places. grad: of silu(gate) * up
-template <int n>
-__device__ __forceinline__ void swiglu_gradient(const float (&grad)[n], float (&gate)[n], float (&up)[n]) {
-  float s[n];
-  sigmoid(gate, s);
-#pragma unroll
-  for (int i = 0; i < n; ++i) {
-    const float silu = __fmul_rn(gate[i], s[i]);
-    const float slope = __fadd_rn(__fmul_rn(silu, __fsub_rn(1.0f, s[i])), s[i]);
-    gate[i] = __fmul_rn(__fmul_rn(slope, grad[i]), up[i]);
-    up[i] = __fmul_rn(grad[i], silu);
-  }
 }

@@ -36,6 +36,18 @@ __device__ __forceinline__ u32 pack2(float low, float high, bf16) {
 }
 __device__ __forceinline__ u32 pack2(float low, float high, fp16) { return to_f16x2(low, high); }
 
+// Two neighbours of a row as they lie in memory: a word of a 16-bit type, or two floats
+__device__ __forceinline__ float2 pack_pair(float2 pair, fp32) { return pair; }
+template <typename Dtype>
+__device__ __forceinline__ u32 pack_pair(float2 pair, Dtype) {
+  return pack2(pair.x, pair.y, Dtype{});
+}
+__device__ __forceinline__ float2 unpack_pair(float2 pair, fp32) { return pair; }
+template <typename Dtype>
+__device__ __forceinline__ float2 unpack_pair(u32 pair, Dtype) {
+  return {low_to_float(pair, Dtype{}), high_to_float(pair, Dtype{})};
+}
+
 __device__ __forceinline__ float to_float(bf16 x) { return low_to_float(x.bits, bf16{}); }
 __device__ __forceinline__ float to_float(fp32 x) { return x; }
 

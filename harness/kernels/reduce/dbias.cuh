@@ -27,7 +27,7 @@ __device__ __forceinline__ float2 column_sums(
 #pragma unroll
         for (int i = 0; i < kActivatedRows; ++i) {
           sum = {__fadd_rn(sum.x, v[2 * i]), __fadd_rn(sum.y, v[2 * i + 1])};
-          pair.rows[step + i] = pack_row<Dtype>({v[2 * i], v[2 * i + 1]});
+          pair.rows[step + i] = pack_pair({v[2 * i], v[2 * i + 1]}, Dtype{});
         }
       }
     }
