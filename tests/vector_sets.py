@@ -28,6 +28,7 @@ DECODED = "dequantize/default/32x128/exhaustive/eager"
 CASTS = "casts/default/32x64/specials_nan/eager"
 NO_ROWS = "per_tensor/outputs=rowwise/0x80/normal/eager"
 UE5M3 = "per_tensor/outputs=rowwise,scale_format=ue5m3,global_scale=false/48x80/normal/eager"
+MXFP8 = "mxfp8/default/32x96/specials_nan/eager"  # of examples/, in a set of its own
 IDS = (PLAIN, RANDOM, SPECIALS, TINY, TIES, GROUP, PRODUCT, DECODED, CASTS, NO_ROWS, UE5M3)
 
 

@@ -16,12 +16,15 @@ from harness.vectors.write import write
 
 @click.command()
 @_shared.recipes
+@_shared.recipe_dir
 @click.option("--out", type=_shared.NEW_FOLDER, required=True, metavar="DIR", help="a new or empty folder")
 @click.option(
     "--provisional", is_flag=True, help="a set of the flags that the contract calls provisional, and no other"
 )
 def command(recipes: Sequence[str], out: Path, provisional: bool) -> None:
     """Write inputs and the bytes that both oracles expect, for test suites without this package, and two checkers.
+
+    Of all recipes of ours, or with --recipe-dir of all of yours.
 
     A vector is a .safetensors, and index.json says what each holds. check.py, which needs Python alone, and check.cpp,
     C++17 in one file, compare what an implementation wrote with it.
@@ -33,6 +36,9 @@ def command(recipes: Sequence[str], out: Path, provisional: bool) -> None:
             raise UsageError(f"{name} has no flag that is provisional")
         if not chosen[name]:
             raise UsageError(f"{name} is a pipeline, and has the vectors of the recipes that are its stages")
+    if not any(chosen.values()):
+        what = "flag that is provisional" if provisional else "small case that writes something"
+        raise UsageError(f"there is no {what} in {', '.join(chosen)}")
     sizes = write([case for cases in chosen.values() for case in cases], out)
     table = Table("recipe", "vectors", "bytes")
     for recipe, cases in chosen.items():

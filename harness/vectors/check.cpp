@@ -456,6 +456,11 @@ bool is_nan(std::uint64_t bits, const std::string& dtype) {
   return dtype == "F32" && (bits & 0x7fffffff) > 0x7f800000;
 }
 
+// e5m2 is the upper half of a float16.
+bool is_nan_byte(unsigned bits, const std::string& holds) {
+  return holds == "e5m2" ? is_nan(bits << 8, "F16") : (bits & 0x7f) == 0x7f;
+}
+
 std::string general(double value) {
   char text[40];
   std::snprintf(text, sizeof text, "%.9g", value);
@@ -468,7 +473,7 @@ double number_of(int exponent, std::uint64_t mantissa, int bias, int mantissas) 
   return std::ldexp(static_cast<double>(mantissa) + least, std::max(exponent, 1) - bias - mantissas);
 }
 
-// A byte of e4m3, or of a format without a sign, of which the index says that it is
+// A byte of e4m3, or of another format of which the index says that it is
 std::string scale(std::uint64_t bits, const std::string& holds) {
   if (holds == "e8m0") return bits == 0xff ? "nan" : general(std::ldexp(1.0, static_cast<int>(bits) - 127));
   const bool has_sign = holds != "ue5m3";
@@ -480,6 +485,7 @@ std::string scale(std::uint64_t bits, const std::string& holds) {
 
 std::string decode(std::uint64_t bits, const std::string& dtype, const std::string& holds) {
   if (dtype == "I64") return std::to_string(bits);
+  if (dtype == "U8" && holds == "e5m2") return decode(bits << 8, "F16", holds);
   if (dtype == "U8") return scale(bits, holds);
   if (is_nan(bits, dtype)) return "nan";
   if (dtype == "F16") {
@@ -622,7 +628,7 @@ struct Field {
     const auto same = [&](const Bytes& from) {
       const unsigned wanted = bits(from, at) >> shift & mask;
       return ((given ^ wanted) & ~free) == 0 || (zero && ((given | wanted) & magnitude) == 0) ||
-             (nan && mask == 0xff && (given & wanted & magnitude) == magnitude);
+             (nan && mask == 0xff && is_nan_byte(given, holds) && is_nan_byte(wanted, holds));
     };
     return same(low) || std::any_of(either.begin(), either.end(), same);
   }

@@ -235,7 +235,8 @@ class Field:
 
     def _same_scale(self, one, other, skip):
         alike = self.zero and not (one | other) & 0x7F
-        return not (one ^ other) & ~skip or alike or (self.nan and one & other & 0x7F == 0x7F)
+        nan = self.nan and is_nan_byte(one, self.holds) and is_nan_byte(other, self.holds)
+        return not (one ^ other) & ~skip or alike or nan
 
     def _number(self, at, answer):
         place = slice(at * self.size, at * self.size + self.size)
@@ -297,6 +298,11 @@ def is_nan(bits, dtype):
     return infinity is not None and bits & ((1 << 8 * ITEMSIZES[dtype] - 1) - 1) > infinity
 
 
+def is_nan_byte(bits, holds):
+    """e5m2 is the upper half of a float16."""
+    return is_nan(bits << 8, "F16") if holds == "e5m2" else bits & 0x7F == 0x7F
+
+
 def decode(bits, dtype, holds):
     """A number as text."""
     if dtype == "U8":
@@ -311,7 +317,9 @@ def decode(bits, dtype, holds):
 
 
 def scale(bits, holds):
-    """A byte of e4m3, or of a format without a sign, of which the index says that it is."""
+    """A byte of e4m3, or of another format of which the index says that it is."""
+    if holds == "e5m2":
+        return decode(bits << 8, "F16", holds)
     if holds == "e8m0":
         return "nan" if bits == 0xFF else f"{2.0 ** (bits - 127):.9g}"
     if bits == 0xFF or (bits == 0x7F and holds != "ue5m3"):

@@ -9,11 +9,13 @@ import numpy as np
 
 from harness.contract.case import Case
 from harness.contract.field import Field
+from harness.errors import UsageError
+from harness.files import recipe_dir
 from harness.oracles import layout, nvfp4
 from harness.suite.launch_plan import numbers
 from harness.suite.suite import suite_of
 
-CODES, SCALES, AMAX, VALUES = "e2m1x2", "e4m3", "amax", "values"
+CODES, SCALES, AMAX, VALUES, BYTES = "e2m1x2", "e4m3", "amax", "values", "bytes"
 HOLDS = {
     CODES: "uint8, two e2m1 codes a byte, the even index of the contiguous axis in the low nibble (NUMERICS 1.1, 1.4)",
     SCALES: "uint8, e4m3fn bytes; those of scale_inv multiply the codes of their block to decode them (NUMERICS 1.2)",
@@ -22,6 +24,7 @@ HOLDS = {
     "e5m2": "uint8, e5m2 bytes",
     AMAX: "float32, the largest magnitude of a tensor, line or window, in units of the input (NUMERICS 2.2)",
     VALUES: "floating-point numbers of the field's dtype, in units of the input or of a product of two (NUMERICS 1.3)",
+    BYTES: "uint8, of a recipe that is not this package's; its oracle says what they are",
     "integers": "int64, extents and offsets of the tensors of a group, in elements (NUMERICS 8.1)",
 }
 PADDING = "scale bytes beyond `valid`, which counts in compact order, are 0"
@@ -49,7 +52,7 @@ def of_case(case: Case) -> dict[str, Any]:
         "seed": f"{case.seed:#018x}",
         "numbers": known,
     }
-    if case.flags.get("rounding") == "sr":
+    if case.flags.get("rounding") == "sr" and recipe_dir(case.recipe) is None:
         found["random"] = {
             "generator": "Philox4x32-10",
             "key": [case.seed & 0xFFFFFFFF, case.seed >> 32],
@@ -62,8 +65,11 @@ def of_case(case: Case) -> dict[str, Any]:
 
 
 def random_bytes(case: Case) -> Iterator[tuple[str, np.ndarray]]:
-    """The random byte of each element, (lines, length) uint8, for checkers that draw none; only for dense cases."""
-    if case.flags.get("rounding") != "sr" or case.is_group:
+    """The random byte of each element, (lines, length) uint8, for checkers that draw none; only for dense cases.
+
+    None of a user's recipe, which may draw otherwise.
+    """
+    if case.flags.get("rounding") != "sr" or case.is_group or recipe_dir(case.recipe) is not None:
         return
     for direction in layout.DIRECTIONS.values():
         if case.flags.get("outputs", "both") in ("both", direction.name):
@@ -98,10 +104,14 @@ def of_field(name: str, field: Field) -> dict[str, Any]:
 
 def of_array(case: Case, name: str, array: np.ndarray) -> dict[str, Any]:
     held = case.scale_format if holds(name) == SCALES else holds(name)
+    if recipe_dir(case.recipe) is not None and array.dtype == np.uint8:
+        held = BYTES
     return {"holds": held, "dtype": dtype_of(array.dtype), "shape": list(array.shape)}
 
 
 def dtype_of(dtype: np.dtype) -> str:
-    """The dtype in safetensors' spelling."""
+    """The dtype in safetensors' spelling. Raises UsageError for one that the checkers do not read."""
     names = {"uint8": "U8", "int64": "I64", "float32": "F32", "float16": "F16", "bfloat16": "BF16"}
+    if dtype.name not in names:
+        raise UsageError(f"an array of {dtype.name} has no vector; one has {', '.join(names)}")
     return names[dtype.name]

@@ -15,6 +15,7 @@ from harness.expected.expected import fields_of, make_inputs
 from harness.suite.suite import Suite
 
 ELEMENTS = 1 << 17  # elements of the largest case that may be chosen
+ENOUGH = 1 << 16  # the same of one whose flags smaller ones have, too: as many as there are values of 16 bits
 SMALL = 1 << 13  # the same of a set of what is provisional
 BYTES = 500_000  # bytes per recipe; beyond them no case is added for pairs
 PLAIN = 3000  # elements, at least, of the shape on which every input is tried
@@ -49,10 +50,14 @@ def choose(suite: Suite, provisional: bool = False) -> list[Case]:
 
 
 def candidates(suite: Suite) -> list[Case]:
-    """The eager cases of at most ELEMENTS that write something, from the sets that verify."""
+    """The eager cases of at most ENOUGH that write something, from the sets that verify.
+
+    For values of flags that none of them has, those of at most ELEMENTS.
+    """
     cases = [case for name in _SETS if name in suite.sets for case in suite.cases(name)]
-    small = {case.id: case for case in cases if case.mode == "eager" and case.work <= ELEMENTS}
-    return [case for case in small.values() if _writes(case)]
+    small = {case.id: case for case in cases if case.mode == "eager" and case.work <= ELEMENTS and _writes(case)}
+    met = {item for case in small.values() if case.work <= ENOUGH for item in case.flags.items()}
+    return [case for case in small.values() if case.work <= ENOUGH or not met >= set(case.flags.items())]
 
 
 def _writes(case: Case) -> bool:

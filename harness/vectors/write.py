@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from harness.contract.interval import Interval
 from harness.errors import UsageError
 from harness.expected.expected import Expected, expect
 from harness.expected.witness.fields import counted as counted_values
-from harness.files import PACKAGE, storage, write_bytes
+from harness.files import PACKAGE, recipe_dir, storage, write_bytes
 from harness.suite.suite_file import covers, file_of
 from harness.vectors import acceptance, description
 
@@ -120,10 +120,10 @@ def _few(case: Case, name: str, found: Expected) -> dict[str, str]:
     return {"few": f"{counted[name][0]} different values: {reasons[0] if reasons else 'it holds nothing'}"}
 
 
-def _index(vectors: Iterable[Vector]) -> bytes:
+def _index(vectors: Sequence[Vector]) -> bytes:
     about = {
         "format": FORMAT,
-        "numerics": {"document": "docs/numerics.md", "digest": numerics()},
+        "numerics": {"document": "docs/numerics.md", "digest": numerics({each.about["recipe"] for each in vectors})},
         "holds": description.HOLDS,
         "arrays": "input.NAME is read, random.DIRECTION are the random bytes of its elements; expected.FIELD is what "
         "must be written, or any value from lowest.FIELD to highest.FIELD, in the order of numbers",
@@ -137,14 +137,20 @@ def _index(vectors: Iterable[Vector]) -> bytes:
     return (head + ',\n "vectors": {\n' + ",\n".join(lines) + "\n }\n}\n").encode()
 
 
-def numerics() -> str:
-    """A digest of the sources that say which bytes are right, so that two sets can be told apart."""
-    return _digest("".join(f"{path.name} {_digest(path.read_bytes())}\n" for path in _sources()).encode())
+def numerics(recipes: Collection[str] = ()) -> str:
+    """A digest of the sources that say which bytes are right, so that two sets can be told apart.
+
+    recipes: those of the set, of which a user's have oracles of their own
+    """
+    return _digest("".join(f"{path.name} {_digest(path.read_bytes())}\n" for path in _sources(recipes)).encode())
 
 
-def _sources() -> Iterator[Path]:
+def _sources(recipes: Collection[str]) -> Iterator[Path]:
     for folder in _NUMERICS:
         yield from sorted((PACKAGE / folder).glob("*.py"))
+    for recipe in sorted(recipes):
+        if (folder := recipe_dir(recipe)) is not None:
+            yield folder / f"{recipe}.py"
 
 
 def _digest(content: bytes) -> str:

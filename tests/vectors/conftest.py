@@ -6,13 +6,15 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
-from vector_sets import IDS, Checker, Said, VectorSet, in_python
+from own_recipe import in_use
+from vector_sets import IDS, MXFP8, Checker, Said, VectorSet, in_python
 
-from harness.files import PACKAGE
+from harness.files import PACKAGE, ROOT
 from harness.suite.suite import find_case
 from harness.vectors.write import write
 
@@ -24,6 +26,14 @@ def vectors(tmp_path_factory) -> VectorSet:
     folder = tmp_path_factory.mktemp("vectors") / "set"
     write([find_case(each) for each in IDS], folder)
     return VectorSet(folder)
+
+
+@pytest.fixture
+def of_example(tmp_path) -> Iterator[VectorSet]:
+    """A vector of a recipe that is a folder, which is in use."""
+    with in_use(ROOT / "examples" / "mxfp8"):
+        write([find_case(MXFP8)], tmp_path / "mxfp8")
+        yield VectorSet(tmp_path / "mxfp8")
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,7 @@ from vector_sets import (
     DECODED,
     GROUP,
     IDS,
+    MXFP8,
     NO_ROWS,
     PLAIN,
     PRODUCT,
@@ -128,11 +129,44 @@ def test_a_byte_of_ue5m3_is_shown_as_its_number(byte, number, vectors: VectorSet
     assert said.out.startswith(f"different: rowwise_scale_inv [7, 0]: 0x{byte:02x} ({number}), must be 0x")
 
 
-@pytest.mark.parametrize("form", ["e4m3", "ue5m3", "e8m0"])
+@pytest.mark.parametrize("form", ["e4m3", "e5m2", "ue5m3", "e8m0"])
 def test_every_byte_of_a_format_of_scales(form):
     for byte, value in enumerate(VALUES[form]):
         expected = "nan" if np.isnan(value) else f"{value:.9g}"
         assert check.decode(byte, "U8", form) == expected
+
+
+def test_formats_without_a_sign_have_one_zero_and_one_nan(vectors: VectorSet, checker, tmp_path):
+    right = vectors.answer(UE5M3)
+    for row, byte in ((0, 0x80), (1, 0x7F)):
+        scales = right["rowwise_scale_inv"].copy()
+        scales[row + 48, 0] = byte  # padding, which is 0
+        path = vectors.write(tmp_path / "a.safetensors", {**right, "rowwise_scale_inv": scales})
+        said = checker(vectors.folder, UE5M3, path, "--convention", "sign-of-zero", "--convention", "nan")
+        assert said.code == 1 and f"[{row + 48}, 0]: 0x{byte:02x}" in said.out
+        assert checker(vectors.folder, UE5M3, path, "--convention", "padding").code == 0
+
+
+def test_a_vector_of_a_folder_is_compared_by_its_formats(of_example: VectorSet, checker, tmp_path):
+    right, fields = of_example.answer(MXFP8), of_example.about(MXFP8)["fields"]
+    assert [about["holds"] for about in fields.values()] == ["e4m3", "e8m0", "e4m3", "e8m0"]
+    path = of_example.write(tmp_path / "right.safetensors", right)
+    total = sum(array.nbytes for array in right.values())
+    assert f"{total} bytes compared" in checker(of_example.folder, MXFP8, path).out
+    nan, one = np.argwhere(right["rowwise_data"] & 0x7F == 0x7F)[0], (128 - 1, 0)
+    for field, at, byte, text, convention in (
+        ("rowwise_data", tuple(nan), 0xFF, "nan", "nan"),
+        ("rowwise_scale_inv", one, 0x80, "2", "padding"),
+        ("rowwise_scale_inv", one, 0xFF, "nan", "padding"),
+    ):
+        wrong = {**right, field: right[field].copy()}
+        assert wrong[field][at] != byte
+        wrong[field][at] = byte
+        path = of_example.write(tmp_path / "wrong.safetensors", wrong)
+        others = [word for name in acceptance.MEANINGS if name != convention for word in ("--convention", name)]
+        said = checker(of_example.folder, MXFP8, path, *others)
+        assert said.code == 1 and f"{field} [{at[0]}, {at[1]}]: 0x{byte:02x} ({text}), must be" in said.out
+        assert checker(of_example.folder, MXFP8, path, "--convention", convention).code == 0
 
 
 def test_an_interval_is_open_to_all_within_it_and_to_nothing_else(vectors: VectorSet, checker, tmp_path):

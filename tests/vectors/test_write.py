@@ -5,12 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shutil
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from vector_sets import DECODED, GROUP, IDS, PLAIN, PRODUCT, RANDOM, SPECIALS, TIES, TINY, VectorSet
+from click.testing import CliRunner
+from own_recipe import in_use
+from vector_sets import DECODED, GROUP, IDS, MXFP8, PLAIN, PRODUCT, RANDOM, SPECIALS, TIES, TINY, VectorSet
 
+from harness.commands import vectors as vectors_verb
 from harness.errors import ContractError, UsageError
 from harness.expected.expected import expect, fields_of, forget, make_inputs
 from harness.files import ROOT
@@ -22,25 +26,30 @@ from harness.vectors import acceptance, description, selection, write
 @pytest.mark.slow
 def test_every_value_input_and_shape_is_met_in_a_set_that_is_small():
     """Only values that some case of a set has are asked for: a suite refuses every combination with any other."""
-    chosen = {}
+    chosen, provisional = {}, {}
     for suite in load_suites():
-        chosen[suite.recipe] = selection.choose(suite)
+        chosen[suite.recipe], provisional[suite.recipe] = selection.choose(suite), selection.choose(suite, True)
         if suite.file.pipeline:
-            assert not chosen[suite.recipe]
+            assert not chosen[suite.recipe] and not provisional[suite.recipe]
             continue
         every = [case for name in ("smoke", "full") for case in suite.cases(name) if case.mode == "eager"]
-        small = selection.candidates(suite)
+        small = [case for case in selection.candidates(suite) if not case.is_provisional]
         cases = chosen[suite.recipe]
-        met = {each for case in cases for each in selection.features(case)}
+        met = {each for case in (*cases, *provisional[suite.recipe]) for each in selection.features(case)}
         assert {item for case in every for item in case.flags.items()} <= met
         assert {case.input for case in small} <= {case.input for case in cases}
         smoke = {case.id for case in suite.cases("smoke")}
         assert {case.shape for case in small if case.id in smoke} <= {case.shape for case in cases}
         assert all(case.work <= selection.ELEMENTS and case.mode == "eager" for case in cases)
         assert all(sum(field.nbytes for field in fields_of(case).values()) for case in cases)  # something is compared
-    # By estimate; `write` refuses a set that is larger.
-    assert sum(selection.cost(case) for cases in chosen.values() for case in cases) < 0.95 * write.MOST
-    names = [write.name_of(case) for cases in chosen.values() for case in cases]
+    # By estimate; `write` refuses a set that is larger. All of ours are below it, with those of the examples.
+    costs = []
+    for folder in (ROOT / "examples").iterdir():
+        with in_use(folder):
+            costs.append(sum(map(selection.cost, selection.choose(suite_of(folder.name)))))
+    sets = [case for each in (chosen, provisional) for cases in each.values() for case in cases]
+    assert sum(map(selection.cost, sets)) + sum(costs) < 0.95 * write.MOST
+    names = [write.name_of(case) for case in sets]
     assert len(names) == len(set(names)) > 500
 
 
@@ -163,6 +172,32 @@ def test_what_few_values_mean_is_said(vectors: VectorSet):
     about = write.vector(find_case(case_id)).about["fields"]["rowwise_data"]
     assert about["few"] == "1 different values: zeros give one code and one scale"
     assert "few" not in vectors.about(TIES)["fields"]["rowwise_data"]
+
+
+def test_a_folder_of_recipes_has_a_set_of_its_own(tmp_path):
+    folder = shutil.copytree(ROOT / "examples" / "mxfp8", tmp_path / "mxfp8")
+    words = ["--recipe-dir", str(folder), "--out", str(tmp_path / "none"), "--provisional"]
+    said = CliRunner().invoke(vectors_verb.command, words)
+    assert "there is no flag that is provisional in mxfp8" in str(said.exception)
+    with in_use(folder):
+        suite = suite_of("mxfp8")
+        cases = selection.choose(suite)
+        inputs = {case.input for name in ("smoke", "full") if name in suite.sets for case in suite.cases(name)}
+        assert {case.input for case in cases} == inputs
+        about = write.vector(find_case(MXFP8)).about
+        assert about["contract"] == "" and "random" not in about
+        assert {name for field in about["fields"].values() for name in field["conventions"]} == {
+            acceptance.ZERO_SIGN, acceptance.NAN, acceptance.PADDING
+        }  # fmt: skip
+        before = write.numerics(["mxfp8"])
+        (folder / "mxfp8.py").write_text((folder / "mxfp8.py").read_text() + "# another\n")
+        assert write.numerics(["mxfp8"]) not in (before, write.numerics())
+    assert write.numerics(["per_tensor"]) == write.numerics()
+
+
+def test_an_array_that_no_checker_reads_is_refused():
+    with pytest.raises(UsageError, match="an array of uint32 has no vector; one has uint8, int64, float32"):
+        description.dtype_of(np.dtype(np.uint32))
 
 
 def test_oracles_that_disagree_write_nothing(monkeypatch, tmp_path):
