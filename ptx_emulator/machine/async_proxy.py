@@ -33,6 +33,7 @@ from ptx_emulator.races.async_global import AsyncGlobal
 from ptx_emulator.races.async_order import AsyncOrder
 from ptx_emulator.races.async_shadow import AsyncShadow
 from ptx_emulator.races.block_order import BlockOrder
+from ptx_emulator.races.borne import EXIT_READS
 from ptx_emulator.races.shared_memory import SharedShadow
 
 _NOBODY = Instruction("barrier.cluster", (), None, UNKNOWN)
@@ -296,12 +297,14 @@ class AsyncProxy:
             self.batch.fault("unwritten_read", instruction, lane, sentence)
 
     def exit(self, lanes: np.ndarray) -> None:
-        """These lanes, flat, exit. Raises Fault for one whose copies may still read its shared memory."""
+        """These lanes, flat, exit. Raises Fault for what of a block is still in use."""
         self.mbarriers.progress += 1
         if not self.shadow:
             return
         if self.cluster > 1:
             self._require_unused(lanes)
+        if EXIT_READS not in self.batch.launch.strict:
+            return
         for lane in (lane for lane in self.queues if lanes[lane]):
             queue = self.queues[lane]
             cluster, row = self.order.row(*divmod(lane, self.batch.threads))

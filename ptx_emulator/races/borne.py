@@ -40,6 +40,7 @@ REINIT = "reinit"
 TWO_PLACES = "two_places"
 DEFAULT_SCOPE = "default_scope"
 LATE_COMMIT = "late_commit"
+EXIT_READS = "exit_reads"
 
 LIST = (
     Borne(
@@ -54,7 +55,7 @@ LIST = (
         DEAD_READS,
         "Threads of a block read global bytes that one of them then writes, and what the others read reaches no byte "
         "of memory.",
-        "The kernel runs again with the others reading what was written later: all of memory has to be the same.",
+        "The kernel runs again with these reads late: all memory has to be the same.",
         "Triton has all threads load what one of them stores, and predicates the rest off",
         "a value that is used; shared memory; two blocks",
     ),
@@ -77,14 +78,14 @@ LIST = (
     Borne(
         NO_INVAL,
         "A block exits with an mbarrier that no mbarrier.inval ended.",
-        "Shared memory ends with its block; the next one initialises its own.",
+        "Shared memory ends with its block.",
         "CUTLASS's pipelines, DeepGEMM and libcu++ have no inval",
         "a second init, or a store, where an mbarrier is",
     ),
     Borne(
         REINIT,
         "An mbarrier at which nobody has arrived or waited is initialised again, with no mbarrier.inval between.",
-        "Two inits leave what one leaves. A barrier, or one thread, has to order them.",
+        "Two inits leave what one leaves, if a barrier or one thread orders them.",
         "Triton 3.7, `warp_specialize` on sm_90a; facebookexperimental/triton#462",
         "an mbarrier that was used",
     ),
@@ -108,9 +109,17 @@ LIST = (
     Borne(
         LATE_COMMIT,
         "An mbarrier ends while the arrival of a tcgen05.commit for which nobody waits may still come.",
-        "It says for the last time that a stage is free; what lies there next is written much later.",
+        "What lies in its stage next is written much later.",
         "Triton 3.7, `warp_specialize` on sm_100a",
         "a copy that may still come; a thread that may still arrive, test or wait",
+    ),
+    Borne(
+        EXIT_READS,
+        "A block exits while its bulk copies may still read its shared memory.",
+        "CUTLASS's products end so.",
+        "CUTLASS 7107b0553, `store_tail` of epilogue/collective/sm100_epilogue_tma_warpspecialized.hpp, where that of "
+        "Hopper waits; NVIDIA/cutlass#2002 asks",
+        "a write there before",
     ),
 )
 

@@ -16,6 +16,7 @@ from ptx_emulator.races.borne import (
     ALL,
     DEAD_READS,
     EQUAL_STORES,
+    EXIT_READS,
     INIT_FENCE,
     LATE_COMMIT,
     LIST,
@@ -365,3 +366,26 @@ extern "C" __global__ void k(unsigned* out) {
     late = source.replace("FIRST", "")
     with pytest.raises(Fault, match="tcgen05.commit.* uses: no thread that waited for phase 0 let this one know"):
         run(late, buffer("out", words(1)), block=32, arch="sm_100a", strict={LATE_COMMIT})
+
+
+def test_a_block_may_exit_while_its_copy_reads():
+    source = (
+        PRELUDE
+        + """
+extern "C" __global__ void k(unsigned* out) {
+  __shared__ alignas(128) unsigned s[64];
+  s[threadIdx.x] = threadIdx.x;
+  fence(); __syncthreads();
+  if (!threadIdx.x) {
+    store(out, s, 256); commit();
+    WAIT
+  }
+}"""
+    )
+    for text, strict in (("", False), ("wait_read<0>();", {EXIT_READS})):
+        out = words(64)
+        run(source.replace("WAIT", text), buffer("out", out), strict=strict)
+        assert (out == np.arange(64)).all()
+    with pytest.raises(Fault, match="exits while this copy may still read its block's shared memory") as found:
+        run(source.replace("WAIT", ""), buffer("out", words(64)), strict={EXIT_READS})
+    assert found.value.kind == "race"
