@@ -146,6 +146,19 @@ def test_the_sign_of_a_zero_is_all_that_differs_of_fast_math():
     assert odd.any() and asked(case, written) is None
 
 
+def test_the_sign_of_a_zero_is_all_that_differs_of_a_product():
+    case = "gemm/default/80x48x16/tiny_amax/eager"
+    bounds = expected(case)[1].values["output"]
+    written = {"output": bounds.low.copy()}
+    minus = (written["output"] == 0) & np.signbit(written["output"].astype(np.float32))
+    assert minus.any() and asked(case, written) == ()
+    written["output"][minus] = 0
+    assert asked(case, written) == (f"sign of zero: {np.count_nonzero(minus):,} values",)
+    assert asked(case, written, ALL - {Convention.ZERO_SIGN}) is None
+    written["output"][0, 0] = 1
+    assert asked(case, written) is None
+
+
 def test_padding_is_its_own_convention():
     case_id = "per_tensor/default/48x80/normal/eager"
     written = right(case_id)

@@ -15,7 +15,7 @@ import numpy as np
 
 from harness.contract.case import Case
 from harness.contract.field import Field
-from harness.contract.interval import Interval
+from harness.contract.interval import Demand, Interval
 from harness.expected.expected import fields_of
 from harness.oracles import activations, layout, nvfp4
 from harness.subjects.audit.differing import LARGEST_E2M1, Arrays, Differing, differing
@@ -34,20 +34,22 @@ LEAST_AMAX = 2.0**-110  # below, S_enc or its reciprocal is not normal, and impl
 
 @np.errstate(all="ignore")
 def explain(
-    case: Case, inputs: Arrays, expected: Arrays, actual: Arrays, declared: frozenset[str]
+    case: Case, inputs: Arrays, expected: Mapping[str, Demand], actual: Arrays, declared: frozenset[str]
 ) -> tuple[str, ...] | None:
     """A sentence with a count for every declared convention that explains bytes; None if it leaves any unexplained.
 
-    inputs, expected, actual: arrays by name in the shapes and dtypes of the case's inputs and fields
+    inputs, expected, actual: arrays, or intervals, by name in the shapes and dtypes of the case's inputs and fields
     declared: `Convention`s; if nothing differs there are no sentences
     """
+    if case.is_gemm:
+        return _zeros_of_products(expected, actual, declared)
     if any(isinstance(value, Interval) for value in expected.values()):
         return None
     wrong = [name for name in expected if expected[name].tobytes() != actual[name].tobytes()]
     if not wrong:
         return ()
     x = inputs.get("input")
-    if x is None or case.is_group or case.is_gemm or not set(wrong) <= _QUANTIZED:
+    if x is None or case.is_group or not set(wrong) <= _QUANTIZED:
         return None
     known = {**expected, **inputs}
     if not all(_is_nvfp4(fields_of(case), known, name) for name in layout.DIRECTIONS):
@@ -104,6 +106,24 @@ def _signs_of_zeros(wrong: Iterable[str], expected: Arrays, actual: Arrays) -> i
             return 0
         count += int(np.count_nonzero(other))
     return count
+
+
+def _zeros_of_products(
+    expected: Mapping[str, Demand], actual: Arrays, declared: frozenset[str]
+) -> tuple[str, ...] | None:
+    """How many values of products are a zero of the other sign, if nothing else differs."""
+    count = 0
+    for name, right in expected.items():
+        theirs = np.ascontiguousarray(actual[name])
+        ours = np.ascontiguousarray(right.nearest(theirs) if isinstance(right, Interval) else right)
+        bits = f"u{theirs.dtype.itemsize}"
+        other = ours.view(bits) != theirs.view(bits)
+        if (ours[other] != 0).any() or (theirs[other] != 0).any():
+            return None
+        count += int(np.count_nonzero(other))
+    if count and Convention.ZERO_SIGN not in declared:
+        return None
+    return (f"{Convention.ZERO_SIGN}: {count:,} values",) if count else ()
 
 
 def _degenerate(inputs: Arrays, expected: Arrays) -> bool:

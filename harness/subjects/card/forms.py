@@ -88,6 +88,8 @@ class CardForms:
             value = expected.values[name]
             if name in self.given:
                 found[name] = value
+            elif isinstance(value, Interval) and name not in self.declared:
+                found[name] = written[name]
             elif self.declared.get(name, AS_IT_IS).form != "amax" or isinstance(value, Interval):
                 return None
             else:
