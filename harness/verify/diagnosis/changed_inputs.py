@@ -6,6 +6,7 @@ if its answer has every byte of the field that is wrong, or an interval around e
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
@@ -16,9 +17,11 @@ from harness.contract.case import Case
 from harness.contract.interval import Interval, order
 from harness.errors import ContractError
 from harness.expected.expected import oracle_of
+from harness.expected.formats import BLOCK, VALUES
 from harness.suite.suite import suite_of
 from harness.suite.suite_file import is_ours
 from harness.text import spell
+from harness.verify.diagnosis.decode_steps import operand
 from harness.verify.diagnosis.evidence import FEW, OTHER_GRANULE, OTHER_TENSOR, Evidence, Hypothesis
 from harness.verify.diagnosis.steps import E4M3_BOUNDS, Steps
 
@@ -105,6 +108,33 @@ def _operand_for_other(case: Case, tensors: Arrays) -> Variants:
             yield case, {**tensors, other: tensors[one]}
 
 
+def _read_as_e4m3(case: Case, tensors: Arrays) -> Variants:
+    """Take bytes of ue5m3 for e4m3, of both operands or one; or for 2^8 times that.
+
+    2^8 is the greatest value of ue5m3 over that of e4m3, so a kernel in units of the greatest has that factor.
+    """
+    names = [name for name in "ab" if f"{name}_scale_inv" in tensors]
+    if case.scale_format != "ue5m3" or not names or not case.is_gemm:
+        return
+    for times, chosen in itertools.product((1, 256), dict.fromkeys((tuple(names), *names))):
+        changed = dict(tensors)
+        for name in chosen:
+            changed |= _as_e4m3(case, tensors, name, times)
+        yield case, changed
+
+
+def _as_e4m3(case: Case, tensors: Arrays, name: str, times: int) -> Arrays:
+    """An operand in ue5m3 with the values of its bytes in e4m3, each of which ue5m3 has, but for the sign.
+
+    That is given to the block's codes.
+    """
+    values, kept = np.abs(VALUES["e4m3"]) * times, VALUES["ue5m3"]
+    byte = np.where(np.isnan(values), 0xFF, np.searchsorted(kept[:0xFF], values)).astype(np.uint8)
+    negative = np.repeat(operand(case, tensors, name)[1] >= 0x80, BLOCK // 2, axis=1)
+    data = tensors[f"{name}_data"] ^ (negative * np.uint8(0x88))
+    return {f"{name}_scale_inv": byte[tensors[f"{name}_scale_inv"]], f"{name}_data": data}
+
+
 def _without_amaxes(case: Case, tensors: Arrays) -> Variants:
     if all(name in tensors for name in _AMAXES):
         yield case, {**tensors, **{name: np.ones_like(tensors[name]) for name in _AMAXES}}
@@ -133,6 +163,7 @@ QUESTIONS = (
     Question("mae and mse mixed up", "the other error chooses these scales", _flag("error", "mae", "mse")),
     Question("error_math mixed up", "the error in the other arithmetic chooses these scales",
              _flag("error_math", "exact", "fp16")),
+    Question("scales read as e4m3", "bytes of ue5m3 were taken for e4m3", _read_as_e4m3),
     Question("scales left out", "the values are those of an operand whose scales are all 1",
              _array(("a_scale_inv", "b_scale_inv"), lambda scales: np.full_like(scales, 0x38))),
     Question("amaxes left out", "the values are those of amaxes that are all 1",

@@ -705,6 +705,18 @@ def test_a_gemm_of_other_arrays(array, change, name):
     assert cause(gemm_ordered, case, tensors, gemm_ordered.numpy_oracle(case, wrong)) == expected
 
 
+@pytest.mark.parametrize("layout", ["compact", "swizzled"])
+@pytest.mark.parametrize("factor", [2.0**-16, 1])  # of ue5m3's greatest value for the bytes, and of e4m3's
+def test_a_gemm_that_reads_ue5m3_as_e4m3(layout, factor):
+    case, tensors = gemm_case("wide_sum", scale_format="ue5m3", b_scale_layout=layout)
+    assert (tensors["a_scale_inv"] >= 0x80).any()  # which are negative as e4m3
+    wrong = replace(case, flags=case.flags.replace(scale_format="e4m3", alpha=factor))
+    actual = gemm_ordered.numpy_oracle(wrong, tensors)
+    assert cause(gemm_ordered, case, tensors, actual) == "scales read as e4m3"
+    one = {**tensors, "b_scale_inv": tensors["b_scale_inv"][::-1].copy()}
+    assert cause(gemm_ordered, case, tensors, gemm_ordered.numpy_oracle(case, one)) != "scales read as e4m3"
+
+
 def test_parts_of_the_sums_of_a_gemm():
     case, tensors = gemm_case()
     cut = {**tensors, "a_data": tensors["a_data"].copy()}
