@@ -78,7 +78,8 @@ def stored(folder: Path | None, what: tuple[str, ...], make: Callable[[], Found]
     A file without the folder's valid code counts as absent, and a failed write is ignored.
     """
     if folder is None:
-        return make()
+        with uncollected():
+            return make()
     key = hashlib.sha256("\0".join((digest_of_sources(), *what)).encode()).hexdigest()
     name = f"{key[:32]}.decoded"
     found = _read(folder, name)

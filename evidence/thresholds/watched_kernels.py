@@ -101,7 +101,7 @@ def watch() -> None:
     emulator.module_of = _module
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def _module(code: Code) -> Module:
     return Module(code.ptx)  # bypasses the cache, whose decoded kernels are not watched
 
