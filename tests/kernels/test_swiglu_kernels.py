@@ -112,3 +112,38 @@ def test_gradients(dtype: str, order: tuple[str, Schedule]):
     expected = gated("dswiglu", {"input": grad, "act_input": np.concatenate([gate, up], axis=1)}, dtype)
     ours = by_kernel(f"backward_{dtype}", order, {"grad": grad, "gate": gate, "up": up}, "gate up")
     assert_same_words(np.concatenate([ours["gate"], ours["up"]], axis=1), expected)
+
+
+ERRORS = """
+extern "C" __global__ void errors(const float* grad, const float* gate, const float* up, float* found) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x, n = gridDim.x * blockDim.x;
+  bool open = false;
+  const float2 value = approximate_swiglu(gate[i], up[i], open);
+  const ApproximateGradient gradient = approximate_gradient(grad[i], gate[i], up[i], open);
+  const float2 all[] = {value, gradient.gate, gradient.up};
+  for (int k = 0; k < 3; ++k) found[2 * k * n + i] = all[k].x, found[(2 * k + 1) * n + i] = all[k].y;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    "schedule", [ASCENDING, Schedule(descending=True), Schedule(seed=1)], ids=lambda each: each.name
+)
+def test_no_approximate_value_is_off_by_more_than_its_error(schedule: Schedule):
+    """And by more than a fifth of it somewhere, so that it is no loose bound."""
+    rng = np.random.default_rng(9)
+    n = 1 << 18
+    gate = np.float32(rng.uniform(-80, 80, n) * rng.choice([1, 0.1], n))
+    grad, up = (np.float32(np.ldexp(rng.standard_normal(n), rng.integers(-8, 8, n))) for _ in range(2))
+    found = np.zeros((3, 2, n), np.float32)
+    buffers = [Buffer(str(k), each.view(np.uint8).reshape(-1)) for k, each in enumerate((grad, gate, up, found))]
+    kernel = compiled("numerics/swiglu.cuh", ERRORS, "sm_100a")
+    launch(kernel, "errors", grid=(n // 256, 1, 1), block=(256, 1, 1), args=buffers, schedule=schedule)
+    one = np.float32(1)
+    sigmoid = one / (one + np.exp(-gate.astype(np.float64)).astype(np.float32))
+    silu = gate * sigmoid
+    as_written = [silu * up, ((silu * (one - sigmoid) + sigmoid) * grad) * up, grad * silu]
+    for (value, error), exact in zip(found.astype(np.float64), as_written, strict=True):
+        part = np.abs(value - exact) / error
+        assert part.max() <= 1
+        assert schedule == ASCENDING or part.max() > 0.2, part.max()
