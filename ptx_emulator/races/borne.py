@@ -115,11 +115,11 @@ LIST = (
     ),
     Borne(
         EXIT_READS,
-        "A block exits while its bulk copies may still read its shared memory.",
-        "CUTLASS's products end so.",
+        "From sm_100 on, a block exits while its bulk copies may still read.",
+        "CUTLASS's products end so there.",
         "CUTLASS 7107b0553, `store_tail` of epilogue/collective/sm100_epilogue_tma_warpspecialized.hpp, where that of "
         "Hopper waits; NVIDIA/cutlass#2002 asks",
-        "a write there before",
+        "sm_90; a write there before",
     ),
 )
 

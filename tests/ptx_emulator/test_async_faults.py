@@ -293,6 +293,11 @@ pair("an arrival lacks", "deadlock", "63 of 64 arrivals came", READY + r"""
   out[t] = 1;
 }""")  # fmt: skip
 
+pair("exits while its copy reads", "race", "exits while this copy may still read", HEAD + r"""
+  s[0][t] = t; fence(); __syncthreads();
+  if (!t) { store(out, s[0], 64); commit(); @{||wait_read<0>();}@ }  // 2nd
+}""")  # fmt: skip
+
 pair("a load that nobody waits for", "race", "with no thread having waited", READY + r"""
   if (!t) { expect(bar, 64); load(s[0], in, 64, bar); }  // 2nd
   @{||wait(bar, 0);}@
