@@ -35,7 +35,8 @@ def test_what_must_be_found_is_found(committed: pd.DataFrame):
         assert (by.loc[(gate, "none"), "SLOWER"] == 0).all() and (by.loc[(gate, "none"), "FASTER"] <= 2).all()
     assert (by.loc[(REVISION, "3 %"), "SLOWER"] >= 95).all()
     alarms = re.search(r"Of 100 clean gates of 40 cases .* (\d+) have", (RESULTS / "gate" / "power.md").read_text())
-    assert int(alarms[1]) <= 2
+    # Three baselines in a row had 2, 1 and 3: of a rate of 2 in 100, a hundred gates have more than 5 in 1 of 60.
+    assert int(alarms[1]) <= 5
 
 
 def test_clean_gates_whose_processes_differ_by_1_percent_raise_no_alarm():
