@@ -210,9 +210,9 @@ def launch(
     everywhere = [*memory, *workspace]
     state = LaunchState(
         resources, grid, block, {buffer.window: buffer for buffer in everywhere}, parameters.data, Traffic(),
-        count_traffic, sanitize, buffer_table(everywhere), schedule=schedule, cluster=cluster, strict=chosen(strict),
-        late=late, dependence=dependence if sanitize else None, target=module.target,
-        echo=_LineLimit(echo or sys.stdout.write), title=title,
+        count_traffic, sanitize, buffer_table(everywhere), schedule=schedule, cluster=cluster,
+        strict=chosen(strict, module.target), late=late, dependence=dependence if sanitize else None,
+        target=module.target, echo=_LineLimit(echo or sys.stdout.write), title=title,
         by_warpgroup=any(each.takes_warpgroup for each in code.blocks),
         workspace=workspace[0].address if workspace else 0,
     )  # fmt: skip

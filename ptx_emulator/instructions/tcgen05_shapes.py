@@ -1,4 +1,4 @@
-"""Which products `tcgen05.mma` has: kinds, the instruction descriptor, and where rows and columns of D lie.
+"""The products that `tcgen05.mma` has: kinds, the instruction descriptor, and where rows and columns of D lie.
 
 From the PTX ISA, "Matrix Shape", "Instruction Descriptor" and "Data Path Layout Organization", checked against
 CUTLASS's include/cute/arch/mma_sm100_desc.hpp and atom/mma_traits_sm100_frag.hpp.

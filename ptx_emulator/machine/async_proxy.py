@@ -28,7 +28,6 @@ from ptx_emulator.memory import (
     Buffer,
 )
 from ptx_emulator.ptx.syntax import UNKNOWN, Instruction
-from ptx_emulator.ptx.targets import parsed
 from ptx_emulator.races.async_agents import Copy
 from ptx_emulator.races.async_global import AsyncGlobal
 from ptx_emulator.races.async_order import AsyncOrder
@@ -36,8 +35,6 @@ from ptx_emulator.races.async_shadow import AsyncShadow
 from ptx_emulator.races.block_order import BlockOrder
 from ptx_emulator.races.borne import EXIT_READS
 from ptx_emulator.races.shared_memory import SharedShadow
-
-BLACKWELL = 100  # the first sm_* with kernels of CUTLASS that exit so
 
 _NOBODY = Instruction("barrier.cluster", (), None, UNKNOWN)
 
@@ -306,9 +303,7 @@ class AsyncProxy:
             return
         if self.cluster > 1:
             self._require_unused(lanes)
-        launch = self.batch.launch
-        target = parsed(launch.target)
-        if target and target.number >= BLACKWELL and EXIT_READS not in launch.strict:
+        if EXIT_READS not in self.batch.launch.strict:
             return
         for lane in (lane for lane in self.queues if lanes[lane]):
             queue = self.queues[lane]

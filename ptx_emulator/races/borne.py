@@ -14,16 +14,21 @@ import numpy as np
 
 from ptx_emulator.errors import Fault, LaunchError, NotEmulated
 from ptx_emulator.memory import Access, Buffer, Resolved, Storage
+from ptx_emulator.ptx.targets import parsed
 
 
 class Borne(NamedTuple):
-    """what: is not reported; reason: why GPUs bear it; source: who emits it or says so; beside: what stays a fault"""
+    """what: is not reported; reason: why GPUs bear it; source: who emits it or says so; beside: what stays a fault
+
+    since: the number of the first sm_* for which it is borne
+    """
 
     name: str
     what: str
     reason: str
     source: str
     beside: str
+    since: int = 0
 
     @property
     def row(self) -> str:
@@ -120,19 +125,25 @@ LIST = (
         "CUTLASS 7107b0553, `store_tail` of epilogue/collective/sm100_epilogue_tma_warpspecialized.hpp, where that of "
         "Hopper waits; NVIDIA/cutlass#2002 asks",
         "sm_90; a write there before",
+        since=100,
     ),
 )
 
 ALL = frozenset(each.name for each in LIST)
 
 
-def chosen(strict: bool | Collection[str]) -> frozenset[str]:
-    """The names of what is reported. Raises ValueError for a name that the list does not have."""
+def chosen(strict: bool | Collection[str], target: str = "") -> frozenset[str]:
+    """The names of what is reported of code for a target, such as `sm_90a`, which may not bear all of the list.
+
+    Raises ValueError for a name that the list does not have.
+    """
+    found = parsed(target)
+    never = {each.name for each in LIST if found and found.number < each.since}
     if isinstance(strict, bool):
-        return ALL if strict else frozenset()
+        return ALL if strict else frozenset(never)
     if unknown := sorted(set(strict) - ALL):
         raise ValueError(f"no entry of the list is {unknown[0]!r}; it has {', '.join(sorted(ALL))}")
-    return frozenset(strict)
+    return frozenset(strict) | never
 
 
 class EqualStores:

@@ -1,4 +1,4 @@
-"""What is at fault in `tcgen05` of a pair of blocks, `cta_group::2`, and that its mend is not.
+"""Misuse of `tcgen05` by a pair of blocks, `cta_group::2`: each is a fault, and its mend is none.
 
 From the PTX ISA, "CTA Pair", "Issue Granularity" and "tcgen05.alloc", and NVIDIA/cutlass#3316 and #3435.
 """
@@ -132,7 +132,7 @@ def test_a_cluster_of_an_odd_number_of_blocks_has_no_pairs(blocks: int) -> None:
 
 
 def test_one_group_for_all_instructions_of_a_kernel() -> None:
-    """Which ptxas demands, too."""
+    """ptxas demands it, too, so the PTX is changed behind it."""
     text = ptx(paired(True), "sm_100a").replace("tcgen05.commit.cta_group::2", "tcgen05.commit.cta_group::1")
     with pytest.raises(Fault, match=r"all tcgen05 instructions of a kernel have to name the same") as found:
         launch(Module(text), "k", (2, 1, 1), (128, 1, 1), [buffer("out", np.zeros(256, np.uint32))])

@@ -88,7 +88,7 @@ def multiply(
         sizes, images[0] = [0, images[1].shape[1] // 16], words
     else:
         sizes = [each.shape[1] // 16 for each in images]
-    # Of 128 rows each block has 64, and the second half of their columns 64 lanes behind, in half as many columns.
+    # Each block has 64 of 128 rows; the second half of their columns lies 64 lanes behind the first.
     width = columns if rows == 256 else columns // 2
     out = np.zeros((2, 128, width), np.uint32)
     cells = d.reshape(2, rows // 2, -1, width).swapaxes(1, 2).reshape(2, 128, width)

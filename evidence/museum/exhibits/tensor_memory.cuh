@@ -34,7 +34,7 @@ __device__ void tensor_store(u32 address, u32 value) {
 }
 __device__ void wait_ld() { ASM("tcgen05.wait::ld.sync.aligned;"); }
 __device__ void wait_st() { ASM("tcgen05.wait::st.sync.aligned;"); }
-// Of a pair of blocks, which do so together.
+// A warp of each block of a pair allocates, and frees, together with the other's.
 __device__ void allocate_in_pair(u32* where, u32 columns) {
   asm volatile("tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [%0], %1;" ::"r"(at(where)), "r"(columns)
                : "memory");
