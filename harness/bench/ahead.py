@@ -26,7 +26,8 @@ from harness.bench.baseline import baseline_first, loop_of, opponents
 from harness.contract.case import Case
 from harness.errors import HarnessError
 from harness.expected import torch_calls
-from harness.expected.expected import NUMPY_LARGEST_TIMED, prepare
+from harness.expected.expected import NUMPY_LARGEST_TIMED
+from harness.expected.other_input import prepare_ahead
 from harness.expected.prepared import SOURCE, Prepared
 from harness.ground.ending import end_with_parent
 from harness.ground.side_by_side import forking
@@ -187,7 +188,7 @@ class Ahead:
         path = self.folder / str(number)
         DRAWN.asker = number
         try:
-            made = prepare(self.cases[number], NUMPY_LARGEST_TIMED)
+            made = prepare_ahead(self.cases[number], NUMPY_LARGEST_TIMED)
             _write(path.with_suffix(".part"), made)
         except Exception:
             # The process that times meets the same error and reports it.

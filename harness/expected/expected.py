@@ -108,14 +108,15 @@ def prepare(case: Case, numpy_largest: int) -> Prepared:
 
 
 @Recent
-def _prepared(case: Case) -> Prepared | None:
+def prepared(case: Case) -> Prepared | None:
+    """What another process has prepared of the case, if anything has."""
     with SECONDS.of(INPUTS):
         return SOURCE.take(case)
 
 
 @Recent
 def _inputs(case: Case) -> dict[str, np.ndarray]:
-    made = _prepared(case)
+    made = prepared(case)
     if made:
         return made.inputs
     with SECONDS.of(INPUTS):
@@ -214,7 +215,7 @@ def _forget_if_edited(recipe: str) -> None:
 
 @Recent
 def _expect(case: Case, torch_device: str, numpy_largest: int) -> Expected:
-    inputs, made = _inputs(case), _prepared(case)
+    inputs, made = _inputs(case), prepared(case)
     with SECONDS.of(INPUTS):
         wrong = (
             made.wrong if made else objection.to_inputs(case, _high_precision(case), _with_another_seed(case), inputs)

@@ -19,8 +19,18 @@ import numpy as np
 from harness.contract.case import Case
 from harness.contract.interval import Demand, Interval
 from harness.errors import ContractError
-from harness.expected.expected import Expected, expect_on, fields_of, high_precision, make_inputs, oracle_of
-from harness.expected.prepared import SOURCE, Recent
+from harness.expected.expected import (
+    Expected,
+    expect_on,
+    fields_of,
+    high_precision,
+    make_inputs,
+    oracle_of,
+    prepare,
+    prepared,
+)
+from harness.expected.prepared import SOURCE, Prepared, Recent
+from harness.expected.witness.objection import same_bytes
 from harness.files import recipe_dir
 from harness.oracles import powers_of_two
 from harness.suite.stages import stages
@@ -57,7 +67,7 @@ def other_expected(case: Case, expected: Expected, torch_device: str, given: boo
 def follow(case: Case, expected: Expected, torch_device: str = "cpu") -> Other | None:
     """The expectation of the inputs divided by 8, as it follows from the case's own; None if that is not certain."""
     recipes = {stage.name: stage.case for stage in stages(case)}
-    if recipe_dir(case.recipe) is not None or not all(map(powers_of_two.follows, recipes.values())):
+    if not _may_follow(case):
         return None
 
     def times(arrays: Mapping[str, Demand]) -> dict[str, Demand | None]:
@@ -74,6 +84,19 @@ def follow(case: Case, expected: Expected, torch_device: str = "cpu") -> Other |
     exact = not any(isinstance(value, Interval) for value in values.values())  # an interval here lacks its sums
     doubt = _asks_torch(case, inputs, values, torch_device) if exact else str
     return Other(inputs, expected.fields, values, expected.oracles, doubt=doubt)
+
+
+def _may_follow(case: Case) -> bool:
+    """Whether an answer for smaller tensors may follow from the contract; `follow` asks their entries, too."""
+    return recipe_dir(case.recipe) is None and all(powers_of_two.follows(stage.case) for stage in stages(case))
+
+
+def prepare_ahead(case: Case, numpy_largest: int) -> Prepared:
+    """`prepare`, with the other input of a large case of which nothing follows, because it takes as long to make."""
+    made = prepare(case, numpy_largest)
+    if made.wrong or case.work <= SMALL or _may_follow(case):
+        return made
+    return replace(made, other=other_inputs(case))
 
 
 class _Followed:
@@ -97,7 +120,8 @@ _FOLLOWED = _Followed()
 
 @Recent
 def _asked(case: Case, torch_device: str) -> Other | None:
-    inputs = other_inputs(case)
+    made = prepared(case)
+    inputs = made.other if made and made.other else other_inputs(case)
     if _same(inputs, make_inputs(case)):
         return None
     if case.work > SMALL:
@@ -153,4 +177,4 @@ def _divided(x: np.ndarray, powers: Sequence[int]) -> np.ndarray:
 
 
 def _same(one: Mapping[str, np.ndarray], another: Mapping[str, np.ndarray]) -> bool:
-    return all(array.tobytes() == another[name].tobytes() for name, array in one.items())
+    return all(same_bytes(array, another[name]) for name, array in one.items())

@@ -16,16 +16,18 @@ from harness.contract.interval import Demand
 
 @dataclass(frozen=True)
 class Prepared:
-    """Made by `harness.expected.expected.prepare`.
+    """Made by `harness.expected.expected.prepare`, or by `harness.expected.other_input.prepare_ahead`.
 
     inputs: the arrays that kernels read
     wrong: a sentence if the inputs are wrong, or an empty text
     values: the answer of the NumPy oracle, if it was asked
+    other: what kernels read in a run on another input, if that was made
     """
 
     inputs: dict[str, np.ndarray]
     wrong: str = ""
     values: dict[str, Demand] | None = None
+    other: dict[str, np.ndarray] | None = None
 
 
 class Source:

@@ -19,7 +19,7 @@ from harness.bench import ahead
 from harness.bench.ahead import Ahead, in_order, instantiations
 from harness.contract.case import Case
 from harness.contract.interval import Interval
-from harness.expected import expected
+from harness.expected import expected, other_input
 from harness.expected.prepared import SOURCE, Prepared
 from harness.jit.compile import instantiation
 from harness.jit.signature import Signature
@@ -72,7 +72,7 @@ def make(compiled: Path) -> Iterator[Callable[..., Ahead]]:
 
 
 def clear() -> None:
-    for cache in (expected._expect, expected._inputs, expected._high_precision, expected._prepared):
+    for cache in (expected._expect, expected._inputs, expected._high_precision, expected.prepared):
         cache.cache_clear()
 
 
@@ -153,14 +153,14 @@ def test_cases_that_a_resumed_run_has_are_not_prepared(make):
 
 
 def test_what_a_process_cannot_do_is_done_here(make, monkeypatch):
-    monkeypatch.setattr(ahead, "prepare", lambda *_: 1 / 0)
+    monkeypatch.setattr(ahead, "prepare_ahead", lambda *_: 1 / 0)
     each = make()
     claimed(each, len(in_order(CASES)))
     assert [each.take(case) for case in in_order(CASES)] == [None] * len(in_order(CASES))
 
 
 def test_a_process_that_is_killed_is_not_waited_for(make, monkeypatch):
-    monkeypatch.setattr(ahead, "prepare", lambda *_: time.sleep(LONGEST))
+    monkeypatch.setattr(ahead, "prepare_ahead", lambda *_: time.sleep(LONGEST))
     each = make(processes=2)
     claimed(each, 2)
     os.kill(each._processes[each._at[0]].pid, signal.SIGKILL)
@@ -168,8 +168,28 @@ def test_a_process_that_is_killed_is_not_waited_for(make, monkeypatch):
     assert each._processes[each._at[1]].is_alive()
 
 
+def test_the_other_input_of_a_large_case_is_prepared_too(make, monkeypatch):
+    """Of swizzles nothing follows from the contract, of a quantizer it does; the answers are those made here."""
+    monkeypatch.setattr(other_input, "SMALL", 0)
+    cases = [find_case(f"{kind}/48x80/normal/eager") for kind in ("swizzle/default", "per_tensor/outputs=rowwise")]
+    own = other_input.other_inputs(cases[0])
+    clear()
+    each = make(cases, opponents=False)
+    claimed(each, 2)
+    taken = {}
+    SOURCE.take = lambda case: taken.setdefault(case.recipe, each.take(case))
+    monkeypatch.setattr(other_input, "other_inputs", lambda case: 1 / 0)
+    for case in each.cases:
+        found = other_input.other_expected(case, expected.expect(case), "cpu")
+        assert found is not None and found.disagreement == ""
+    assert taken["per_tensor"].other is None
+    assert {name: array.tobytes() for name, array in taken["swizzle"].other.items()} == {
+        name: array.tobytes() for name, array in own.items()
+    }
+
+
 def test_inputs_that_are_wrong_stay_wrong(make, monkeypatch):
-    monkeypatch.setattr(ahead, "prepare", lambda case, _: Prepared(expected._inputs(case), "x is spoiled"))
+    monkeypatch.setattr(ahead, "prepare_ahead", lambda case, _: Prepared(expected._inputs(case), "x is spoiled"))
     each = make()
     claimed(each, 1)
     assert expected.expect(in_order(CASES)[0]).disagreement == "x is spoiled"
