@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import venv
 import zipfile
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from copied_tree import Tree
 from processes import LONGEST
@@ -18,6 +20,7 @@ from harness.suite.suite import load_suites
 
 # For those who read the sources, which a wheel is not for.
 LEFT_OUT = {"harness/kernels/README.md"}
+TREE = "https://tree.example/v1"
 CASES = (
     "swizzle/default/48x80/normal/eager",
     "dequantize/default/256x128/file:suites/data/minilm_sample.safetensors#ffn_down.input/eager",
@@ -66,10 +69,12 @@ class Installed:
         return subprocess.run(command, cwd=self.empty, env=outside(), capture_output=True, text=True, timeout=LONGEST)
 
 
-def test_a_wheel_holds_the_harness_and_its_suites_and_verifies_in_an_empty_folder(tmp_path: Path):
+def test_a_wheel_holds_the_harness_and_its_suites_and_verifies_in_an_empty_folder(tmp_path: Path, monkeypatch):
+    monkeypatch.setenv("SOURCE_URL", TREE)
     pip("wheel", "--no-build-isolation", "--wheel-dir", tmp_path, Tree(tmp_path / "tree").root)
     (wheel,) = tmp_path.glob("*.whl")
     assert held(wheel) == there() - LEFT_OUT
+    assert elsewhere(wheel) == []
     installed = Installed(wheel, tmp_path)
     before = installed.files()
     listed = installed.run("list", "--ids")
@@ -84,6 +89,16 @@ def test_a_wheel_holds_the_harness_and_its_suites_and_verifies_in_an_empty_folde
 
 def held(wheel: Path) -> set[str]:
     return {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+
+
+def elsewhere(wheel: Path) -> list[str]:
+    """The links of README that the page of an index would not find in the released tree."""
+    with zipfile.ZipFile(wheel) as files:
+        (name,) = (each for each in files.namelist() if each.endswith(".dist-info/METADATA"))
+        text = files.read(name).decode()
+    assert f"Project-URL: Source, {TREE}" in text
+    found = re.findall(r"\]\(([^)\s]+)\)", text)
+    return [each for each in found if not (each.startswith(f"{TREE}/") and (ROOT / urlsplit(each).path[4:]).exists())]
 
 
 def there() -> set[str]:
