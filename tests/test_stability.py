@@ -17,15 +17,18 @@ from typing import Any
 import pytest
 from click import Context
 from click.testing import CliRunner
+from own_recipe import in_use
 from vector_sets import VectorSet, in_python
 
 import harness
 from harness.cli import cli
+from harness.commands.handshake import command as handshake
 from harness.commands.report import command as report
 from harness.device.emulator import EmulatorDevice
 from harness.errors import SEVERITY, Exit
 from harness.files import ROOT
 from harness.records.run_folder import read_bench, read_run
+from harness.runner.request import OPTIONS
 from harness.subjects.card.card import read_card
 from harness.subjects.card.device import with_card
 from harness.subjects.card.verify import verify_card
@@ -117,6 +120,10 @@ def test_a_command_line_of_1_0_is_understood(verb: str):
     assert set(FACE["verbs"][verb]) <= options
 
 
+def test_a_run_takes_the_options_of_1_0():
+    assert set(FACE["options_of_a_run"]) <= OPTIONS.keys()
+
+
 def test_verdicts_exit_codes_and_their_order_are_those_of_1_0():
     assert FACE["exit_codes"].items() <= {each.name: int(each) for each in Exit}.items()
     assert [each for each in map(int, SEVERITY) if each in FACE["severity"]] == FACE["severity"]
@@ -159,6 +166,17 @@ def test_a_card_of_1_0_judges_its_kernel():
     assert result.verdict is Verdict.PASS, result.story
 
 
+def test_a_recipe_of_1_0_passes():
+    with in_use(PROMISED / "kept"):
+        result = harness.verify_case("kept/default/48x80/normal/eager", "emulator")
+    assert result.verdict is Verdict.PASS, result.story
+
+
+def test_a_handshake_of_1_0_is_taken():
+    done = CliRunner().invoke(handshake, [str(PROMISED / "pair.yaml"), "--device", "emulator"], standalone_mode=False)
+    assert done.exception is None and done.return_value == Exit.CLEAN, done.output
+
+
 def test_vectors_of_1_0_are_checked(tmp_path: Path):
     made = VectorSet(PROMISED / "vectors")
     case_id = "per_tensor/outputs=rowwise/48x80/ties/eager"
@@ -176,6 +194,8 @@ def test_the_page_names_every_promise():
         "journal",
         "baseline",
         "card",
+        "handshake",
+        "recipe",
         "vectors",
         "ptx_emulator",
     ):
