@@ -25,8 +25,8 @@ KINDS = sorted({module.name for module in pkgutil.iter_modules(fuzz.__path__)} -
 def command(kind: str, seed: int, start: int, count: int, out: Path | None) -> int:
     """Hand the harness inputs that are changed at random, up to the first that it neither takes nor refuses.
 
-    A trial may not end in a traceback, take longer than a minute or gigabytes, or be believed where it must not be. What a
-    trial does depends on kind, seed and number alone. Exits with 1 at an offence.
+    A trial may not end in a traceback, take longer than a minute or gigabytes, or be believed where it must not be.
+    What a trial does depends on kind, seed and number alone. Exits with 1 at an offence.
     """
     chosen = importlib.import_module(f"evidence.fuzz.{kind}")
     getattr(chosen, "prepare", lambda: None)()
