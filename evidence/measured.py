@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.errors import UsageError
-from harness.files import ROOT
+from harness.files import RESULTS, ROOT
 from harness.records.run_folder import read_bench
 from harness.report.tables import plain
 
-RESULTS = ROOT / "results"
 GPU = "nvidia-h200"  # shown first, and alone where a page is of one kind of GPU
 _TIMES = ("peers", "roofline", "per_token_and_grouped", "gemm", "end_to_end")
 _SHOWN = (*(f"{stem}.jsonl" for stem in _TIMES), "emulator.md")  # what pages show of every kind
@@ -43,9 +42,6 @@ class Times:
         if case_id not in self._by_id:
             raise UsageError(f"{self.path.relative_to(ROOT)} has no {case_id}, which a page shows")
         return self._by_id[case_id]["times"]
-
-    def us(self, case_id: str) -> float:
-        return self[case_id]["median_us"]
 
 
 class Peers:

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from evidence import measured
-from evidence.docs import figures, pages
+from evidence.docs import choice, figures, pages
 from evidence.mutants.catalogue import find
 from harness.commands import recipes
 from harness.device.emulator import EmulatorDevice
@@ -85,6 +85,7 @@ def other_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[P
     for module, name, value in (
         (measured, "RESULTS", results),
         (figures, "RESULTS", results),
+        (choice, "RESULTS", results),
         (measured, "ROOT", tmp_path),
     ):
         monkeypatch.setattr(module, name, value)
@@ -95,7 +96,7 @@ def other_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[P
 
 def forget() -> None:
     """Have pages read `results/` again."""
-    for kept in (measured.times, measured.peers):
+    for kept in (measured.times, measured.peers, choice.snr):
         kept.cache_clear()
 
 

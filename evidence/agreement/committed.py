@@ -12,11 +12,11 @@ from evidence.agreement.answers import Kind, named
 from evidence.peers.peer_bench import OURS
 from evidence.peers.tables import FILE
 from harness.errors import UsageError
-from harness.files import ROOT
+from harness.files import RESULTS
 from harness.verdict import Verdict
 
 NOT_MEASURED = "NOT_MEASURED"  # the contest was not started
-TABLES = ROOT / "results" / "tables"
+TABLES = RESULTS / "tables"
 
 
 @dataclass(frozen=True)

@@ -162,7 +162,7 @@ def conventions(found: Iterable[Answer], smallest: Mapping[tuple[str, str], str]
         first = min(all_of, key=_size)
         said = next(reason for reason in first.reasons if named_in(reason) == convention)
         rows.append({
-            "subject": subject, "what": convention, "cases": len(all_of), "smallest": _id(first),
+            "subject": subject, "what": convention, "cases": len(all_of), "smallest": first.case.id,
             "there": said, "smallest input": smallest.get((subject, convention)) or NONE,
         })  # fmt: skip
     return pd.DataFrame(rows, columns=["subject", "what", "cases", "smallest", "there", "smallest input"])
@@ -175,7 +175,7 @@ def bugs(found: Iterable[Answer]) -> pd.DataFrame:
         [
             {
                 "subject": each.subject,
-                "case": _id(each),
+                "case": each.case.id,
                 "smallest input, or first difference": "; ".join(each.reasons),
                 "cause": each.cause or NONE,
             }
@@ -211,7 +211,3 @@ def given(table: OnGpu) -> pd.DataFrame:
 
 def _size(answer: Answer) -> tuple[int, str]:
     return answer.case.elements, answer.case.id
-
-
-def _id(answer: Answer) -> str:
-    return answer.case.id

@@ -7,10 +7,10 @@ from pathlib import Path
 import click
 import pandas as pd
 
-from evidence.museum.beside import NOT_ASKED, TITLES, asked
 from evidence.museum.driver import gpu_name
 from evidence.museum.exhibit import Exhibit, exhibits
 from evidence.museum.run import show, table, write
+from evidence.museum.under_sanitizer import NOT_ASKED, TITLES, asked
 from evidence.sanitizer.compute_sanitizer import executable
 from harness.commands import _shared
 from harness.errors import Exit, UsageError
@@ -50,7 +50,7 @@ def command(expression: str, verbose: bool, named: str | None, jobs: int, out: P
             click.echo(f"emulator: {each.thread}: {caught}, {found[-1].seconds:.2f} s")
     rows = table(found)
     if program:
-        interrupted = not _beside(rows, program, chosen, jobs, gpu, out)
+        interrupted = not _ask_sanitizer(rows, program, chosen, jobs, gpu, out)
     show_table(rows, "bugs that people met, on the emulator")
     for each in found:
         if verbose and each.bug.sentence:
@@ -67,7 +67,9 @@ def command(expression: str, verbose: bool, named: str | None, jobs: int, out: P
     return Exit.CLEAN if all(each.right for each in found) else Exit.BYTES_DIFFER
 
 
-def _beside(rows: pd.DataFrame, program: str, chosen: list[Exhibit], jobs: int, gpu: str, out: Path | None) -> bool:
+def _ask_sanitizer(
+    rows: pd.DataFrame, program: str, chosen: list[Exhibit], jobs: int, gpu: str, out: Path | None
+) -> bool:
     """Put what compute-sanitizer says into the rows, and write them, after each exhibit; False if it is interrupted."""
     names = [each.name for each in chosen]
     for title in TITLES:

@@ -77,7 +77,11 @@ def command(
     if of_host and (not generated or sets or device_name != DEVICES[0]):
         raise UsageError("--host goes with --generated, and without --set and --device: it runs tests, and no cases")
     ours = not generated and catalogue is None
-    mutants = host.draw_host(int(seed or 0), count or COUNT) if of_host else _mutants(seed, count or COUNT, catalogue)
+    mutants = (
+        draw(int(seed or 0), count or COUNT, host.host_mutants())
+        if of_host
+        else _mutants(seed, count or COUNT, catalogue)
+    )
     mutants = [mutant for mutant in mutants if all(word in _called(mutant, ours) for word in words)]
     if not mutants:
         raise UsageError(f"no mutant has {' and '.join(map(repr, words))} in its name")
@@ -119,7 +123,7 @@ def _all_hunted(
     reasons: Mapping[proofs.Key, str],
 ) -> list[tuple[Mutant, Catch]]:
     """Every mutant and its result: proved equivalent, known from the journal, or hunted now."""
-    proved = {mutant.name: reasons[proofs.key(mutant)] for mutant in mutants if proofs.key(mutant) in reasons}
+    proved = {mutant.name: reasons[mutant.edit.key] for mutant in mutants if mutant.edit.key in reasons}
     found = {name: Catch(name, discarded=f"proved: {reason}") for name, reason in proved.items()}
     found |= {name: catch for name, catch in journal.known.items() if name not in proved}
     waiting = [mutant for mutant in mutants if mutant.name not in found]

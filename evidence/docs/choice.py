@@ -32,7 +32,7 @@ def choice(root: str) -> str:
     """The recommended recipe for each tensor of a layer, and why."""
     rows = [list(each) for each in (_activations(), _gradients(), _weights())]
     said = (
-        f"Ratios and losses are those of the tables below; dB are of the {len(_real())} real tensors in "
+        f"Ratios and losses are those of the tables below; dB are of the {len(real_tensors())} real tensors in "
         f"[quality.md]({root}results/quality/quality.md), the mean of many draws is in "
         f"[accuracy.md]({root}results/quality/accuracy.md)."
     )
@@ -40,13 +40,13 @@ def choice(root: str) -> str:
 
 
 def _activations() -> Advice:
-    finer = [gain for variant in ("row_scaled", "local_1x64") for gain in _gains(variant)]
+    finer = [gain for variant in ("row_scaled", "local_1x64") for gain in gains(variant)]
     scaled, sixes = _named("row_scaled"), _named("four_over_six, all tensors")
     return Advice(
         "activations, forward",
         "per_tensor, 1x16, to nearest",
         f"{_fastest()}; finer amaxes gain {_span(finer)} dB, at {beside(scaled, 'forward')} of its speed (row_scaled). "
-        f"four_over_six gains {_span(_gains('four_over_six/error=mse'))} dB, at "
+        f"four_over_six gains {_span(gains('four_over_six/error=mse'))} dB, at "
         f"{beside(sixes, 'forward')}: take it where the forward loss counts more than the step",
         f"{_PAPER} takes this; {_FOUR_OVER_SIX} comes nearer to the training losses of bf16 with two scales",
     )
@@ -54,7 +54,7 @@ def _activations() -> Advice:
 
 def _gradients() -> Advice:
     production, plain = RECIPES[0], _named("row_scaled")
-    drawn = [-gain for gain in _gains("per_tensor/rounding=sr")]
+    drawn = [-gain for gain in gains("per_tensor/rounding=sr")]
     both = [lost_on(each, "dw", "outliers_rows") for each in (production, plain)]
     return Advice(
         "gradients",
@@ -67,8 +67,8 @@ def _gradients() -> Advice:
 
 
 def _weights() -> Advice:
-    (cost,) = _gains("per_tensor/block=block_16x16", "ffn_up.weight")
-    (gain,) = _gains("four_over_six/error=mse", "ffn_up.weight")
+    (cost,) = gains("per_tensor/block=block_16x16", "ffn_up.weight")
+    (gain,) = gains("four_over_six/error=mse", "ffn_up.weight")
     return Advice(
         "weights",
         "per_tensor, 16x16, to nearest",
@@ -87,14 +87,14 @@ def _named(name: str) -> Recipe:
     return next(recipe for recipe in RECIPES if recipe.name == name)
 
 
-def _real() -> list[str]:
-    return sorted({tensor for _, tensor in _snr() if tensor.startswith(_REAL)})
+def real_tensors() -> list[str]:
+    return sorted({tensor for _, tensor in snr() if tensor.startswith(_REAL)})
 
 
-def _gains(variant: str, *tensors: str) -> list[float]:
+def gains(variant: str, *tensors: str) -> list[float]:
     """The SNR over that of per_tensor, on some or all of the real tensors. Raises UsageError if it was not measured."""
     try:
-        return [_snr()[variant, tensor] - _snr()["per_tensor", tensor] for tensor in tensors or _real()]
+        return [snr()[variant, tensor] - snr()["per_tensor", tensor] for tensor in tensors or real_tensors()]
     except KeyError as error:
         raise UsageError(f"results/quality/quality.csv has no {error}, which docs/training.md shows") from None
 
@@ -104,7 +104,7 @@ def _span(values: Sequence[float]) -> str:
 
 
 @cache
-def _snr() -> dict[tuple[str, str], float]:
+def snr() -> dict[tuple[str, str], float]:
     with (RESULTS / "quality" / "quality.csv").open(encoding="utf-8", newline="") as file:
         return {(row["variant"], row["tensor"]): float(row["snr_db"]) for row in csv.DictReader(file)}
 

@@ -238,14 +238,11 @@ def layer(root: str) -> str:
 
 def quality(root: str) -> str:
     """The SNR that finer amaxes gain on the real tensors."""
-    with (RESULTS / "quality" / "quality.csv").open(encoding="utf-8", newline="") as file:
-        snr = {(row["variant"], row["tensor"]): float(row["snr_db"]) for row in csv.DictReader(file)}
-    real = sorted({tensor for _, tensor in snr if tensor.startswith("ffn_")})
-    rows = []
+    rows, real = [], choice.real_tensors()
     for recipe in ("row_scaled", "local_1x64", "per_token", "four_over_six/error=mse"):
-        if all((recipe, tensor) in snr for tensor in real):
-            gains = [snr[recipe, tensor] - snr["per_tensor", tensor] for tensor in real]
-            rows.append([recipe, f"{min(gains):+.2f}", f"{max(gains):+.2f}"])
+        if all((recipe, tensor) in choice.snr() for tensor in real):
+            gained = choice.gains(recipe)
+            rows.append([recipe, f"{min(gained):+.2f}", f"{max(gained):+.2f}"])
     head = f"SNR gained over one amax for the tensor, on the {len(real)} real tensors of suites/data, in dB:"
     return f"{head}\n\n{table(['recipe', 'least', 'most'], rows)}"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import resource
-import signal
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -12,15 +11,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from evidence.alarm import OutOfTime, at_most
+
 Trial = Callable[[random.Random], str]
 
 LONGEST = 60  # seconds of a trial, which takes far less, on a machine that does other things as well
 ROOM = 2 << 30  # bytes of address space that trials may use together, on top of the process's use at the start
 SAY_EVERY = 30  # seconds between two lines of progress
-
-
-class OutOfTime(BaseException):
-    """Not an Exception, so that the code under test cannot catch it as one of its own."""
 
 
 @dataclass(frozen=True)
@@ -70,24 +67,10 @@ def _standing(kind: str, seed: int, start: int, count: int, following: int) -> s
 
 def _offence(trial: Trial, rng: random.Random) -> str:
     try:
-        with _alarm():
+        with at_most(LONGEST):
             return trial(rng)
     except (Exception, OutOfTime) as error:
         return f"{type(error).__name__}: {error}\n\n{''.join(traceback.format_exception(error))}"
-
-
-@contextmanager
-def _alarm() -> Iterator[None]:
-    def late(*_: object) -> None:
-        raise OutOfTime(f"no end after {LONGEST} s")
-
-    before = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, LONGEST)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 @contextmanager

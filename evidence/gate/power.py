@@ -29,7 +29,7 @@ TIMES_US = (5.0, 20.0, 100.0, 1000.0)
 NEAREST = 5  # committed cases of about such a time, from which rounds are drawn in turn
 CASES = 40  # of a clean gate
 TAIL = 1.3  # times the median, in the slow rounds of a made-up tail
-CLEAN, REVISION, BASELINE = "clean", "another revision", "the stored baseline"
+REVISION, BASELINE = "another revision", "the stored baseline"
 
 
 @dataclass(frozen=True)

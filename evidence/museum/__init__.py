@@ -2,6 +2,6 @@
 
 An exhibit is a `.cu` file of `exhibits`, whose first lines say thread, story, check, memory and launches. Code in
 `BUG(...)` is only in the bug, code in `MEND(...)` only in the mend. `exhibit` reads them, `run` runs them on the
-emulator, and `on_gpu` runs one on a GPU, through `driver`. `rings` holds three kernels that are right and tricky, and
-mutants of their synchronisation, which `ring` reads and runs.
+emulator, `on_gpu` runs one on a GPU, through `driver`, and `under_sanitizer` has compute-sanitizer look at it. `rings`
+holds three kernels that are right and tricky, and mutants of their synchronisation, which `ring` reads and runs.
 """

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -74,6 +74,9 @@ class Exhibit(Kernels):
     check: str
 
 
+Of = TypeVar("Of", bound=Kernels)
+
+
 @cache
 def headers() -> dict[str, str]:
     """The headers that exhibits may include, by name."""
@@ -88,22 +91,23 @@ def exhibits() -> tuple[Exhibit, ...]:
 
 def read(path: Path) -> Exhibit:
     """One exhibit. Raises UsageError for a line that is missing or not understood."""
-    said = _said(path)
-    try:
-        return Exhibit(**_of_kernels(path, said), thread=said["thread"][0], check=said["check"][0])
-    except (KeyError, ValueError) as error:
-        sentence = "begins with the lines thread, story, check, array and launch"
-        raise UsageError(f"{path}: an exhibit {sentence}; {type(error).__name__}: {error}") from None
+    return _read(path, Exhibit, ("thread", "check"))
 
 
 def read_kernels(path: Path) -> Kernels:
     """A source that is no exhibit. Raises UsageError for a line that is missing or not understood."""
+    return _read(path, Kernels, ())
+
+
+def _read(path: Path, kind: type[Of], more: Sequence[str]) -> Of:
+    """more: what a source of this kind says besides its kernels"""
+    said = _said(path)
     try:
-        return Kernels(**_of_kernels(path, _said(path)))
+        return kind(**_of_kernels(path, said), **{name: said[name][0] for name in more})
     except (KeyError, ValueError) as error:
-        raise UsageError(
-            f"{path}: it begins with the lines story, array and launch; {type(error).__name__}: {error}"
-        ) from None
+        lines = ", ".join((*more, "story", "array"))
+        sentence = f"it begins with the lines {lines} and launch; {type(error).__name__}: {error}"
+        raise UsageError(f"{path}: {sentence}") from None
 
 
 def _said(path: Path) -> dict[str, list[str]]:

@@ -66,7 +66,7 @@ def compiled(kernels: Kernels, *options: str) -> Module:
 
 
 def find(kernels: Kernels, module: Module, strict: Collection[str] = ()) -> Finding:
-    """The first thing that is wrong in some order of blocks and warps. strict: as for `emulator.launch`"""
+    """The first thing that is wrong in some order of blocks and warps. strict: as for `ptx_emulator.launch`"""
     for schedule in ORDERS:
         try:
             wrong = _run(kernels, module, schedule, strict)

@@ -9,19 +9,15 @@ from __future__ import annotations
 
 import importlib
 import re
-import signal
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-import harness.oracles
-import harness.verify.diagnosis.mismatch  # imported now, so that it diagnoses with the right oracles
+from evidence.alarm import OutOfTime, at_most
 from evidence.mutants import reach, same_code
 from evidence.mutants.catalogue import KERNELS, Mutant
 from harness import files
@@ -58,13 +54,6 @@ _SENTENCES = {
     "the largest magnitude there is": "wrong amax given",
     "different values among": "degenerate",
 }
-
-
-class OutOfTimeError(BaseException):
-    """The block under `at_most` did not end in time.
-
-    Not an Exception, so that other code's handlers do not catch it.
-    """
 
 
 @dataclass(frozen=True)
@@ -127,7 +116,7 @@ def hunt(
             if not ran:
                 with at_most(TO_COMPARE):
                     discarded = SAME_CODE if same_code.everywhere(mutant, Path(folder) / KERNELS) else ""
-        except OutOfTimeError:
+        except OutOfTime:
             reason = f"the same code in {' and '.join(sets)}, and {TO_COMPARE} s are too few to compare all"
         except CompileError:
             discarded = REFUSED
@@ -166,22 +155,6 @@ def right_answers(recipes: Sequence[str]) -> dict[str, str]:
     return {case.id: same_code.answer(case) for case in cases if not incapable(case, device)}
 
 
-@contextmanager
-def at_most(seconds: int) -> Iterator[None]:
-    """Raise OutOfTimeError in a block that takes longer. Cannot be nested: a process has one alarm."""
-
-    def late(*_: object) -> None:
-        raise OutOfTimeError(f"no end after {seconds} s")
-
-    before = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, seconds, 1)  # repeats, in case the code swallows the error
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
 def cause_of(result: Result) -> str:
     """The name on the screen: a cause, all causes that fit, or a pattern of wrong entries whose cause is not known."""
     named = _CAUSE.search(result.story)
@@ -211,11 +184,7 @@ def _changed(mutant: Mutant, folder: Path, answers: Mapping[str, str], device_na
     copy = mutant.copied_to(folder)
     if mutant.tree == KERNELS:
         return _device(device_name, copy), lambda case: same_code.of_case(case, copy)
-    for name in [name for name in sys.modules if name.startswith("harness.oracles.")]:
-        del sys.modules[name]
-        # `from harness.oracles import nvfp4` would find the old module as an attribute of the package.
-        vars(harness.oracles).pop(name.rpartition(".")[2], None)
-    harness.oracles.__path__[:] = [str(copy)]
+    reach.import_oracles_from(copy)
     try:
         importlib.import_module(f"harness.oracles.{Path(mutant.file).stem}")
     except Exception as error:  # a wrong line at module level may raise anything
@@ -264,6 +233,6 @@ def _first_failure(
                     result = Result(case.id, case.recipe, verdict, reason=reason, story=reason)
                 if _catches(result, of_oracle):
                     return result, ran, False
-    except OutOfTimeError:
+    except OutOfTime:
         return None, ran, True
     return None, ran, False

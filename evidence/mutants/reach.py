@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import zip_longest
 from pathlib import Path
 
+import harness.oracles
 from evidence.mutants.catalogue import KERNELS, Mutant
 from harness.contract.case import Case
 from harness.files import KERNELS as CUDA
@@ -49,6 +51,15 @@ def cases(mutant: Mutant, set_name: str) -> Iterator[Case]:
         by_cost = (sorted(set(of_set[r]) - set(first), key=cost, reverse=narrow) for r in recipes)
         # Round-robin, so that a mutant in a shared header is not run on one recipe for long.
         yield from (case for turn in zip_longest(*by_cost) for case in turn if case is not None)
+
+
+def import_oracles_from(folder: Path) -> None:
+    """Have every later import of `harness.oracles` find the modules of a folder. Call it in a process of its own."""
+    for name in [name for name in sys.modules if name.startswith("harness.oracles.")]:
+        del sys.modules[name]
+        # `from harness.oracles import nvfp4` would find the old module as an attribute of the package.
+        vars(harness.oracles).pop(name.rpartition(".")[2], None)
+    harness.oracles.__path__[:] = [str(folder)]
 
 
 @cache

@@ -10,7 +10,7 @@ from functools import cached_property
 from itertools import pairwise, zip_longest
 from typing import NamedTuple
 
-NAME, NUMBER, STRING, SIGN = "name", "number", "string", "sign"
+NAME, NUMBER, STRING = "name", "number", "string"  # kinds of tokens; all else is a sign
 _TOKEN = r"""
     (?P<skipped>%s|\s+)
   | (?P<string>\"{3}.*?\"{3}|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')

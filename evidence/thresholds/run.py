@@ -90,7 +90,6 @@ def key(missing: Missing) -> Key:
 
 
 COLUMNS = ("file", "line", "comparison", "with", "missing", "text", "because")
-TARGETS = ("sm_90a", "sm_100a")
 _AT_ONCE = 16  # cases per task: neighbours share instantiations, each of which a process decodes for itself
 
 
@@ -112,29 +111,22 @@ def cases_of(suites: Iterable[Suite], set_name: str) -> list[Case]:
     return [case for suite in suites for case in suite.cases(set_name) if not incapable(case, device)]
 
 
-def study(
-    cases: Sequence[Case],
-    full: Sequence[Case],
-    jobs: int,
-    report: Callable[[int], None],
-    targets: Sequence[str] = TARGETS,
-) -> Study:
+def study(cases: Sequence[Case], full: Sequence[Case], jobs: int, report: Callable[[int], None]) -> Study:
     """Run `cases`, then those of full sets one by one, twice on each target. Replaces modules.
 
     report: called with the number of cases that have been run
-    """  # fmt: skip
+    """
     importlib.import_module("torch").set_num_threads(1)  # must be set before processes fork
     # Cases that share instantiations stay together.
     cases = sorted(cases, key=lambda case: (case.recipe, case.variant))
-    tasks = [(cases[first : first + _AT_ONCE], targets) for first in range(0, len(cases), _AT_ONCE)]
-    tasks += [([case], targets) for case in full]
+    tasks = [*(cases[first : first + _AT_ONCE] for first in range(0, len(cases), _AT_ONCE)), *([case] for case in full)]
     by_set = found = OUTCOMES.missing()
     done, needless = 0, []
     with tempfile.TemporaryDirectory(prefix="thresholds-") as folder:
         watched_oracles.replace(Path(folder))
         watched_kernels.watch()
         with multiprocessing.get_context("fork").Pool(jobs, serve_parent) as pool:
-            for (own, _), seen in zip(tasks, pool.imap(_run, tasks), strict=True):
+            for own, seen in zip(tasks, pool.imap(_run, tasks), strict=True):
                 before, done = found, done + len(own)
                 OUTCOMES.merge(seen)
                 found = OUTCOMES.missing()
@@ -146,15 +138,14 @@ def study(
     return Study(by_set, found, needless)
 
 
-def _run(task: tuple[list[Case], Sequence[str]]) -> dict[Site, int]:
+def _run(cases: list[Case]) -> dict[Site, int]:
     OUTCOMES.seen.clear()
-    cases, targets = task
     device = EmulatorDevice()
     for case in cases:
         expected = expect(case)
         if expected.disagreement:
             raise UsageError(f"{case.id}: {expected.disagreement}")
-        for target in targets:
+        for target in device.targets:
             program = device.prepare(case, target, expected.inputs, expected.fields)
             for repeat in range(2):  # the second run uses other grids
                 try:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import ast
 import numbers
 import operator
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-import harness.oracles
+from evidence.mutants.reach import import_oracles_from
 from evidence.thresholds.outcomes import ABOVE, BELOW, EDGE, EQUAL, NEXT, OUTCOMES, UNORDERED, Site
 from harness.files import PACKAGE
 
@@ -26,16 +25,10 @@ def replace(folder: Path) -> None:
         source = path.read_text(encoding="utf-8")
         tree = ast.fix_missing_locations(_Watch(f"oracles/{path.name}", source.splitlines()).visit(ast.parse(source)))
         names = "compared as _compared, bounded as _bounded"
-        tree.body[_after_future(tree) :] = [
-            *ast.parse(f"from {__name__} import {names}").body,
-            *tree.body[_after_future(tree) :],
-        ]
+        at = _after_future(tree)
+        tree.body[at:at] = ast.parse(f"from {__name__} import {names}").body
         (folder / path.name).write_text(ast.unparse(tree), encoding="utf-8")
-    for name in [name for name in sys.modules if name.startswith("harness.oracles.")]:
-        del sys.modules[name]
-        # `from harness.oracles import nvfp4` would find the old module as the package's attribute.
-        vars(harness.oracles).pop(name.rpartition(".")[2], None)
-    harness.oracles.__path__[:] = [str(folder)]
+    import_oracles_from(folder)
 
 
 def compared(number: int, relation: str, a: Any, b: Any) -> Any:
@@ -132,15 +125,11 @@ def _is_text(node: ast.expr) -> bool:
 
 
 def _after_future(tree: ast.Module) -> int:
-    return 1 + max(
-        (
-            number
-            for number, node in enumerate(tree.body)
-            if (isinstance(node, ast.ImportFrom) and node.module == "__future__") or _is_docstring(node)
-        ),
-        default=-1,
-    )
+    return 1 + max((number for number, node in enumerate(tree.body) if _is_head(node)), default=-1)
 
 
-def _is_docstring(node: ast.stmt) -> bool:
+def _is_head(node: ast.stmt) -> bool:
+    """Whether this is the docstring, or an import that must come before all others."""
+    if isinstance(node, ast.ImportFrom):
+        return node.module == "__future__"
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)

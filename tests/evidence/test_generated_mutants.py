@@ -16,9 +16,10 @@ from evidence.commands import mutants as command
 from evidence.mutants.catalogue import KERNELS, Mutant
 from evidence.mutants.generated import change as kinds
 from evidence.mutants.generated import proofs, score
+from evidence.mutants.generated.change import CONCURRENCY
 from evidence.mutants.generated.cuda_changes import changes_of_cuda
 from evidence.mutants.generated.cuda_text import CudaText
-from evidence.mutants.generated.draw import draw, everywhere, is_concurrency, sources
+from evidence.mutants.generated.draw import draw, everywhere, sources
 from evidence.mutants.generated.python_changes import changes_of_python
 from evidence.mutants.hunt import REFUSED, SAME_CODE, Catch
 from harness.errors import Exit, SuiteError, UsageError
@@ -163,12 +164,12 @@ def test_a_draw_meets_every_file_and_operator_and_enough_of_concurrency():
     of_operator = Counter(mutant.theme for mutant in drawn)
     assert set(of_operator) == set(kinds.OPERATORS)
     assert min(of_operator.values()) >= 5
-    assert sum(map(is_concurrency, drawn)) >= 100
+    assert sum(mutant.theme in CONCURRENCY for mutant in drawn) >= 100
     assert len(draw(2, 10**6)) == len(everywhere())
 
 
 def test_every_proof_is_of_a_generated_mutant():
-    assert set(proofs.proofs()) <= {proofs.key(mutant) for mutant in everywhere()}
+    assert set(proofs.proofs()) <= {mutant.edit.key for mutant in everywhere()}
 
 
 def test_a_proof_without_a_reason(tmp_path):
@@ -296,7 +297,7 @@ def test_a_foreign_catalogue_and_what_of_it_is_no_mutant(harness_mutants, tmp_pa
 def test_what_is_proved_is_not_hunted(harness_mutants, tmp_path, monkeypatch):
     drawn = next(mutant for mutant in draw(3, 12) if ".cu" in mutant.file)
     monkeypatch.setattr(command, "hunt", survives)
-    monkeypatch.setattr(proofs, "proofs", lambda: {proofs.key(drawn): "nobody reads it"})
+    monkeypatch.setattr(proofs, "proofs", lambda: {drawn.edit.key: "nobody reads it"})
     _, output = harness_mutants(*ASK, "--out", str(tmp_path / "table"))
     assert "and 1 discarded" in output
     assert f"{drawn.name}: " not in output
@@ -327,10 +328,10 @@ def test_a_place_is_a_line_with_a_part_of_what_is_right():
 
 
 def test_a_share_of_concurrency_that_is_not_enough():
-    mutants = [mutant for mutant in draw(1, 200) if is_concurrency(mutant)][:19]
+    mutants = [mutant for mutant in draw(1, 200) if mutant.theme in CONCURRENCY][:19]
     hunted = [(mutant, is_caught(mutant)) for mutant in mutants]
     assert score.enough(score.table_of(hunted, "c"))
-    others = [(mutant, is_caught(mutant)) for mutant in draw(1, 200) if not is_concurrency(mutant)]
+    others = [(mutant, is_caught(mutant)) for mutant in draw(1, 200) if mutant.theme not in CONCURRENCY]
     wrong = [*others, *hunted[2:], *((mutant, survives(mutant)) for mutant in mutants[:2])]
     table = score.table_of(wrong, "c")
     assert score.Score.of(table).caught >= 0.95 * len(table)

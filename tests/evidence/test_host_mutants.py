@@ -9,6 +9,7 @@ from click.testing import CliRunner
 from evidence.commands import mutants as command
 from evidence.mutants.generated import change as kinds
 from evidence.mutants.generated import host, host_changes, host_hunt, proofs
+from evidence.mutants.generated.draw import draw
 from evidence.mutants.generated.host_changes import changes_of_host
 from evidence.mutants.hunt import REFUSED, Catch
 from evidence.mutants.places import Places
@@ -52,8 +53,8 @@ def test_every_file_has_mutants_each_with_a_name_of_its_own_and_tests():
     found = host.host_mutants()
     assert {mutant.file for mutant in found} == {file for area in host.AREAS.values() for file in area.files}
     assert len({mutant.name for mutant in found}) == len(found)
-    drawn = host.draw_host(7, 100)
-    assert drawn[:20] == host.draw_host(7, 20)
+    drawn = draw(7, 100, host.host_mutants())
+    assert drawn[:20] == draw(7, 20, host.host_mutants())
     assert {mutant.file for mutant in drawn} == {mutant.file for mutant in found}
     for mutant in drawn:
         assert not mutant.same_syntax()
@@ -68,7 +69,7 @@ def test_tests_that_import_the_file_come_first_and_those_that_start_processes_la
 
 
 def test_every_proof_is_of_a_generated_mutant():
-    assert set(proofs.host_proofs()) <= {proofs.key(mutant) for mutant in host.host_mutants()}
+    assert set(proofs.host_proofs()) <= {mutant.edit.key for mutant in host.host_mutants()}
 
 
 TREE = {

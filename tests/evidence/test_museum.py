@@ -19,8 +19,7 @@ from processes import LONGEST, lives, wait_until
 import evidence.museum.driver
 from evidence.commands import museum
 from evidence.commands.museum import command
-from evidence.museum import beside
-from evidence.museum.beside import says
+from evidence.museum import under_sanitizer
 from evidence.museum.driver import encoded
 from evidence.museum.exhibit import Exhibit, exhibits, read
 from evidence.museum.run import show
@@ -56,7 +55,7 @@ def test_the_command_shows_thread_check_and_line() -> None:
 def test_an_exhibit_without_its_lines_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "nobody.cu"
     path.write_text("// thread: nobody#1\n// story: nothing\n")
-    with pytest.raises(UsageError, match=r"nobody.cu: an exhibit begins with the lines thread, story, check"):
+    with pytest.raises(UsageError, match=r"nobody.cu: it begins with the lines thread, check, story"):
         read(path)
 
 
@@ -96,19 +95,26 @@ def sanitizer(folder: Path, body: str) -> Path:
     return found
 
 
+def says(program: list[str], mended: bool, seconds: float = under_sanitizer.SECONDS) -> str:
+    """The words of all tools on one exhibit."""
+    chosen = [each for each in exhibits() if each.name == "te_3417"]
+    found = under_sanitizer.asked(program, chosen, 4, seconds)
+    return next(said.words for said in found if under_sanitizer.TITLES[said.title] is mended)
+
+
 def test_what_a_sanitizer_says_stands_beside(tmp_path: Path) -> None:
     """A stand-in that finds something in the bug with one tool, and does not end with another."""
     program = [str(sanitizer(
         tmp_path, "time.sleep(60 if tool == 'synccheck' else 0)\nsys.exit(99 if bug and tool == 'racecheck' else 0)"
     ))]  # fmt: skip
-    assert says(program, "te_3417", mended=False, seconds=5.0) == "racecheck"
-    assert says(program, "te_3417", mended=True, seconds=5.0) == "no end"
+    assert says(program, mended=False, seconds=5.0) == "racecheck"
+    assert says(program, mended=True, seconds=5.0) == "no end"
 
 
 def test_a_tool_that_could_not_run_says_so(tmp_path: Path) -> None:
     """2 is what an exhibit ends with where there is no GPU; 1 is one whose bytes are wrong."""
     program = [str(sanitizer(tmp_path, "sys.exit({'memcheck': 2, 'initcheck': 1}.get(tool, 0))"))]
-    assert says(program, "te_3417", mended=False) == "memcheck could not run (exit 2)"
+    assert says(program, mended=False) == "memcheck could not run (exit 2)"
 
 
 def test_the_command_writes_one_table_of_both(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -174,10 +180,11 @@ child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(6000)']
 open({str(tmp_path)!r} + f'/{{child.pid}}.pid', 'w').close()
 time.sleep(100)""",
     )
-    monkeypatch.setattr(beside, "TOOLS", beside.TOOLS[:1])
-    assert says([str(named)], "te_3417", mended=False, seconds=5.0) == "no end"
-    (child,) = tmp_path.glob("*.pid")
-    wait_until(lambda: not lives(child.stem))
+    monkeypatch.setattr(under_sanitizer, "TOOLS", under_sanitizer.TOOLS[:1])
+    assert says([str(named)], mended=False, seconds=5.0) == "no end"
+    children = [path.stem for path in tmp_path.glob("*.pid")]
+    assert children
+    wait_until(lambda: not any(map(lives, children)))
 
 
 def test_a_sanitizer_needs_a_gpu_and_a_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

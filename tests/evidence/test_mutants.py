@@ -19,6 +19,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
+from evidence.alarm import OutOfTime, at_most
 from evidence.commands import mutants as command
 from evidence.mutants import hunt, reach, table
 from evidence.mutants.catalogue import KERNELS, Mutant, find, load
@@ -381,7 +382,7 @@ def test_a_case_is_asked_with_the_right_lines():
 
 
 def test_what_lasts_longer_is_ended_past_a_handler_of_other_errors():
-    with pytest.raises(hunt.OutOfTimeError, match="no end after 1 s"), hunt.at_most(1):
+    with pytest.raises(OutOfTime, match="no end after 1 s"), at_most(1):
         try:
             time.sleep(30)
         except Exception:

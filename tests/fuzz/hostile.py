@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from processes import LONGEST
 
-from evidence.mutants.hunt import at_most
+from evidence.alarm import at_most
 from evidence.mutated_text import TOKENS
 
 FACTOR = int(os.environ.get("HARNESS_FUZZ", "1"))

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from evidence.mutants.catalogue import KERNELS, ORACLES, Mutant
-from evidence.mutants.generated.change import CONCURRENCY, Mutation
+from evidence.mutants.generated.change import Mutation
 from evidence.mutants.generated.cuda_changes import changes_of_cuda
 from evidence.mutants.generated.python_changes import changes_of_python
 from evidence.mutants.places import Places, places, text_edit
@@ -59,10 +59,6 @@ def draw(seed: int, count: int, mutants: Sequence[Mutant] | None = None) -> list
         if not left[operator][file]:
             del left[operator][file]
     return drawn
-
-
-def is_concurrency(mutant: Mutant) -> bool:
-    return mutant.theme in CONCURRENCY
 
 
 def _name(path: Path) -> str:

@@ -14,7 +14,7 @@ import pandas as pd
 from pydantic import Field
 
 from evidence.mutants.catalogue import Mutant
-from evidence.mutants.generated.draw import draw, mutants_of
+from evidence.mutants.generated.draw import mutants_of
 from evidence.mutants.generated.host_changes import changes_of_host
 from evidence.mutants.generated.score import LEAST_CAUGHT, Score
 from evidence.mutants.places import Places
@@ -93,10 +93,6 @@ def _facts(path: Path) -> tuple[bool, frozenset[str]]:
     text = path.read_text(encoding="utf-8")
     words = _WORD.findall(" ".join(_FROM.findall(text)))
     return bool(_PROCESSES.search(text)), frozenset(words)
-
-
-def draw_host(seed: int, count: int) -> list[Mutant]:
-    return draw(seed, count, host_mutants())
 
 
 @cache

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from evidence.mutants.catalogue import Mutant
 from evidence.mutants.generated.host import host_places
 from evidence.mutants.places import Edit, Places, change_of, places
 from harness.errors import SuiteError
@@ -46,7 +45,3 @@ def edits(index: Places, path: Path = PROOFS, list_of: str = "equivalent") -> It
                     yield index.edit(scope, change_of(change)), proof.reason
                 except LookupError as error:
                     raise SuiteError(document.where(list_of, number, "of", scope), str(error)) from None
-
-
-def key(mutant: Mutant) -> Key:
-    return mutant.edit.key

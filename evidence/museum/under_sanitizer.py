@@ -18,10 +18,9 @@ from queue import SimpleQueue
 from typing import NamedTuple
 
 from evidence.museum.exhibit import Exhibit
-from evidence.sanitizer.compute_sanitizer import FIRST_PORT, PORTS
+from evidence.sanitizer.compute_sanitizer import FIRST_PORT, PORTS, TOOLS
 from harness.files import ROOT
 
-TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 FOUND = 99  # the exit code that the tool is told to use for a finding
 RAN = (0, 1)  # exit codes of a program that ran, with right bytes or wrong ones
 SECONDS = 60.0  # time limit for a tool; several never end if a kernel does not
@@ -82,15 +81,6 @@ def _end(process: subprocess.Popen) -> None:
         process.wait()
 
 
-def says(program: Sequence[str], name: str, mended: bool, seconds: float = SECONDS) -> str:
-    """The tools that find something in an exhibit; `no end` if none does and one did not end; else `nothing`.
-
-    A tool under which the exhibit could not run is named as such.
-    """
-    processes = _Processes()
-    return _together([_asked(processes, program, tool, name, mended, seconds) for tool in TOOLS])
-
-
 def _together(words: Sequence[str]) -> str:
     """Combine the tools' results, each of which is its name, `no end`, that it could not run, or empty."""
     named = [each for each in words if each and each != _NO_END]
@@ -99,9 +89,9 @@ def _together(words: Sequence[str]) -> str:
 
 
 def _asked(
-    processes: _Processes, program: Sequence[str], tool: str, name: str, mended: bool, seconds: float,
-    options: Sequence[str] = (),
-) -> str:  # fmt: skip
+    processes: _Processes, program: Sequence[str], tool: str, name: str, mended: bool, seconds: float, port: int
+) -> str:
+    options = ("--port", str(port), "--max-connections", str(PORTS))
     run = [sys.executable, "-m", "evidence.museum.on_gpu", name, "mend" if mended else "bug"]
     code = processes.run([*program, "--tool", tool, "--error-exitcode", str(FOUND), *options, *run], seconds)
     if code is None:
@@ -122,8 +112,7 @@ def asked(program: Sequence[str], chosen: Sequence[Exhibit], jobs: int, seconds:
 
     def ask(tool: str, exhibit: Exhibit, mended: bool) -> tuple[str, float]:
         port, start = ports.get(), time.perf_counter()
-        own = ("--port", str(port), "--max-connections", str(PORTS))
-        found = _asked(processes, program, tool, exhibit.name, mended, seconds, own)
+        found = _asked(processes, program, tool, exhibit.name, mended, seconds, port)
         ports.put(port)
         return found, time.perf_counter() - start
 
