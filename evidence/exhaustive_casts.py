@@ -59,7 +59,7 @@ def prove(device, progress: Callable[[int], None]) -> Iterator[CastMismatch]:
             if program is None:
                 program = device.prepare(case, device.targets[0], {"input": bits}, oracle_of("casts").outputs(case))
             else:
-                program.memory.replace_input("input", bits)
+                program.resplit({"input": bits}, {})
             outputs = program.run(0xA5, 0).outputs
             yield from _against_torch(outputs, program.memory.inputs["input"], start)
             host = {name: value.get() for name, value in outputs.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import IntEnum
 
 from harness.text import one_line, printable
@@ -31,6 +32,12 @@ SEVERITY = (
     Exit.NOISY,
     Exit.CLEAN,
 )
+
+
+def worst(codes: Iterable[int]) -> Exit:
+    """The most serious of some exit codes; CLEAN if there are none."""
+    codes = {*codes, Exit.CLEAN}
+    return next(code for code in SEVERITY if code in codes)
 
 
 def exit_of(code: int) -> Exit:

@@ -9,13 +9,12 @@ from evidence.targets import TargetResult, reached
 from harness.bench.standings import furthest
 from harness.bench.targets import Targets, load
 from harness.commands import _shared, _suites
-from harness.errors import Exit, UsageError
+from harness.errors import Exit, UsageError, worst
 from harness.files import SUITES, WORKDIR, in_workdir, write_text
 from harness.records.run_folder import Header, new_folder, read_bench, read_run, shown
 from harness.report.console import show
 from harness.report.tables import facts_of, markdown
 from harness.runner.below_supervisor import settings
-from harness.runner.outcome import worst
 from harness.runner.supervisor import supervise
 from harness.verdict import Verdict, failures_of
 

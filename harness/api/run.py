@@ -14,6 +14,7 @@ from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.contract.interval import Interval
 from harness.device.capability import incapable
+from harness.device.device import chosen_target
 from harness.device.select import select
 from harness.errors import DeviceUnavailable, LaunchError, UsageError
 from harness.expected import expected, torch_calls
@@ -51,14 +52,13 @@ def run_kernel(
     AccessError is what the emulator found as a sanitizer.
     """
     case, chosen = case_of(case), select(device)
-    if target not in (None, *chosen.targets):
-        raise UsageError(f"device {chosen.name} has no target '{target}'{nearest(target, chosen.targets)}")
+    target = chosen_target(chosen, target)
     reason = incapable(case, chosen)
     if reason:
         raise DeviceUnavailable(f"{case.id}: {reason}")
     fields = output_fields(case)
     with chosen.reserve(case):
-        program = chosen.prepare(case, target or chosen.targets[0], _inputs(case, inputs), fields)
+        program = chosen.prepare(case, target, _inputs(case, inputs), fields)
         outcome = program.run(_POISON, 0)
     if outcome.trespass:
         raise LaunchError(f"{case.id}: {outcome.trespass}")

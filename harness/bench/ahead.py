@@ -16,9 +16,10 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ from harness.ground.side_by_side import forking
 from harness.inputs import draw
 from harness.inputs.drawn_once import DRAWN, Reference
 from harness.jit.compile import compile_kernel, instantiation
-from harness.suite.launch_plan import Step, plan
+from harness.suite.launch_plan import Step, both_plans
 
 LEFT_FREE = 2  # cores, for the process that times and for everything else
 NICE = 10
@@ -219,15 +220,10 @@ def instantiations(cases: Iterable[tuple[int, Case]]) -> list[tuple[int, Step]]:
     """
     found: dict[str, tuple[int, Step]] = {}
     for number, case in cases:
-        for step in _steps(case):
-            found.setdefault(instantiation(step.signature, step.flags), (number, step))
+        for step in chain.from_iterable(both_plans(case)):
+            if not step.library:
+                found.setdefault(instantiation(step.signature, step.flags), (number, step))
     return list(found.values())
-
-
-def _steps(case: Case) -> Iterator[Step]:
-    """The launches of a case, both on a GPU that runs all CTAs of a launch at once and on one that cannot."""
-    for steps in (plan(case), plan(case, fits=lambda step: True)):
-        yield from (step for step in steps if not step.library)
 
 
 def _new_folder() -> Path:

@@ -26,7 +26,7 @@ from harness.bench.energy import Energy, Meter, Replays, measure
 from harness.bench.gpu_timer import Clock, pilot
 from harness.bench.rounds import PILOT, WARM_UP, Baseline, InterleavedRounds, Recorder, Round, steady
 from harness.bench.statistics import summarize
-from harness.bench.timed import Timed, TimedKernels, TimedLoop, WrongBytesError, digest
+from harness.bench.timed import Timed, TimedKernels, TimedLoop, WrongBytesError, digest, too_fast
 from harness.bench.times import Timing, second_times, times
 from harness.contract.case import Case
 from harness.device.device import Device
@@ -34,7 +34,7 @@ from harness.errors import CaseError, LaunchError, NoDevice
 from harness.expected.expected import NUMPY_LARGEST_TIMED, Expected, expect
 from harness.ground.seconds import ROUNDS, SECONDS, VERIFY, WARMING
 from harness.suite.launch_plan import plan
-from harness.suite.physics import bytes_moved, impossible, peak_tflops
+from harness.suite.physics import bytes_moved
 from harness.verdict import Result, Verdict
 from harness.verify.verify import failed, verify
 
@@ -121,11 +121,8 @@ class Bench:
 
     def _impossible(self, timing: Timing) -> str:
         """Why the timed launches cannot have done their work in this time, or an empty text."""
-        identity = self.device.identity()
-        mhz = max(each.mhz for each in timing.rounds)
-        peak = peak_tflops(self.device.targets[0], int(identity.get("multiprocessors", 0)), mhz)
         us = 1e6 * summarize([each.seconds for each in timing.rounds]).median
-        return impossible(us, timing.needs, int(identity["l2_bytes"]), self.roofline_gbps, peak)
+        return too_fast(self.device, us, max(each.mhz for each in timing.rounds), timing.needs, self.roofline_gbps)
 
     def _prepare(self, case: Case) -> Timed:
         return TimedKernels(self.device, case, self._expected(case), self.clock, self._in_passes)

@@ -20,7 +20,7 @@ from harness.device.memory import CaseMemory
 from harness.expected.expected import Expected
 from harness.jit.compile import Compiled
 from harness.jit.geometry import Grid
-from harness.suite.physics import Needs, arrays_moved, bytes_moved, operations
+from harness.suite.physics import Needs, bytes_moved, impossible, needs_of, peak_tflops
 from harness.verdict import Verdict
 
 POISON = 0x5A  # fills the outputs before they are timed
@@ -99,9 +99,8 @@ class TimedKernels(Timed):
         self.launches = len(self.program.steps)
         self.moved = bytes_moved(self.program.steps, expected.inputs, expected.fields)
         self._graph, self.calls = self._captured(in_passes) if rotates else (None, 1)
-        read, written = arrays_moved(self.program.steps, expected.inputs, expected.fields)
         filled = self._rotation.filled if rotates else inf
-        self.needs = Needs(read, written, operations(case), filled, self.calls)
+        self.needs = needs_of(case, self.program.steps, expected.inputs, expected.fields, filled, self.calls)
 
     def _first(self, memory: CaseMemory) -> CudaProgram | None:
         """The launches on the first copy, if they are not those of our kernels."""
@@ -206,3 +205,10 @@ def digest(program: LoadedProgram) -> str:
     parts += [f"early {number}" for number in program.early]
     parts += program.libraries
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
+def too_fast(device: Device, us: float, mhz: float, needs: Needs, roofline_gbps: float) -> str:
+    """A sentence if no call with these needs can take so few microseconds on the GPU, or an empty text."""
+    identity = device.identity()
+    peak = peak_tflops(device.targets[0], int(identity.get("multiprocessors", 0)), mhz)
+    return impossible(us, needs, int(identity["l2_bytes"]), roofline_gbps, peak)

@@ -78,10 +78,10 @@ def _refuse_recipe_option(context: click.Context, parameter: click.Parameter, na
 
 
 def with_words(argument: Callable) -> Callable:
-    """An argument that takes recipes; --recipe, which some commands had for them, is told so."""
+    """An argument that takes recipes; --recipe, which some commands had for them, is refused."""
     hidden = {"multiple": True, "hidden": True, "expose_value": False, "callback": _refuse_recipe_option}
-    told = click.option("--recipe", "-R", "recipe_option", **hidden)
-    return lambda command: argument(told(command))
+    refused = click.option("--recipe", "-R", "recipe_option", **hidden)
+    return lambda command: argument(refused(command))
 
 
 recipes = with_words(click.argument("recipes", nargs=-1, metavar="[RECIPE]..."))

@@ -6,9 +6,8 @@ import click
 
 from harness.commands import _shared
 from harness.device.select import select
-from harness.errors import DeviceUnavailable, UsageError
+from harness.errors import DeviceUnavailable, UsageError, worst
 from harness.report.console import show
-from harness.runner.outcome import worst
 from harness.subjects.handshake.pair import read_pair
 from harness.subjects.handshake.verify import Handshake, Handshaker, require_agreement
 from harness.text import nearest

@@ -11,13 +11,12 @@ from harness.commands import _shared
 from harness.contract.case import Case
 from harness.device import thread_trace
 from harness.device.capability import incapable
-from harness.device.device import Device
+from harness.device.device import Device, chosen_target
 from harness.device.emulator import EmulatorDevice
 from harness.device.select import select
 from harness.errors import CaseError, DeviceUnavailable, Exit, UsageError
 from harness.expected.expected import make_inputs, oracle_of
 from harness.suite.suite import find_case
-from harness.text import nearest
 from harness.verify.diagnosis import trace
 
 POISON = 0xA5
@@ -69,11 +68,10 @@ def command(
     if match is None:
         raise UsageError(f"--at '{element}' is not an element; write row,column, as in 17,4")
     chosen = select(device_name)
-    if target not in (None, *chosen.targets):
-        raise UsageError(f"device {chosen.name} has no target '{target}'{nearest(target, chosen.targets)}")
+    target = chosen_target(chosen, target)
     case = replace(case, mode="eager")  # the mode changes no byte, and eager runs everywhere
     inputs = make_inputs(case)
-    kernel = _run(case, chosen, target or chosen.targets[0], inputs)
+    kernel = _run(case, chosen, target, inputs)
     click.echo(trace.trace(case, field, (int(match[1]), int(match[2])), kernel, inputs, tensor))
     return Exit.CLEAN
 
@@ -84,20 +82,12 @@ def _thread(case: Case, thread: str, kernel: str | None, lines: int, device_name
         raise UsageError("--kernel is empty; name one, or leave it out")
     if device_name == "cuda":
         raise UsageError("--thread follows a thread on the emulator; leave out --device cuda")
-    chosen = EmulatorDevice()
-    if target not in (None, *chosen.targets):
-        raise UsageError(f"device {chosen.name} has no target '{target}'{nearest(target, chosen.targets)}")
-    reason = incapable(replace(case, mode="eager"), chosen)
+    chosen, case = EmulatorDevice(), replace(case, mode="eager")
+    target = chosen_target(chosen, target)
+    reason = incapable(case, chosen)
     if reason:
         raise DeviceUnavailable(f"{case.id}: {reason}")
-    shown, stopped = thread_trace.follow(
-        replace(case, mode="eager"),
-        target or chosen.targets[0],
-        make_inputs(case),
-        place,
-        lines,
-        kernel or "",
-    )
+    shown, stopped = thread_trace.follow(case, target, make_inputs(case), place, lines, kernel or "")
     click.echo(shown)
     if stopped:
         click.echo(f"stopped: {stopped}", err=True)

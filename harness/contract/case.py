@@ -23,6 +23,13 @@ OWN = "own"  # the value of a group's flag that stands for each dense recipe's o
 
 FlagValue = str | bool | int | float
 
+
+def id_parts(case_id: str) -> tuple[str, ...]:
+    """Recipe, flags, shape, input and mode that a case id spells; fewer of a text that is none."""
+    head, _, mode = case_id.rpartition("/")
+    return *head.split("/", 3), mode
+
+
 _LATER = ("scale_format", "global_scale", "a_global_scale", "b_global_scale")
 
 

@@ -85,6 +85,13 @@ class Field:
         return self.nbytes + self.slack * np.dtype(self.dtype).itemsize
 
 
+def owner_of(field: Field, entry: int) -> tuple[int, int]:
+    """The number of the tensor that owns an entry of a group's field, and the entry's number in it, in memory order."""
+    ends = list(accumulate(part.size for part in field.parts))
+    number = next(number for number, end in enumerate(ends) if entry < end)
+    return number, entry - ends[number] + field.parts[number].size
+
+
 def granularity_of(amax_shape: Sequence[int]) -> str:
     """The extent of one amax, from the shape of all: `tensor`, `row` or `window`. A single amax is the tensor's."""
     return "tensor" if tuple(amax_shape) == (1,) else "row" if len(amax_shape) == 1 else "window"

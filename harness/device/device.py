@@ -12,7 +12,9 @@ import numpy as np
 from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.contract.interval import Demand
+from harness.errors import UsageError
 from harness.jit.compile import Compiled
+from harness.text import nearest
 
 Array = Any  # one-dimensional uint8: np.ndarray on the emulator, cupy.ndarray on a GPU
 
@@ -103,6 +105,13 @@ class Device(Protocol):
 def targets_of(device: Device, case: Case) -> tuple[str, ...]:
     """The targets of a device that the case runs on."""
     return device.targets if case.turn is None else (device.targets[case.turn % len(device.targets)],)
+
+
+def chosen_target(device: Device, name: str | None) -> str:
+    """The device's target of that name, its first for None. Raises UsageError for one that it has not."""
+    if name not in (None, *device.targets):
+        raise UsageError(f"device {device.name} has no target '{name}'{nearest(name, device.targets)}")
+    return name or device.targets[0]
 
 
 class InPlaceOfOurs:

@@ -46,7 +46,7 @@ class EmulatorDevice:
     """Executes sm_90a and sm_100a code.
 
     kernels: the folder of the `.cu` files; multiprocessors: what a persistent grid is sized for
-    also: names of what it reports though GPUs bear it (`races.borne`), whatever `--strict` says
+    also: names of what it reports though GPUs bear it (`ptx_emulator.races.borne`), whatever `--strict` says
     """
 
     name = "emulator"

@@ -226,9 +226,9 @@ class GpuAccount:
 
 
 @lru_cache(maxsize=64)
-def account_of(uuid: bytes, total: int, folder: Path = _FOLDER) -> GpuAccount:
+def account_of(uuid: bytes, total: int) -> GpuAccount:
     """The account of a GPU; one object for a process, which is one entry."""
-    return GpuAccount(uuid, total, folder)
+    return GpuAccount(uuid, total)
 
 
 def _of_a_living(path: Path) -> Entry | None:

@@ -185,10 +185,6 @@ class CaseMemory:
         """Bytes of inputs and outputs, without guards and pristine copies."""
         return sum(value.nbytes for value in self.inputs.values()) + sum(o.field.nbytes for o in self.outputs.values())
 
-    def replace_input(self, name: str, value: np.ndarray) -> None:
-        """Overwrite an input with other contents of the same size, at the same address."""
-        self.put({**self.pristine, name: upload(value)})
-
     def refit(self, fields: Mapping[str, Field]) -> None:
         """Switch to the outputs of another split of the same allocation, at the same addresses."""
         for name, field in fields.items():

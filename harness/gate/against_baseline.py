@@ -16,7 +16,7 @@ from functools import partial
 from statistics import median
 
 from harness.bench import statistics
-from harness.errors import SEVERITY, Exit, UsageError
+from harness.errors import Exit, UsageError, worst
 from harness.gate.decision import decide, samples_of
 from harness.records.records import Record
 from harness.records.run_folder import EVENTS, Header, RunFiles, commit, now_here, same_sources
@@ -116,7 +116,7 @@ def exit_code(records: Sequence[Record], judgements: Sequence[Judgement]) -> Exi
     codes |= {judgement.verdict.exit_code for judgement in judgements}
     if not judgements:
         codes.add(Exit.NOISY)
-    return next(code for code in SEVERITY if code in codes)
+    return worst(codes)
 
 
 def _by_id(records: Sequence[Record], recipes: Sequence[str] = ()) -> dict[str, Record]:

@@ -9,6 +9,7 @@ import tarfile
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Protocol
 
@@ -18,7 +19,7 @@ from harness.files import ROOT
 from harness.ground.side_by_side import process_pool
 from harness.jit.compile import key_of
 from harness.suite.instantiations import Job
-from harness.suite.launch_plan import Step, plan
+from harness.suite.launch_plan import Step, both_plans
 
 FOLDERS = ("harness/kernels", "suites")
 
@@ -149,5 +150,4 @@ def _jobs(cases: Iterable[Case], side: Side) -> dict[str, Job]:
 
 
 def _steps(case: Case, side: Side) -> Iterator[Step]:
-    for fits in (False, True):
-        yield from plan(case, side.kernels, lambda step, fits=fits: fits, side.suites)
+    return chain.from_iterable(both_plans(case, side.kernels, side.suites))

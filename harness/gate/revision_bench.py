@@ -15,7 +15,7 @@ from harness.bench.cold_copies import COLD, Rotation, capture, memories, rotate
 from harness.bench.gpu_timer import GpuClock
 from harness.bench.rounds import BETWEEN_CLOCKS, TimedGraph, take
 from harness.bench.statistics import Samples
-from harness.bench.timed import POISON, digest
+from harness.bench.timed import POISON, digest, too_fast
 from harness.contract.case import Case
 from harness.device.cuda import CudaDevice
 from harness.device.cuda_program import launches_of
@@ -25,7 +25,7 @@ from harness.expected.expected import NUMPY_LARGEST_TIMED, Expected, expect
 from harness.gate.decision import CHANGED, EFFECT, decide
 from harness.gate.revision import same_arguments, same_sources
 from harness.records.claims import UNCHANGED
-from harness.suite.physics import Needs, arrays_moved, impossible, operations, peak_tflops
+from harness.suite.physics import needs_of
 from harness.verdict import Judgement, Performance, Result, Verdict
 from harness.verify.verify import verify
 
@@ -156,11 +156,9 @@ class RevisionBench:
         """Why the launches cannot have done their work in this time, or an empty string."""
         if not self.roofline_gbps:
             return ""
-        read, written = arrays_moved(rotation.programs[0].steps, expected.inputs, expected.fields)
-        needs = Needs(read, written, operations(case), rotation.filled, calls)
-        identity = self.head.identity()
-        peak = peak_tflops(self.head.targets[0], int(identity.get("multiprocessors", 0)), max(samples.mhz))
-        return impossible(median(samples.us), needs, int(identity["l2_bytes"]), self.roofline_gbps, peak)
+        steps = rotation.programs[0].steps
+        needs = needs_of(case, steps, expected.inputs, expected.fields, rotation.filled, calls)
+        return too_fast(self.head, median(samples.us), max(samples.mhz), needs, self.roofline_gbps)
 
     def _anew(
         self, graphs: Mapping[str, TimedGraph], launches: Mapping[str, Sequence[Callable[[], None]]]

@@ -1,4 +1,4 @@
-"""Whether the emulator reports what GPUs bear, too (`emulator.races.borne`): `--strict`, for all of a process."""
+"""Whether the emulator reports what GPUs bear, too (`ptx_emulator.races.borne`): `--strict`, for all of a process."""
 
 from __future__ import annotations
 

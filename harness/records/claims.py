@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from harness.contract.case import id_parts
 from harness.errors import HarnessError
 from harness.expected.expected import fields_of
 from harness.records.times import part_of, run_of
@@ -86,7 +87,7 @@ def _without_evidence(record: Any) -> Iterator[str]:
     for name in ("device", "targets", "oracles"):
         if not getattr(record, name):
             yield f"a {record.verdict} without {name}"
-    if record.input != record.case_id.rpartition("/")[0].split("/", 3)[-1]:
+    if record.input != id_parts(record.case_id)[-2]:
         yield f"input is '{record.input}', and the case id names another"
     for name in ("targets", "oracles"):
         if len(set(getattr(record, name))) < len(getattr(record, name)):

@@ -20,7 +20,7 @@ from harness.records.records import Record
 from harness.records.seal import sources_digest
 from harness.records.times import of_the_user, part_of, parts_of
 from harness.suite import physics
-from harness.suite.launch_plan import plan
+from harness.suite.launch_plan import both_plans, plan
 from harness.suite.physics import Needs, arrays_moved, bytes_moved, operations, peak_tflops
 from harness.suite.suite import find_case, suite_of
 from harness.verdict import Verdict
@@ -47,10 +47,8 @@ def _moved(case: Case) -> tuple[tuple[int, int, int], ...]:
     if arrays is None:
         return ()
     fields = fields_of(case)
-    plans = (plan(case, fits=lambda step, fits=fits: fits) for fits in (False, True))
-    return tuple(
-        dict.fromkeys((bytes_moved(steps, arrays, fields), *arrays_moved(steps, arrays, fields)) for steps in plans)
-    )
+    moves = ((bytes_moved(each, arrays, fields), *arrays_moved(each, arrays, fields)) for each in both_plans(case))
+    return tuple(dict.fromkeys(moves))
 
 
 def memory_bytes(case: Case) -> int | None:
@@ -206,7 +204,7 @@ def _problems(record: Record, case: Case, timed: bool, machine: Mapping[str, str
     if compared != right["bytes_compared"]:
         yield f"{right['bytes_compared']} bytes are compared in it, not {compared}"
     launched = (record.get("times") or {}).get("launches")  # earlier runs did not count launches
-    counts = sorted({len(plan(case, fits=lambda step, fits=fits: fits)) for fits in (False, True)})
+    counts = sorted(set(map(len, both_plans(case))))
     if launched is not None and launched not in counts:
         yield f"launches is {launched}, and a call of it has {' or '.join(map(str, counts))}"
     # Each target has its own limit of CTAs.

@@ -10,6 +10,7 @@ from statistics import median
 from typing import Any
 
 from harness.bench.statistics import summarize
+from harness.contract.case import id_parts
 
 
 @dataclass(frozen=True)
@@ -89,8 +90,7 @@ def bar_groups(timed: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[str, 
 
 def _parts(record: Mapping[str, Any]) -> tuple[str, str, str]:
     """Variant, shape and mode of a record's case."""
-    head, _, mode = record["case_id"].rpartition("/")
-    recipe, flags, shape, input_name = head.split("/", 3)
+    recipe, flags, shape, input_name, mode = id_parts(record["case_id"])
     return f"{recipe}/{flags}/{input_name}", shape, mode
 
 

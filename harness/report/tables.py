@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.contract.case import id_parts
 from harness.files import write_text
 from harness.ground.command_lines import Asked
 from harness.records.records import Record
@@ -340,9 +341,8 @@ def markdown(table: pd.DataFrame, escaped: Callable[[object], str] | None = None
 
 
 def _with_parts(record: Record) -> dict[str, Any]:
-    head, _, mode = record["case_id"].rpartition("/")
-    recipe, flags, shape, input_name = head.split("/", 3)
-    return {**record, "recipe": recipe, "flags": flags, "shape": shape, "input": input_name, "mode": mode}
+    parts = zip(("recipe", "flags", "shape", "input", "mode"), id_parts(record["case_id"]), strict=True)
+    return {**record, **dict(parts)}
 
 
 def _counts(values: Iterable[str]) -> dict[str, int]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 from harness.device.capability import DECLARED, OF_THE_DEVICE
-from harness.errors import SEVERITY, Exit
+from harness.errors import Exit, worst
 from harness.ground.command_lines import is_card
 from harness.verdict import Result, Verdict, exit_words
 
@@ -65,12 +65,6 @@ def few_compared(results: Sequence[Result]) -> str:
     if 2 * refused <= asked:
         return ""
     return f"only {asked - refused:,} of {asked:,} cases were compared: the subject refuses the other {refused:,}"
-
-
-def worst(codes: Iterable[Exit]) -> Exit:
-    """The most serious of some exit codes; CLEAN if there are none."""
-    codes = {*codes, Exit.CLEAN}
-    return next(code for code in SEVERITY if code in codes)
 
 
 def last_line(selected: Collection[str], results: Sequence[Result]) -> str:

@@ -18,7 +18,7 @@ import pytest
 
 from harness.check.compared import shortfalls
 from harness.device.device import Device
-from harness.errors import Exit, StorageError, UsageError
+from harness.errors import Exit, StorageError, UsageError, worst
 from harness.files import storage_error, write_text
 from harness.ground.command_lines import Asked, is_guest
 from harness.records import seal
@@ -28,7 +28,7 @@ from harness.records.records import Finished, Record
 from harness.records.run_folder import begun, new_folder, newest_run, shown
 from harness.report import tables
 from harness.runner import resume_command, summary
-from harness.runner.outcome import outcome, worst
+from harness.runner.outcome import outcome
 from harness.runner.selection import Selection
 from harness.runner.supervisor import GO_ON, leave
 from harness.verdict import Result

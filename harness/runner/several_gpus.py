@@ -17,12 +17,11 @@ from typing import IO
 
 from harness.bench import ahead
 from harness.device.capability import gpu_count
-from harness.errors import DeviceUnavailable, Exit, UsageError, exit_of
+from harness.errors import DeviceUnavailable, Exit, UsageError, exit_of, worst
 from harness.files import WORKDIR
 from harness.ground.command_lines import include_options, recipe_dir_options
 from harness.records import journal
 from harness.records.run_folder import new_folder
-from harness.runner.outcome import worst
 from harness.runner.request import Request
 
 _TAKEN = ("--shard", "--ahead", "-n")  # options that each shard sets itself

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import NoReturn
 
 from harness.device.select import require_clock
-from harness.errors import Exit, HarnessError, UsageError, exit_of
+from harness.errors import Exit, HarnessError, UsageError, exit_of, worst
 from harness.ground.command_lines import is_guest, this_python
 from harness.ground.ending import ENDING, end_with_parent, hear_children
 from harness.records import journal, seal
@@ -28,7 +28,7 @@ from harness.records.run_folder import new_folder, newest_run, read_run
 from harness.runner import resume_command
 from harness.runner.below_supervisor import CHILD, NO_DEVICE_BELOW, SUPERVISOR, not_read, without_pytests
 from harness.runner.guarding import LOOK, Guard
-from harness.runner.outcome import last_line, meaning, outcome, worst
+from harness.runner.outcome import last_line, meaning, outcome
 from harness.runner.request import Request, of_files, otherwise
 from harness.suite.suite import FIRST, find_case
 from harness.verdict import Result

@@ -7,7 +7,7 @@ torch. It returns nothing and writes its results into `outputs`. A module here, 
 
   NEEDS        {distribution: the line that installs it}; where one is absent, every case is EXCLUDED with that line
   refuses      refuses(case) -> why the subject cannot run this case, or ""; asked of every case before there are data,
-               and again later: an answer that changes, and an error that says "not me" from `quantize`, is an offence
+               and again later: an answer that changes, and an error that says "not me" from `quantize`, is a violation
   HARNESS_FLAGS  {flag: the value, or list of values, that it is for}, which the cases of a set take on; read from the
                source, before and without running it
   TRITON_TARGET  `sm_100a`: as what its kernels of Triton are emulated, with all checks, where there is no GPU

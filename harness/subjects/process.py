@@ -27,7 +27,7 @@ _ENDING = 10.0  # seconds that a killed process may take to end
 _MARK = "NVFP4_SUBJECT"  # environment variable by which all processes that a subject starts are found
 _OURS = ("PYTEST_", "HARNESS_", "COV_")  # prefixes of environment variables that are hidden from a subject
 _BEFORE = "; what it does not take it says before, by refuses(case) or HARNESS_FLAGS"
-_OFFENCES = {str(each): each for each in (Violation.RAISES, Violation.DECLINES_LATE, Violation.READS_ORACLE)}
+_VIOLATIONS = {str(each): each for each in (Violation.RAISES, Violation.DECLINES_LATE, Violation.READS_ORACLE)}
 _ERRORS = {"launch": LaunchError, "compile": CompileError, "not_emulated": NotEmulated}
 
 
@@ -155,9 +155,9 @@ def checked(name: str, answer: Mapping[str, Any], token: str, loading: bool = Fa
             raise AccessError(*map(shown, (kind, where, sentence)))
         case {"error": [str(kind), str(text)]} if kind in _ERRORS:
             raise _ERRORS[kind](shown(text))
-        case {"error": [str(kind), str(text)]} if kind in _OFFENCES:
+        case {"error": [str(kind), str(text)]} if kind in _VIOLATIONS:
             hint = _BEFORE if kind == Violation.DECLINES_LATE else ""
-            raise ViolationError(_OFFENCES[kind], f"{name} {shown(text)}{hint}")
+            raise ViolationError(_VIOLATIONS[kind], f"{name} {shown(text)}{hint}")
     raise ValueError("an answer that says neither what was found nor what went wrong")
 
 

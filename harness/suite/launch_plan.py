@@ -72,6 +72,12 @@ def plan(
     return tuple(step for stage in stages(case) if not stage.given for step in _steps(stage, kernels, fits, suites))
 
 
+def both_plans(case: Case, kernels: Path = KERNELS, suites: Path | None = None) -> Iterator[tuple[Step, ...]]:
+    """The launches where CTAs that wait for each other do not fit on the device at once, and where they do."""
+    for fits in (False, True):
+        yield plan(case, kernels, lambda step, fits=fits: fits, suites)
+
+
 def _steps(stage: Stage, kernels: Path, fits: Callable[[Step], bool], suites: Path | None) -> Iterator[Step]:
     case = stage.case
     signatures = read_signatures(case.recipe, kernels)

@@ -81,6 +81,14 @@ def arrays_moved(
     return sum(read.values()), sum(field.nbytes for field in fields.values())
 
 
+def needs_of(
+    case: Case, steps: Iterable[Step], inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field], filled: float,
+    calls: int,
+) -> Needs:  # fmt: skip
+    """The work of a call of these launches of a case."""
+    return Needs(*arrays_moved(steps, inputs, fields), operations(case), filled, calls)
+
+
 def operations(case: Case) -> int:
     """The number of operations in all products of a case: two per term."""
     return 2 * terms(case) if case.is_gemm or is_pipeline(case) else 0

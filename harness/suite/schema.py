@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import json
 import re
-from typing import Annotated, Any, Literal
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema, model_validator
 from pydantic_core import ErrorDetails
@@ -49,6 +50,9 @@ Size = Extent | str
 Rows = Annotated[int, Field(strict=True, ge=0, le=LARGEST_EXTENT)]
 Shape = tuple[Rows, Extent] | tuple[Extent, Extent, Extent] | str
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_]*$")]
+
+
+Model = TypeVar("Model", bound=BaseModel)
 
 
 class _Part(BaseModel):
@@ -291,15 +295,20 @@ _PARTS: dict[str, type[BaseModel]] = {
 
 def parse(document: Document) -> SuiteFile:
     """Parse the file into a model. Raises SuiteError with one sentence about the first mistake."""
+    return validated(SuiteFile, document, sentence_of)
+
+
+def validated(model: type[Model], document: Document, sentence: Callable[[Document, ErrorDetails], str]) -> Model:
+    """The file as a model. Raises SuiteError with a sentence about the first mistake."""
     try:
-        return SuiteFile.model_validate(document.data)
+        return model.model_validate(document.data)
     except ValidationError as refusal:
         # A misspelt key is also reported as missing; the misspelling is the more helpful error.
         def priority(error: ErrorDetails) -> tuple[bool, int]:
             return error["type"] != "extra_forbidden", document.lines[route_of(document, error)]
 
         first = min(refusal.errors(), key=priority)
-        raise SuiteError(document.where(*route_of(document, first)), sentence_of(document, first)) from None
+        raise SuiteError(document.where(*route_of(document, first)), sentence(document, first)) from None
 
 
 def json_schema() -> str:

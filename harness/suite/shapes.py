@@ -164,7 +164,7 @@ def _corner_error(file: SuiteFile, entry: Corner, larger: Shape) -> str | None:
         return str(error)
     if case.is_group:
         right = f"'{entry.shape}' behind one larger tensor, as in 4096+{entry.shape}, nor one tensor with more rows"
-        if not _ends_in(_extents(whole), _extents(case)):
+        if not _ends_in(group_extents(whole), group_extents(case)):
             return f"'{larger}' is neither {right}"
         return shape_error(file, larger, flags)
     grown = [(part, all_of) for part, all_of in zip(astuple(case), astuple(whole), strict=True) if part != all_of]
@@ -174,7 +174,7 @@ def _corner_error(file: SuiteFile, entry: Corner, larger: Shape) -> str | None:
     return shape_error(file, larger, flags)
 
 
-def _extents(group: Problem) -> list[tuple[int, ...]]:
+def group_extents(group: Problem) -> list[tuple[int, ...]]:
     """(rows, cols) of every tensor, and N of every product where it may differ."""
     return [(*extents, *(group.n_dims or ())[g : g + 1]) for g, extents in enumerate(group.tensors)]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import get_args
 
 from harness import files
-from harness.contract.case import Case, Flags, FlagValue
+from harness.contract.case import Case, Flags, FlagValue, id_parts
 from harness.contract.problem import Extents, Problem
 from harness.errors import ContractError, SuiteError, UsageError
 from harness.ground.yaml_lines import Document
@@ -329,16 +329,15 @@ def find_case(case_id: str) -> Case:
 
 
 def _split(case_id: str) -> tuple[str, ...]:
-    head, _, mode = case_id.rpartition("/")
-    parts = head.split("/", 3)
+    parts = id_parts(case_id)
     if case_id.endswith(".yaml"):
         suite_path(case_id)  # raises the right error for a file
-    if len(parts) != 4 or not case_id.isprintable():
+    if len(parts) != 5 or not case_id.isprintable():
         raise UsageError(
             f"{ascii(case_id)} is not a case id; one reads recipe/flags/ROWSxCOLS/input/mode, as in "
             "per_tensor/rht=true,rounding=sr/256x192/normal/eager"
         )
-    return *parts, mode
+    return parts
 
 
 def _integer(text: str) -> int | None:

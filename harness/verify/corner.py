@@ -22,6 +22,7 @@ from harness.device.device import Device, Program
 from harness.device.emulator import EmulatorDevice
 from harness.errors import AccessError, HarnessError, LaunchError, NotEmulated, SuiteError
 from harness.expected.expected import Expected, expect_on, fields_of, make_inputs
+from harness.suite.shapes import group_extents
 from harness.suite.suite import find_case, suite_of
 from harness.verdict import Story, Verdict
 from harness.verify.not_run import keep_note, note_no_corners
@@ -144,8 +145,8 @@ def at_the_end(error: AccessError, larger: Case) -> AccessError:
 def control(case: Case, larger: Case) -> Case:
     """The case at the end of a tensor that is larger, but in which an index of 32 bits still reaches every byte."""
     if case.is_group:
-        first, *others = _extents(larger)
-        unit, axis = _extents(case)[-1], _growing_axis(case, larger)
+        first, *others = group_extents(larger.problem)
+        unit, axis = group_extents(case.problem)[-1], _growing_axis(case, larger)
         times = min(first[axis] // unit[axis], _times(case))
         return _with_tensors(case, larger, [_grown(first, axis, unit[axis] * times), *others])
     extents = [
@@ -160,14 +161,8 @@ def _times(case: Case) -> int:
     return _CONTROL // math.prod(case.problem.grid_extents[-1]) + 1
 
 
-def _extents(case: Case) -> list[tuple[int, ...]]:
-    """(rows, cols) of each tensor of a group, and its N where products differ in it."""
-    n_dims = case.problem.n_dims or ()
-    return [(*extents, *n_dims[g : g + 1]) for g, extents in enumerate(case.problem.tensors)]
-
-
 def _growing_axis(case: Case, larger: Case) -> int:
-    first, own = _extents(larger)[0], _extents(case)[-1]
+    first, own = group_extents(larger.problem)[0], group_extents(case.problem)[-1]
     return next(axis for axis in range(len(own)) if first[axis] != own[axis])
 
 
@@ -204,9 +199,9 @@ def inputs_around(case: Case, larger: Case, inputs: Arrays) -> tuple[dict[str, n
 def _growing(case: Case, larger: Case, inputs: Arrays) -> Iterator[tuple[int, Arrays, Arrays]]:
     """For each growing extent: the number of steps, and the inputs before the first step and after it."""
     if case.is_group:
-        first, *others = _extents(larger)
+        first, *others = group_extents(larger.problem)
         axis = _growing_axis(case, larger)
-        unit = _extents(case)[-1][axis]
+        unit = group_extents(case.problem)[-1][axis]
         cases = [_with_tensors(case, larger, [_grown(first, axis, unit * n), *others]) for n in (1, 2)]
         yield first[axis] // unit - 1, make_inputs(cases[0]), make_inputs(cases[1])
         return

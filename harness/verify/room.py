@@ -23,7 +23,7 @@ from harness.device.memory import ALIGNMENT, GUARD
 from harness.expected.expected import fields_of
 from harness.ground.locks import NamedLock, tell_waiting
 from harness.ground.seconds import WAITS
-from harness.suite.launch_plan import plan, scratch_and_workspace
+from harness.suite.launch_plan import Step, both_plans, scratch_and_workspace
 from harness.verify.judge import POISONS
 
 LARGE = 1 << 28  # elements
@@ -76,16 +76,16 @@ def gpu_needs(case: Case, device: Device, inputs: Mapping[str, np.ndarray]) -> i
     outputs = sum(_block(_guarded(field.allocated)) for field in fields)
     copies = len(POISONS) * sum(_block(field.nbytes) for field in fields)
     expected = EXPECTED * max((_block(field.nbytes) for field in fields), default=0)
-    own = needed(case) if device.subject_label else max(_of_launches(case, fits) for fits in (True, False))
+    own = needed(case) if device.subject_label else max(map(_of_launches, both_plans(case)))
     read = _sum(array.nbytes for array in inputs.values())
     # A graph is captured on the same arrays, but may be compared with an eager program on others.
     eager = 2 * read + outputs + copies + own if case.mode == "graph" else 0
     return INPUTS * read + outputs + copies + expected + own + eager
 
 
-def _of_launches(case: Case, fits: bool) -> int:
-    """Scratch and workspaces, where a GPU holds all CTAs of a launch at once, or does not."""
-    scratch, workspace = scratch_and_workspace(plan(case, fits=lambda step: fits))
+def _of_launches(steps: Iterable[Step]) -> int:
+    """Scratch and workspaces."""
+    scratch, workspace = scratch_and_workspace(steps)
     return _sum(scratch.values()) + _sum(map(_guarded, workspace.values()))
 
 

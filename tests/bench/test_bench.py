@@ -533,7 +533,7 @@ def test_our_kernels_are_timed_as_the_mode_says(monkeypatch, mode: str, in_passe
         "memories": lambda first, l2_bytes: [first] * 3,
         "Rotation": lambda device, case, memories, first: copies.append(len(memories)) or rotation,
         "bytes_moved": lambda *_: MOVED,
-        "arrays_moved": lambda *_: (MOVED, 0),
+        "needs_of": lambda case, steps, inputs, fields, *more: Needs(MOVED, 0, 0, *more),
         "rotate": lambda clock, launches: (graph("graph of 6"), 6),
         "capture": lambda clock, launches, calls: None,
         "Passes": lambda clock, captured, copies: graph("passes of 9"),

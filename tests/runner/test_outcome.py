@@ -10,9 +10,9 @@ import pytest
 
 from harness import errors
 from harness.device.emulator import EmulatorDevice
-from harness.errors import SEVERITY, Exit, exit_of
+from harness.errors import SEVERITY, Exit, exit_of, worst
 from harness.files import ROOT
-from harness.runner.outcome import last_line, meaning, outcome, worst
+from harness.runner.outcome import last_line, meaning, outcome
 from harness.runner.summary import render
 from harness.suite.suite import find_case
 from harness.verdict import Judgement, Performance, Result, Story, Verdict

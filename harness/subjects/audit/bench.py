@@ -36,7 +36,7 @@ from harness.subjects.audit.verify import explain
 from harness.subjects.device import SubjectDevice
 from harness.subjects.violations import Finding, Violation, ViolationError
 from harness.suite.launch_plan import plan
-from harness.suite.physics import Needs, arrays_moved, operations
+from harness.suite.physics import needs_of
 from harness.verdict import Result, Verdict
 
 PASS = 1e-2  # seconds that a bounding pass should last if memory allows, so that the overhead around it is small
@@ -119,9 +119,8 @@ class TimedSubject(Timed):
         self.timed = self._copies(copies_for(self.moved, self._l2_bytes))
         self.program = self.timed.program
         self.calls = self.timed.number if self._is_graph else 1
-        read, written = arrays_moved(plan(case), self.fresh.sets[0], self.fresh.fields)
         filled = self.timed.number * self.moved / self._l2_bytes if self._is_graph else math.inf
-        self.needs = Needs(read, written, operations(case), filled, self.calls)
+        self.needs = needs_of(case, plan(case), self.fresh.sets[0], self.fresh.fields, filled, self.calls)
         self._reported: list[float] = []
         self.judged: list[tuple[Draw, Outcome]] = []
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
 from harness.contract.case import Case
-from harness.contract.field import Field
+from harness.contract.field import Field, owner_of
 from harness.device.device import Outcome
 from harness.expected.expected import fields_of
 from harness.oracles import layout
@@ -23,13 +22,8 @@ def place(case: Case, field: Field, byte: int) -> str:
     """Where a byte of an output lies, such as `[0, 64], from input [0, 128]`; scale bytes in compact order."""
     entry, tensor = byte // np.dtype(field.dtype).itemsize, ""
     if field.parts:
-        ends = list(accumulate(part.size for part in field.parts))
-        number = next(number for number, end in enumerate(ends) if entry < end)
-        field, entry, tensor = (
-            field.parts[number],
-            entry - (ends[number] - field.parts[number].size),
-            f" of tensor {number}",
-        )
+        number, entry = owner_of(field, entry)
+        field, tensor = field.parts[number], f" of tensor {number}"
     if field.swizzled:
         entry = int(np.flatnonzero(layout.unswizzle(np.arange(field.size).reshape(field.shape)) == entry)[0])
     at = tuple(int(index) for index in np.unravel_index(entry, field.shape))
@@ -107,7 +101,7 @@ _PROBES = (0xA5, 0xA5, 0x5A, 0x5A, 0xA5, 0x5A, 0x5A, 0xA5)
 
 PATIENCE = 0.1  # seconds to wait after each call
 
-_BESIDE = Finding(Violation.OTHER_STREAM, "its work does not wait for its turn on the stream that it was to use")
+_UNORDERED = Finding(Violation.OTHER_STREAM, "its work does not wait for its turn on the stream that it was to use")
 
 Right = Callable[[Observation], bool]
 
@@ -154,8 +148,8 @@ def _late(program: SubjectProgram, observations: Sequence[Observation], right: R
         before, at_once, settled = seen.outcome.outputs, seen.at_once, seen.settled
         if same(before, at_once) and same(at_once, settled):
             continue
-        if _beside(program, right):
-            return _BESIDE
+        if _ignores_the_stream(program, right):
+            return _UNORDERED
         field = changed(before, settled) or changed(before, at_once)
         return Finding(Violation.WRITES_LATE, f"output {field!r} changed after the call was done")
     return None
@@ -182,8 +176,8 @@ def _by_order(program: SubjectProgram, calls: Sequence[Observation]) -> bool:
 def _probe(program: SubjectProgram, calls: Sequence[Observation], right: Right) -> Finding | None:
     """After wrong calls on the case's data, make more calls, and name the violation by which of them are wrong."""
     observations = list(calls)
-    if _beside(program, right):
-        return _BESIDE
+    if _ignores_the_stream(program, right):
+        return _UNORDERED
     for number, poison in enumerate(_PROBES):
         observations.append(settle(program, Observation("call", poison, program.run(poison, number)), PATIENCE))
         found = _late(program, observations[-1:], right)
@@ -215,7 +209,7 @@ def _probe(program: SubjectProgram, calls: Sequence[Observation], right: Right) 
     return Finding(Violation.NOT_EVERY_CALL, f"right in {sum(ok)} of {count} calls on the same data")
 
 
-def _beside(program: SubjectProgram, right: Right) -> bool:
+def _ignores_the_stream(program: SubjectProgram, right: Right) -> bool:
     """Whether outputs are right once the device is idle, but never behind work that keeps the stream busy."""
     if not program.has_streams:
         return False

@@ -15,9 +15,9 @@ from harness.expected.expected import NUMPY_LARGEST_TIMED, Expected, expect
 from harness.subjects.card.card import with_masked_m
 from harness.subjects.card.device import CardDevice
 from harness.subjects.card.form import Promised
-from harness.subjects.card.verify import explained
+from harness.subjects.card.verify import by_conventions
 from harness.suite.launch_plan import plan
-from harness.suite.physics import Needs, arrays_moved, bytes_moved, operations
+from harness.suite.physics import bytes_moved, needs_of
 from harness.verify.judge import on_host
 
 
@@ -42,8 +42,7 @@ class TimedCard(TimedKernels):
         steps = plan(case)
         self.launches = len(device.card.file.launches)
         self.moved = bytes_moved(steps, ours.inputs, ours.fields)
-        read, written = arrays_moved(steps, ours.inputs, ours.fields)
-        self.needs = Needs(read, written, operations(case), self.needs.filled, self.calls)
+        self.needs = needs_of(case, steps, ours.inputs, ours.fields, self.needs.filled, self.calls)
 
     def _first(self, memory: CaseMemory) -> CudaProgram:
         device = self._card_device
@@ -63,4 +62,4 @@ class TimedCard(TimedKernels):
             return False
         written = on_host(self._card_device, [outcome], self._expected)[0]
         device, ours = self._card_device, self._ours
-        return bool(explained(self._case, device, ours, self._forms.written(ours, written)))
+        return bool(by_conventions(self._case, device, ours, self._forms.written(ours, written)))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
 from harness.contract.case import Case, with_later
@@ -22,7 +22,7 @@ from harness.subjects.card.forms import CardForms, Starts, tensor_starts
 from harness.subjects.card.schema import Argument, ArrayForm, CardFile, CardLaunch, Map
 from harness.subjects.convention import Convention
 from harness.suite.launch_plan import numbers
-from harness.suite.schema import route_of, sentence_of
+from harness.suite.schema import route_of, sentence_of, validated
 from harness.suite.sizes import size_error
 from harness.suite.suite import suite_of
 from harness.text import nearest, spell
@@ -299,16 +299,7 @@ def read_card(name: str) -> Card:
     document = read(path, name, "code")
     if not isinstance(document.data, Mapping):
         raise SuiteError(f"{name}:1", "a card is a mapping that starts with `code:`")
-    try:
-        return Card(name, CardFile.model_validate(document.data), document, resolved_path(path))
-    except ValidationError as refusal:
-
-        def priority(error: ErrorDetails) -> tuple[bool, int]:
-            return error["type"] != "extra_forbidden", document.lines[route_of(document, error)]
-
-        first = min(refusal.errors(), key=priority)
-        route = route_of(document, first)
-        raise SuiteError(document.where(*route), _sentence(document, first)) from None
+    return Card(name, validated(CardFile, document, _sentence), document, resolved_path(path))
 
 
 def _sentence(document: Document, error: ErrorDetails) -> str:

@@ -9,12 +9,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
-from harness.contract.field import Field
+from harness.contract.field import Field, owner_of
 from harness.contract.interval import Demand, Interval
 from harness.device.device import Outcome
 from harness.oracles import layout, nvfp4
@@ -120,13 +119,11 @@ class Form:
 
     def place(self, byte: int) -> tuple[str, list[int]]:
         """The region and the entry that a byte of the array belongs to; for scale bytes the entry in compact order."""
-        entry = byte // np.dtype(self.stored.dtype).itemsize
+        itemsize = np.dtype(self.stored.dtype).itemsize
+        entry = byte // itemsize
         if self.field.parts:
-            sizes = [part.size for part in self.stored.parts]
-            ends = list(accumulate(sizes))
-            number = next(g for g, end in enumerate(ends) if entry < end)
-            form = next(form for g, form in self._numbered() if g == number)
-            what, at = form.place(entry - (ends[number] - sizes[number]))
+            number, entry = owner_of(self.stored, entry)
+            what, at = self._parts()[number].place(entry * itemsize)
             return f"{what} of tensor {number}", at
         number = np.arange(self.stored.size).reshape(self.stored.shape)
         where = (layout.unswizzle(number) if self.stored.swizzled else number) == entry

@@ -48,7 +48,7 @@ def _verify(case: Case, device: CardDevice, empty: Result, numpy_largest: int) -
     def excuses(demanded: Expected, outcome: Outcome) -> bool:
         contract = other_ours if demanded is other else ours
         written = on_host(device, [outcome], demanded)[0]
-        found = explained(case, device, contract, forms.written(contract, written))
+        found = by_conventions(case, device, contract, forms.written(contract, written))
         why.update(dict.fromkeys(found))
         return bool(found)
 
@@ -119,7 +119,7 @@ class _OnBoth(Promised):
         return self.program.renew()
 
 
-def explained(case: Case, device: CardDevice, ours: Expected, written: dict | None) -> tuple[str, ...]:
+def by_conventions(case: Case, device: CardDevice, ours: Expected, written: dict | None) -> tuple[str, ...]:
     """The declared conventions that explain every byte that differs from ours; none if any byte stays unexplained."""
     declared = device.card.conventions
     if not declared or written is None:

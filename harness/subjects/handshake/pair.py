@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from harness.contract.case import Case, FlagValue
@@ -19,7 +18,7 @@ from harness.subjects.card.forms import CardForms, read_side
 from harness.subjects.card.schema import ArrayForm
 from harness.subjects.handshake.schema import PairFile, SideFile
 from harness.suite.gemm_operands import input_extents
-from harness.suite.schema import route_of, sentence_of
+from harness.suite.schema import route_of, sentence_of, validated
 from harness.suite.suite import find_case, suite_of
 from harness.text import nearest, spell
 
@@ -152,11 +151,7 @@ def _alike(consumer: Case, written: Mapping[str, object], names: Mapping[str, ob
         choices = [f"{read_side(consumer, name)}_{plain}", name, *({"input": ["output"]}.get(name, ()))]
         if plain == "scale_inv":
             choices.append("swizzled_scale_inv")
-        yield from ((name, choice) for choice in choices[:] if choice in written and choice == _first(choices, written))
-
-
-def _first(choices: list[str], written: Mapping[str, object]) -> str:
-    return next(choice for choice in choices if choice in written)
+        yield from ((name, choice) for choice in [*filter(written.__contains__, choices)][:1])
 
 
 def read_pair(name: str) -> Pair:
@@ -164,14 +159,7 @@ def read_pair(name: str) -> Pair:
     document = read(Path(name), name, "producer")
     if not isinstance(document.data, Mapping):
         raise SuiteError(f"{name}:1", "a pair is a mapping with `producer:` and `consumer:`")
-    try:
-        file = PairFile.model_validate(document.data)
-    except ValidationError as refusal:
-        first = min(
-            refusal.errors(),
-            key=lambda error: (error["type"] != "extra_forbidden", document.lines[route_of(document, error)]),
-        )
-        raise SuiteError(document.where(*route_of(document, first)), _sentence(document, first)) from None
+    file = validated(PairFile, document, _sentence)
     sides = [_side(role, getattr(file, role), document, file.masked_rows) for role in ("producer", "consumer")]
     pair = Pair(name, file, document, *sides)
     _check(pair)

@@ -11,9 +11,9 @@ import numpy as np
 from harness.contract.case import Case
 from harness.device.device import Device
 from harness.expected.expected import Expected
-from harness.subjects.audit import conventions
 from harness.subjects.card.device import with_card
 from harness.subjects.card.form import MASKED, Form, Promised
+from harness.subjects.card.verify import by_conventions
 from harness.subjects.handshake.pair import Side
 from harness.subjects.handshake.poison import RANDOM, Inputs, Leak, Poisoning, overwritten
 from harness.verdict import Result, Story, Verdict
@@ -173,8 +173,4 @@ class _Run:
         """Sentences on the card's conventions if they explain every byte that differs from ours, else none."""
         if not self.side.card:
             return ()
-        written = self.card_forms.written(self.ours, run)
-        declared = self.side.card.conventions
-        if not declared or written is None:
-            return ()
-        return tuple(conventions.explain(self.case, self.ours.inputs, self.ours.values, written, declared) or ())
+        return by_conventions(self.case, self.device, self.ours, self.card_forms.written(self.ours, run))

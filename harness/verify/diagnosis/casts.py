@@ -53,9 +53,9 @@ def flipped_ties(flips: set[tuple[int, bool]]) -> Callable[[np.ndarray], np.ndar
     return with_ties(lambda product: table[np.signbit(product).astype(int)])
 
 
-def _signed(magnitude: np.ndarray, product: np.ndarray, nan: np.ndarray | int = 7) -> np.ndarray:
+def _signed(magnitude: np.ndarray, product: np.ndarray) -> np.ndarray:
     codes = magnitude.astype(np.uint8) | np.signbit(product).view(np.uint8) << 3
-    return np.where(np.isnan(product), np.asarray(nan, np.uint8), codes)
+    return np.where(np.isnan(product), np.uint8(7), codes)
 
 
 def _toward_zero(product: np.ndarray) -> np.ndarray:

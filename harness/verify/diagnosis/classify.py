@@ -112,10 +112,8 @@ def _named(found: dict[str, Cause], count: int, alike: bool) -> Cause:
         return Cause(name, f"{entries} {_some(names, len(f'{name}: {entries} , …'))}")
     if len(names) == 1:
         return found[names[0]]
-    fitting = Cause(
-        f"fits {', '.join(names)}", f"{count} entries cannot tell {'these' if len(names) > 2 else 'the two'}"
-    )
-    fitting = fitting._replace(explanation=f"{fitting.explanation} apart")
+    these = "these" if len(names) > 2 else "the two"
+    fitting = Cause(f"fits {', '.join(names)}", f"{count} entries cannot tell {these} apart")
     if len(str(fitting)) <= _WIDTH:
         return fitting
     said = f"{count} entries fit {len(names)} known mistakes alike, such as"

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from harness.contract.case import Case
-from harness.contract.field import Field
+from harness.contract.field import Field, owner_of
 from harness.contract.interval import Interval
 from harness.expected.expected import Expected
 from harness.expected.formats import BLOCK, E2M1_VALUES, decoded, unpacked
@@ -55,7 +55,7 @@ def story_of(
         evidence = _of_stage(evidence, stage)
     if case.is_group and evidence.comparable:
         first_wrong = np.ravel_multi_index(evidence.differences[evidence.root].index, evidence.field.shape)
-        number = parts.holder(evidence.field, int(first_wrong))
+        number, _ = owner_of(evidence.field, int(first_wrong))
         rows.append(("group" if case.is_gemm else "tensor", f"{parts.tensor_spelled(case, number)}; the first is 0"))
         evidence, trace = _of_tensor(evidence, number), ["--tensor", str(number)]
     plain, tensors = parts.activated(evidence.case, evidence.tensors)
@@ -87,11 +87,9 @@ def trace_options(case: Case, fields: Mapping[str, Field], name: str, index: tup
     """
     field, tensor = fields[name], ()
     if case.is_group:
-        entry = int(np.ravel_multi_index(index, field.shape))
-        number = parts.holder(field, entry)
-        before = sum(part.size for part in field.parts[:number])
+        number, entry = owner_of(field, int(np.ravel_multi_index(index, field.shape)))
         field = field.parts[number]
-        index = tuple(int(i) for i in np.unravel_index(entry - before, field.shape))
+        index = tuple(int(i) for i in np.unravel_index(entry, field.shape))
         tensor = ("--tensor", str(number))
     row, col = first_input(field, compact_index(field, index))
     return (*tensor, "--field", name, "--at", f"{row},{col}")

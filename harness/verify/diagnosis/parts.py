@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -47,12 +46,6 @@ def activated(case: Case, tensors: Arrays) -> tuple[Case, Arrays]:
 def stage_spelled(stage: Stage) -> str:
     """Text such as `x, per_tensor/rht=true/128x256`."""
     return f"{stage.name}, {stage.case.recipe}/{stage.case.variant}/{stage.case.shape}"
-
-
-def holder(field: Field, entry: int) -> int:
-    """The number of the tensor that owns an entry of a group's field; entries count from 0 in memory order."""
-    ends = accumulate(part.size for part in field.parts)
-    return next(number for number, end in enumerate(ends) if entry < end)
 
 
 def tensor_spelled(case: Case, number: int) -> str:
