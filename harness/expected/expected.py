@@ -32,11 +32,11 @@ from harness.suite.stages import Stage, is_pipeline, stages
 from harness.suite.suite_file import file_of
 
 NUMPY_LARGEST = 1 << 26  # in `Case.work`; beyond it, the NumPy oracle takes minutes, so only torch is asked
+NUMPY_LARGEST_TIMED = 1 << 20  # the same for a timed run, where a GPU waits for the oracle
 _SMALL = 1 << 20  # elements; tensors up to this size are drawn twice, to check that the seed matters
 _users_oracles: dict[str, Any] = {}
 _drawn_again: set[tuple[object, ...]] = set()
 LEAST = 8  # bytes per element: at least the tensor and a float32 copy are in memory
-NUMPY_LARGEST_TIMED = 1 << 20  # the same for a timed run, where a GPU waits for the oracle
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.contract.case import Case, spell
+from harness.contract.case import Case
 from harness.contract.dtypes import DTYPES
 from harness.contract.interval import Interval
 from harness.device.capability import incapable
@@ -27,6 +27,7 @@ from harness.subjects.process import Child
 from harness.subjects.subject import start
 from harness.suite.suite import find_case, suite_of
 from harness.suite.wanted import pairs
+from harness.text import spell
 from harness.verify.judge import POISONS
 
 
