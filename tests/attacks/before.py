@@ -23,9 +23,12 @@ from xml.etree import ElementTree
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 HEAD = """\
-How each attack ended on the harness of an earlier commit (`then`), and how it ends on this one. `green`: it worked.
-`red`: it was refused, as now. `not green`: it did not work, and ended otherwise than now, for example with another
-sentence. `cannot be tried`: its test needs something that the harness of that commit does not have; nothing is known.
+# Ways to green
+
+Made by `python tests/attacks/before.py COMMIT`, for each commit below: how each attack ended on the harness of that
+commit (`then`), and how it ends on this one. `green`: it worked. `red`: it was refused, as now. `not green`: it did
+not work, and ended otherwise than now, for example with another sentence. `cannot be tried`: its test needs
+something that the harness of that commit does not have; nothing is known.
 
 | attack | commit | then | now |
 |---|---|---|---|
