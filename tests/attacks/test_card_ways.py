@@ -111,6 +111,7 @@ HIDDEN = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", HIDDEN)
 def test_an_include_that_looks_like_part_of_something_else(folder: Path, heard: list[str], name: str):
     """Whatever NVRTC makes of the text, by any standard, a foreign file is not opened."""

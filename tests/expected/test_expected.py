@@ -65,6 +65,7 @@ def small(suite) -> Iterator[Case]:
                 yield case
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.name)
 def test_the_shapes_are_those_of_the_tensors(suite):
     cases = list(small(suite))

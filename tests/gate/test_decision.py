@@ -40,6 +40,7 @@ def constant(random, rounds):
 MAKERS = [None, shared_drift, two_modes, outliers, constant]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("make", MAKERS)
 @pytest.mark.parametrize("seed", range(20))
 def test_a_side_is_neither_faster_nor_slower_than_itself(make, seed):

@@ -50,6 +50,7 @@ def shuffled(mode: str, lane: int, offset: int, clamp: int) -> tuple[int, bool]:
     return (source if valid else lane), valid
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("mode", ["up", "down", "bfly", "idx"])
 @pytest.mark.parametrize("width", [32, 16, 8, 2])
 @pytest.mark.parametrize("offset", [0, 1, 3, 7, 16, 31, 45])

@@ -141,6 +141,7 @@ def test_much_text(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "PTX of 1001 characters; 1000 are allowed" in str(attempt(" " * 1001))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("text", "sentence"), REFUSED.values(), ids=REFUSED)
 def test_it_ends_in_one_sentence_soon_and_in_little_memory(text: str, sentence: str) -> None:
     before, begun = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()

@@ -65,6 +65,7 @@ HELD = {1: "%rs", 2: "%rs", 4: "%r1", 8: "%rd1"}
 KINDS = [f"{kind}{width}" for width in (8, 16, 32, 64) for kind in "bus"] + ["f32", "f64"]
 
 
+@pytest.mark.sweep
 @pytest.mark.covers("ld.", "st.")
 @pytest.mark.parametrize("space", ["global", "shared", "local"])
 @pytest.mark.parametrize("kind", KINDS)
@@ -288,6 +289,7 @@ ATOMIC_MODELS = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.covers("atom.")
 @pytest.mark.parametrize("space", ["global", "shared"])
 @pytest.mark.parametrize("name", ATOMIC_MODELS)
@@ -404,6 +406,7 @@ for _kind in ("f16", "bf16", "f16x2", "bf16x2"):
     VECTORS += [f"{name}.noftz.v{count}.{_kind}" for name in ("add", "min", "max") for count in _counts]
 
 
+@pytest.mark.sweep
 @pytest.mark.covers("atom.", "red.")
 @pytest.mark.parametrize("name", VECTORS)
 def test_each_element_of_a_vector_is_updated_in_lane_order(name: str) -> None:

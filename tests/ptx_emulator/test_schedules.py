@@ -25,6 +25,7 @@ def written(source: str, schedule: Schedule, count: int = 256, **options) -> lis
     return out.tolist()
 
 
+@pytest.mark.sweep
 @every
 @pytest.mark.parametrize("count", [1, 2, 3, 33, 100, 256, 257, 1024])
 @pytest.mark.parametrize("together", [1, 4])

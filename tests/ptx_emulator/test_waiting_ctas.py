@@ -137,6 +137,7 @@ def refused(source: str, *arrays: np.ndarray, grid: int, kind: str, marker: str,
     return caught.value.sentence
 
 
+@pytest.mark.sweep
 @every
 @pytest.mark.parametrize("barrier", BARRIERS.values(), ids=BARRIERS)
 def test_a_grid_meets(barrier: str, schedule: Schedule) -> None:
@@ -351,6 +352,7 @@ def flagged(writer: int, release: str, acquire: str, first: str) -> str:
     return source.replace("data, unsigned* out) {", "data, unsigned* out) {" + first.replace("\n", " "), 1)
 
 
+@pytest.mark.sweep
 @every
 @pytest.mark.parametrize("first", ["", MBARRIER], ids=["", "with an mbarrier"])
 @pytest.mark.parametrize("lanes", [64, 1 << 14], ids=["many batches", "one batch"])
@@ -406,6 +408,7 @@ def bulk(writer: int, write: str, read: str, late: str = "") -> str:
     return BULK.replace("WRITER", str(writer)).replace("WRITE", write).replace("LATE", late).replace("READ", read)
 
 
+@pytest.mark.sweep
 @every
 @pytest.mark.parametrize("lanes", [64, 1 << 14], ids=["many batches", "one batch"])
 @pytest.mark.parametrize("writer", [0, 3])
@@ -435,6 +438,7 @@ def test_a_copy_of_what_another_batch_stored_with_no_proxy_fence(writer: int, la
     assert seen >= 1 + (lanes > 64)
 
 
+@pytest.mark.sweep
 @every
 @pytest.mark.parametrize("lanes", [64, 1 << 14], ids=["many batches", "one batch"])
 @pytest.mark.parametrize("writer", [0, 3])
@@ -488,6 +492,7 @@ extern "C" __global__ void k(u32* count, u32* in, u32* out) {
     refused(source, *arrays, grid=5, kind="race", marker="// early", block=64, lanes=64, schedule=schedule)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("lanes", "schedule"),
     [(64, ASCENDING), (64, Schedule(seed=1)), (1 << 14, DESCENDING)],
@@ -505,8 +510,8 @@ def test_a_wait_for_one_cta_too_many(barrier: str, lanes: int, schedule: Schedul
 
 def test_a_poll_that_changes_memory_ends_too() -> None:
     source = grid_source(BARRIERS["with statistics"].replace("turn * gridDim.x", "turn * gridDim.x + 1"), 1)
-    with pytest.raises(Fault, match="no end after 100000 instructions"):
-        run(source, words(2), words(10), words(320), grid=5, block=64, lanes=64, budget=100_000)
+    with pytest.raises(Fault, match="no end after 20000 instructions"):
+        run(source, words(2), words(10), words(320), grid=5, block=64, lanes=64, budget=20_000)
 
 
 @every

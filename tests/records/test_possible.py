@@ -27,6 +27,7 @@ from harness.verify.verify import verify
 SLOW = ("backward", "backward_grouped", "forward_grouped")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("case", [
     pytest.param(case, marks=[pytest.mark.slow] if case.recipe in SLOW else [], id=case.id) for case in smallest()
 ])  # fmt: skip
