@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import cache
 
 import ml_dtypes
 import numpy as np
@@ -23,6 +24,7 @@ CASTS = pytest.mark.parametrize(
 )
 
 
+@cache  # for both libraries
 def nearest(v: np.float32) -> int:
     """The byte of a float32 by comparing exact distances."""
     if np.isnan(v):
