@@ -27,10 +27,10 @@ def made(**other) -> dict:
     ("recipe", "flags"),
     [
         ("per_tensor", {"rht": True, "rounding": "sr", "seed": 7, "offset": 3}),
-        ("per_tensor", {"scale_layout": "swizzled"}),
-        ("row_scaled", {"outputs": "both"}),
-        ("local_1x64", {}),
-        ("four_over_six", {"error": "mse"}),
+        pytest.param("per_tensor", {"scale_layout": "swizzled"}, marks=pytest.mark.slow),
+        pytest.param("row_scaled", {"outputs": "both"}, marks=pytest.mark.slow),
+        pytest.param("local_1x64", {}, marks=pytest.mark.slow),
+        pytest.param("four_over_six", {"error": "mse"}, marks=pytest.mark.slow),
         ("grouped", {"shape": "128+0+128x128"}),
     ],
 )

@@ -113,13 +113,14 @@ def test_the_environment_chooses_cases(run: Runs, added: str):
     must_be_red(pytest_run("suites", "--run-dir", "out", PYTEST_ADDOPTS=added))
 
 
-@pytest.mark.parametrize("added", ADDED[:2])
+@pytest.mark.parametrize("added", [ADDED[0], pytest.param(ADDED[1], marks=pytest.mark.slow)])
 def test_a_file_of_pytests_chooses_cases(run: Runs, added: str):
     """addopts in pytest.ini leaves cases out."""
     Path("pytest.ini").write_text(f"[pytest]\naddopts = {added}\n")
     must_be_red(pytest_run("suites", "--run-dir", "out"))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("word", ["--collect-only", "--co", "--setup-plan", "--fixtures",
                                   "--markers", "--cache-show"])  # fmt: skip
 def test_an_option_that_runs_nothing(run: Runs, word: str):

@@ -198,8 +198,8 @@ def test_what_a_gate_writes_is_read_as_what_it_decided(tmp_path: Path, command: 
     bench = RevisionBench(None, None, None)
     bench._same[case.id] = True
     found = [bench.compare(case)]
-    for us in (0.7, 5.0, 300.0):
-        for change in (1.0, 1.0095, 1.01, 1.0105, 1.013):
+    for us in (0.7, 300.0):
+        for change in (1.0, 1.01, 1.013):
             clocks = list(rng.choice([1980.0, 1782.04, 1000.0, 0.0], 30, p=(0.5, 0.3, 0.15, 0.05)))
             sides = {
                 name: Samples(list(us * factor * rng.normal(1, 0.001, 30)), clocks)
@@ -230,7 +230,7 @@ def page(tmp_path: Path, command: Command, /, *lines: dict[str, Any], cut: int =
     return done, made.read_text().partition("\n")[0] if made.exists() else ""
 
 
-@pytest.mark.parametrize("header", [{}, NAMED, {"chosen": 3}, NAMED | {"chosen": 3}], ids=["", "ids", "number", "both"])
+@pytest.mark.parametrize("header", [{}, NAMED, {"chosen": 3}], ids=["", "ids", "number"])
 def test_a_gate_that_was_killed_is_not_clean(tmp_path: Path, command: Command, header: dict[str, Any]):
     """Kill a gate before its slow cases, in the middle of a line, too, and publish the page of the rest."""
     of = " of 3" if header else ""
@@ -397,6 +397,7 @@ SPEEDS = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("share", SPEEDS.values(), ids=SPEEDS)
 def test_a_clock_of_two_speeds_that_nobody_recorded_accuses_no_kernel(share):
     """No way to green, nor to red: a clock has two speeds, which no samples_mhz show, and the median is of either."""

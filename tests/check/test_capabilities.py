@@ -71,10 +71,12 @@ def test_a_wrong_row_is_a_sentence_with_its_line(tmp_path: Path, row: str, sente
 
 
 def test_a_page_that_is_behind_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    assert capabilities.errors() == []  # and the suites, which name files below the ROOT that is there, are read
+    monkeypatch.setattr(capabilities, "lines", lambda: iter(()))  # those of the suites take seconds
     monkeypatch.setattr(files, "ROOT", tmp_path)
     assert capabilities.errors() == []  # nothing outside a checkout
     (tmp_path / "docs").mkdir()
+    (tmp_path / capabilities.PAGE).write_text(capabilities.page([]))
+    assert capabilities.errors() == []
     (tmp_path / capabilities.PAGE).write_text("old\n")
     assert capabilities.errors() == ["docs/capabilities.md: it is out of date; run `harness check --write`"]
 

@@ -217,10 +217,9 @@ def test_a_full_disk_behind_both_outputs_leaves_the_exit_code(words):
     assert subprocess.run(["sh", "-c", line], capture_output=True, text=True).stdout == f"{Exit.USAGE}\n"
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
-def test_a_terminal_that_lacks_a_character_gets_its_number(encoding):
+def test_a_terminal_that_lacks_a_character_gets_its_number():
     """A traceback would end with 1, by which a byte differs."""
-    done = started("recipes", env={**os.environ, "PYTHONIOENCODING": encoding})
+    done = started("recipes", env={**os.environ, "PYTHONIOENCODING": "ascii"})
     assert (done.returncode, done.stderr) == (0, "")
     assert "shape_representation" in done.stdout, "a flag that is cut off cannot be typed"
 

@@ -82,14 +82,11 @@ def unit_that_keeps(bits: int):
 
 
 def test_a_unit_that_is_the_model_differs_nowhere_and_others_do():
-    assert not any(one.differing for one in compare.compare(unit_that_keeps(25), 500, 0))
+    found = compare.compare(unit_that_keeps(25), 500, 0)
+    assert all(one.sums >= 500 and not one.differing for one in found)
     for bits in (24, 26):
-        wrong = {one.products for one in compare.compare(unit_that_keeps(bits), 500, 0) if one.differing}
+        wrong = {one.products for one in compare.compare(unit_that_keeps(bits), 128, 0) if one.differing}
         assert wrong >= {"decoded", "alike", "any_pattern", "cut_off", "cancelled"}, bits
-
-
-def test_every_kind_has_as_many_sums_as_were_asked_for():
-    assert all(one.sums >= 1000 for one in compare.compare(unit_that_keeps(25), 1000, 0))
 
 
 def test_a_sum_that_differs_is_shown_with_the_terms_that_matter():

@@ -69,9 +69,9 @@ def test_the_smallest_bias_is_seen_as_often_as_it_says():
     for n, fraction in ((2000, 0.5), (5000, 1 / 64), (5000, 63 / 64)):
         seen = significance.exact(Count(round(n * fraction), n, fraction), alpha).seen
         chance = fraction + seen if fraction < 0.9 else fraction - seen
-        ups = random.binomial(n, chance, size=400)
+        ups = random.binomial(n, chance, size=150)
         assert np.mean([significance.chance(Count(int(k), n, fraction)) < alpha for k in ups]) > 0.96
-        ups = random.binomial(n, fraction, size=400)
+        ups = random.binomial(n, fraction, size=150)
         assert not any(significance.chance(Count(int(k), n, fraction)) < alpha / 100 for k in ups)
 
 
@@ -138,7 +138,7 @@ def test_our_kernels_are_not_accused(flags: tuple[str, ...]):
 
 
 def test_ours_is_not_accused_with_other_seeds(monkeypatch: pytest.MonkeyPatch):
-    for seed in (1, 1 << 40, (1 << 64) - 3):
+    for seed in (1 << 40, (1 << 64) - 3):
         monkeypatch.setattr(study, "SEED", seed)
         monkeypatch.setattr(study, "OFFSET", seed % 1000)
         assert wrong(examined(None, ("outputs=rowwise",), "144x80", 1)) == set()

@@ -1,4 +1,4 @@
-"""`harness verify --cluster`: four processes, of which some are killed, tell what a plain run tells."""
+"""`harness verify --cluster`: processes of which some are killed tell what a plain run tells."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from harness.verify.screen import screen
 distributed = pytest.importorskip("distributed")
 dask = pytest.importorskip("dask")
 
-WORKERS = 4
+WORKERS = 2
 SERVE = f"""
 import sys
 from distributed import LocalCluster
@@ -46,7 +46,7 @@ SUITES = (ROOT / "suites" / "swizzle.yaml", ROOT / "suites" / "per_tensor.yaml")
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a scheduler with four workers, each a process with a nanny above it."""
+    """The address of a scheduler with its workers, each a process with a nanny above it."""
     script = tmp_path_factory.mktemp("cluster") / "serve.py"
     script.write_text(SERVE)
     quiet = {"stderr": subprocess.DEVNULL, "start_new_session": True}

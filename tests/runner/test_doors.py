@@ -29,11 +29,11 @@ def _slow(*values: object):
     [
         (["--devise=cuda"], Exit.USAGE, "error: there is no option '--devise'; did you mean '--device'?\n"),
         _slow(["--case-timeout", "-3"], Exit.USAGE, "error: --case-timeout '-3' is no number of seconds"),
-        (["--set", "nope"], Exit.USAGE, "error: there is no set 'nope' in suites/casts.yaml"),
+        _slow(["--set", "nope"], Exit.USAGE, "error: there is no set 'nope' in suites/casts.yaml"),
         _slow(["--subject", ""], Exit.USAGE, "error: --subject is empty; name one, or leave --subject out\n"),
         _slow(["--cluster", ""], Exit.USAGE, "error: --cluster is empty"),
         _slow(["--set", ""], Exit.USAGE, "error: --set is empty"),
-        (["--recipe-dir", "nope"], Exit.USAGE, "nope with recipes; `harness new NAME` makes one"),
+        _slow(["--recipe-dir", "nope"], Exit.USAGE, "nope with recipes; `harness new NAME` makes one"),
     ],
     ids=str,
 )  # fmt: skip
