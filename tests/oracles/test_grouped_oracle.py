@@ -359,6 +359,7 @@ ALLOCATED = [
 ]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("flags", [{}, {"stage": "encode"}, {"rht": True, "rounding": "sr"}], ids=str)
 @pytest.mark.parametrize("recipe", MODULES)
 @pytest.mark.parametrize(("allocated", "filled", "kind"), ALLOCATED)

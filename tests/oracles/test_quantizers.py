@@ -126,6 +126,7 @@ def test_the_scale_is_the_multiply_form(make_case, ask, recipe, scale, amax, blo
     assert nvfp4.decode_e4m3(given["rowwise_scale_inv"][0, 1]) == scale
 
 
+@pytest.mark.sweep
 @BOTH
 @pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32"])
 @of_recipes(row_scaled=[{}], four_over_six=[{}, {"error": "mse", "e4m3_max": 448, "error_math": "fp16"}])

@@ -88,6 +88,7 @@ def line_of(text: str, marker: str) -> str:
     return f"kernel.cu:{next(i for i, line in enumerate(text.splitlines(), 1) if f'// {marker}' in line)}"
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("order", ORDERS, ids=NAMES)
 @pytest.mark.parametrize("grid", [(23, 1, 1), (1, 1, 1), (5, 3, 2), (300, 1, 1)], ids=str)
 def test_every_block_is_played_once(grid: tuple[int, int, int], order: Schedule) -> None:
@@ -166,6 +167,7 @@ extern "C" __global__ void __cluster_dims__(2) k(u32* out) {
 }"""
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("order", ORDERS, ids=NAMES)
 @pytest.mark.parametrize("asks", [0, 1])
 def test_an_answer_to_every_block_of_a_cluster(order: Schedule, asks: int) -> None:

@@ -199,6 +199,7 @@ def last(every: str = "", before: str = SYNC, release: str = FENCE, acquire: str
     return source.replace("ACQUIRE", acquire).replace("BEHIND", SYNC).replace("ALL", all_of)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("grid", [2, 7])
 @pytest.mark.parametrize("lanes", [64, 1 << 14])
 def test_a_ticket_publishes_what_barriers_and_fences_put_before_it(grid: int, lanes: int) -> None:

@@ -138,6 +138,7 @@ def test_swizzled_rows(mode: int, depth: int) -> None:
     assert (multiply(a, b, d, mode=mode).view(np.float32) == wanted).all()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("mode", [0, 1, 2, 3])
 @pytest.mark.parametrize("across", [(0, 1), (1, 0), (1, 1)])
 def test_transposed(mode: int, across: tuple[int, int]) -> None:

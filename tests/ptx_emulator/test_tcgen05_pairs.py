@@ -196,6 +196,7 @@ extern "C" __global__ void __cluster_dims__(2) k(const uint4* in_a, const uint4*
 )
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("kind, words, block, ue8m0", [form[:4] for form in FORMS])
 def test_a_pair_multiplies_e2m1_with_the_scales_that_each_has(kind: str, words: str, block: int, ue8m0: bool) -> None:
     low, high = (120, 135) if ue8m0 else (0x30, 0x48)  # so that a float64 holds every sum

@@ -579,6 +579,7 @@ extern "C" __global__ void k(unsigned* out) {
 """
 
 
+@pytest.mark.sweep
 @every
 @pytest.mark.parametrize("compiled", [True, False])
 def test_a_cooperative_launch_synchronises_its_grid(schedule: Schedule, compiled: bool):

@@ -15,6 +15,7 @@ from ptx_emulator.errors import Fault
 pytestmark = pytest.mark.covers("wgmma.")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("mode", [0, 1, 2, 3])
 @pytest.mark.parametrize("kind, columns, left", [
     ("bf16", 64, "registers"), ("f16", 256, "registers"), ("bf16", 128, "across"), ("f16", 64, "along"),
