@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ EMULATOR = {"device": "emulator", "processor": "x86_64", "nvrtc": "13.0"}
 GPU = {**HEADER["machine"], "device": "cuda"}
 
 
+@cache  # no test changes the sources of its own process
 def sources() -> str:
     """The digest of this tree's sources; an earlier harness has it elsewhere."""
     try:

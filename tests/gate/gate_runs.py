@@ -9,18 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import timed_runs
-from runs_on_disk import passed
+from runs_on_disk import passed, sources
 from timed_runs import evidence, of_case, times_of
 
 from harness.cli import main
 from harness.errors import Exit
 from harness.gate import against_baseline
 from harness.records.run_folder import RunFiles, commit
-from harness.records.seal import sources_digest
 from harness.verdict import Judgement, Result, Verdict
 
 HEADER = timed_runs.HEADER | {
-    "command": "pytest suites --bench", "commit": commit(), "sources": sources_digest()[:16],
+    "command": "pytest suites --bench", "commit": commit(), "sources": sources()[:16],
     "machine": {
         "gpu": "NVIDIA H200", "multiprocessors": "132", "l2_bytes": "1", "power_limit_w": "700",
         "driver": "13000", "runtime": "13000", "nvrtc": "13.0",
@@ -92,7 +91,7 @@ class Folder:
         """Put a new run into the folder. header: that of the first is HEADER, and each after it began a second later"""
         header = header or changed(date=f"2026-01-01T00:00:{self.made:02}Z")
         self.made += 1
-        lines = [{"sources": sources_digest(), "selected": len(records)} | about, *records]
+        lines = [{"sources": sources(), "selected": len(records)} | about, *records]
         (self.run_dir / "journal.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         (self.run_dir / "bench_header.json").write_text(json.dumps(header))
 
