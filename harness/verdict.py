@@ -81,7 +81,7 @@ def fault_of(verdict: Verdict) -> list[str]:
 class Story:
     """The findings on wrong bytes.
 
-    head: the first line; without one, verdict and reason are told alone. rows: label and text of each line below
+    head: the first line; without one, verdict and reason stand alone. rows: label and text of each line below
     trace: options of `harness trace` that lead to the first wrong byte; none if that would show other bytes
     where: the first wrong field, or the kind and line of a wrong access; empty if there is neither
     """
@@ -281,11 +281,11 @@ def exit_meanings(code: Exit, verdicts: Iterable[Verdict]) -> list[str]:
     ]
     if any(_NOT_JUDGED.get(each) is code for each in found):
         return unjudged
-    told = code.name.lower().replace("_", " ")
+    meaning = code.name.lower().replace("_", " ")
     failed = {each for each in found if each.exit_code is Exit.BYTES_DIFFER}
     if code is Exit.BYTES_DIFFER and failed and failed <= _BEFORE_COMPARED.keys():
-        told = ", and ".join(why for each, why in _BEFORE_COMPARED.items() if each in failed)
-    return [told, *unjudged]
+        meaning = ", and ".join(why for each, why in _BEFORE_COMPARED.items() if each in failed)
+    return [meaning, *unjudged]
 
 
 _BEFORE_COMPARED = {

@@ -55,8 +55,10 @@ def _unlike_its_samples(line: Line, header: Header) -> str:
         if right not in CHANGED or "--once" in words:
             return f"is {right} by its samples and command, so no second process was asked about it"
         if not recurs:
-            told = (f"{right} in one process, and {other}" for other in ("a second found ", "no second has timed it"))
-            if not line["reason"].startswith(tuple(told)):
+            beginnings = (
+                f"{right} in one process, and {other}" for other in ("a second found ", "no second has timed it")
+            )
+            if not line["reason"].startswith(tuple(beginnings)):
                 return f"is {right} in its own process, and its reason does not say what another found"
             right = Performance.AMBIGUOUS
     return "" if line["verdict"] == right else f"is {line['verdict']}, and its changes are {right}"

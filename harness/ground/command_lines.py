@@ -155,8 +155,8 @@ def _installed() -> bool:
     if files.INSTALLED:
         return files.PACKAGE.is_relative_to(Path(sys.prefix).resolve())
     # All of them, because a checkout in which this was started has one, too, that says nothing.
-    told = (found.read_text("direct_url.json") for found in metadata.distributions(name="nvfp4-harness"))
-    return any(json.loads(each or "{}").get("url", "") == files.ROOT.as_uri() for each in told)
+    origins = (found.read_text("direct_url.json") for found in metadata.distributions(name="nvfp4-harness"))
+    return any(json.loads(each or "{}").get("url", "") == files.ROOT.as_uri() for each in origins)
 
 
 def recipe_dir_option(case_id: str) -> str:

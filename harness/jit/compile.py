@@ -289,8 +289,8 @@ def _build(
     try:
         built = build(main, sources, [*signatures, *launches], options)
     except CompileError as error:
-        told = _hidden(str(error), signatures, sources) or cuda_headers.of_the_host(str(error), sources)
-        raise CompileError(told or f"{main}: NVRTC refused {', '.join(signatures)} for {arch}:\n{error}") from None
+        sentence = _hidden(str(error), signatures, sources) or cuda_headers.of_the_host(str(error), sources)
+        raise CompileError(sentence or f"{main}: NVRTC refused {', '.join(signatures)} for {arch}:\n{error}") from None
     for expression, signature in signatures.items():
         require_static(built.ptx, built.symbols[expression], sources, signature.where)
     return built

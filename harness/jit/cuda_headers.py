@@ -79,8 +79,8 @@ def of_the_host(log: str, sources: Mapping[str, str], beside: Sequence[Path] = (
             if found and _leads_to(found[2], header, (*beside, *candidates()), set()):
                 via = "" if found[2] == header.name else f" includes <{header.name}>, which"
                 what = f"{_A_MAP}, or compile" if header.name == "cuda.h" else "compile"
-                told = f"{found[1]}{via} is for the host, and NVRTC does not take it; {what} with `nvcc -ptx`"
-                return f"{name}:{number}: {told}"
+                sentence = f"{found[1]}{via} is for the host, and NVRTC does not take it; {what} with `nvcc -ptx`"
+                return f"{name}:{number}: {sentence}"
     return ""
 
 

@@ -24,7 +24,7 @@ from harness.jit.plain_text import plain
 _FOREIGN = "this include leads out of the folder of the card, of CUDA and of those named by --include"
 _NO_MACRO = "an include of a card names its file by quotes or angle brackets, and by no macro"
 _NONE = "a card has no directive for files but #include"
-_TOLD = re.compile(
+_REFUSED = re.compile(
     rf"(?P<file>[^\n]+)\((?P<line>\d+)\): [^\n]*#error directive: (?P<why>{_FOREIGN}|{_NO_MACRO}|{_NONE})"
 )
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:([<"])([^>"\n]+)[>"]|([A-Za-z_]\w*))', re.MULTILINE)
@@ -155,8 +155,8 @@ class Sources:
 
 def refusal(log: str) -> str:
     """The sentence of NVRTC's log on an include that a card may not have; empty if there is none."""
-    told = _TOLD.search(log)
-    return f"{told['file'].removeprefix('./')}:{told['line']}: {told['why']}" if told else ""
+    refused = _REFUSED.search(log)
+    return f"{refused['file'].removeprefix('./')}:{refused['line']}: {refused['why']}" if refused else ""
 
 
 def _cannot_open(name: str) -> str:

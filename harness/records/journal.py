@@ -97,10 +97,10 @@ class Journal:
         sealed = seal.changed(then.get("sealed", {}), header.get("sealed", {}))
         # Do not report fields that repeat others: the digest of cases covers number, set and shard, and seals are
         # listed. A run may go on from another folder.
-        told = {"selected", "selection", "set", "shard", "sealed", "asked", "device_asked"}
-        told |= {"commit", "edited", "date", "command"}  # of the begin
-        told |= {"sources"} if sealed else set()
-        changed = [key for key in header if key not in told and header[key] != then.get(key)]
+        may_differ = {"selected", "selection", "set", "shard", "sealed", "asked", "device_asked"}
+        may_differ |= {"commit", "edited", "date", "command"}  # of the begin
+        may_differ |= {"sources"} if sealed else set()
+        changed = [key for key in header if key not in may_differ and header[key] != then.get(key)]
         if changed or sealed:
             raise UsageError(
                 f"{self.path} cannot be resumed, because its {' and '.join(changed or ['sources'])} differ from this "

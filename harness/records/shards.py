@@ -52,12 +52,12 @@ def join(runs: Sequence[RunFiles], into: Path) -> RunFiles:
 
 def _begun(runs: Sequence[RunFiles]) -> dict[str, str | bool]:
     """Commit, command and date of a run of shards, where all shards have them: the date of the newest."""
-    told = [{key: run.about.get(key, "") for key in ("commit", "command", "date")} for run in runs]
-    if not all(all(each.values()) for each in told):
+    begins = [{key: run.about.get(key, "") for key in ("commit", "command", "date")} for run in runs]
+    if not all(all(each.values()) for each in begins):
         return {}
-    words = {key: "; ".join(dict.fromkeys(each[key] for each in told)) for key in ("commit", "command")}
+    words = {key: "; ".join(dict.fromkeys(each[key] for each in begins)) for key in ("commit", "command")}
     return words | {
-        "date": max(each["date"] for each in told),
+        "date": max(each["date"] for each in begins),
         "edited": any(run.about.get("edited") for run in runs),
     }
 

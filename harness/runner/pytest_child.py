@@ -3,7 +3,7 @@
 It is `python -m pytest WORDS` with three differences. The current folder comes last on `sys.path`, so that a file there
 such as `random.py` does not take the place of a module of that name. And the signals that end a process, which the
 supervisor blocked before it started this one, are let through only when they cannot be lost; until pytest is ready they
-end it at once, without a traceback of imports. A full disk behind the output is told in one sentence.
+end it at once, without a traceback of imports. A full disk behind the output is reported in one sentence.
 
 It is started by its path, because `-m` would need the current folder in a checkout that is not installed.
 """

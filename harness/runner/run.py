@@ -205,8 +205,8 @@ class Run:
         width = shutil.get_terminal_size((120, 24)).columns
         terminalreporter.section("verdicts")
         listing = resume_command.listing_refused(self.selection)
-        told = summary.render(self.results, self.selection.excluded, seconds, width, listing)
-        terminalreporter.write_line(told)
+        text = summary.render(self.results, self.selection.excluded, seconds, width, listing)
+        terminalreporter.write_line(text)
         _list_no_case_again(terminalreporter)
         if self.journal.records:
             written = tables.write_verify(

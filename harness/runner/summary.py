@@ -32,10 +32,10 @@ def render(
     seconds: wall time of the run; listing: the command that lists the refused combinations
     """
     for rows in (3, 2, 1):
-        told = _render(results, refused, seconds, width, rows, listing)
-        if sum(-(-len(line) // width) for line in told) + AROUND <= MOST_LINES:
+        lines = _render(results, refused, seconds, width, rows, listing)
+        if sum(-(-len(line) // width) for line in lines) + AROUND <= MOST_LINES:
             break
-    return "\n".join(told)
+    return "\n".join(lines)
 
 
 def _render(
@@ -111,10 +111,10 @@ def _not_judged(results: Sequence[Result], width: int, rows: int) -> list[str]:
     """How many cases judged no kernel, and, if there is room, the first of them and its reason."""
     if not results:
         return []
-    first, told = results[0], f"{len(results):,} not judged"
+    first, count = results[0], f"{len(results):,} not judged"
     if rows == 1:
-        return [_cut(f"{told}: {', '.join(dict.fromkeys(each.verdict for each in results))}", width)]
-    return [f"{told}, the first {first.verdict}  {first.case_id}", _cut(f"  {first.reason}", width)]
+        return [_cut(f"{count}: {', '.join(dict.fromkeys(each.verdict for each in results))}", width)]
+    return [f"{count}, the first {first.verdict}  {first.case_id}", _cut(f"  {first.reason}", width)]
 
 
 def _alike(results: Sequence[Result]) -> list[tuple[str, str, int]]:

@@ -58,7 +58,7 @@ def supervise(words: Sequence[str], folder: Path, rootdir: Path, runs: Path, typ
         if links := seal.links():
             raise UsageError(links[0])
         request = Request.of(words, folder, rootdir)
-        # Words about cases are refused before a process is started; all else in suites is told by that process.
+        # Words about cases are refused before a process is started; all else in suites is refused by that process.
         if "=" in request.narrowing.keyword:
             request.narrowing.keeps()
         for case_id in request.ids:

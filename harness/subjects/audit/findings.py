@@ -230,8 +230,8 @@ def _never_written(program: SubjectProgram, observations: Sequence[Observation])
             mask &= seen.outcome.outputs[field] == seen.poison
         if bool(mask.any()):
             where = place(program.case, fields_of(program.case)[field], int(mask.argmax()))
-            told = f"{int(mask.sum())} of {mask.size} bytes of {field} are never written, the first at {where}"
-            return Finding(Violation.SKIPS_WORK, told)
+            sentence = f"{int(mask.sum())} of {mask.size} bytes of {field} are never written, the first at {where}"
+            return Finding(Violation.SKIPS_WORK, sentence)
     return None
 
 
