@@ -128,6 +128,7 @@ def test_an_option_that_runs_nothing(run: Runs, word: str):
     must_be_red(in_this_process(run, "suites", word))
 
 
+@pytest.mark.slow  # test_doors.py has the same sentence through `harness`
 def test_a_word_for_pytest_behind_the_command():
     """`harness verify` hands --version to pytest, which prints it and runs nothing."""
     command = [sys.executable, "-m", "harness", "verify", "swizzle", "--version"]

@@ -67,6 +67,7 @@ def test_what_ran_is_not_what_was_typed(run: Runs, name: str, capsys: pytest.Cap
     must_be_red(subprocess.CompletedProcess([], code, printed.out, printed.err), f"where the cases ran, {option} was ")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("words", [[], ["--device", "emulator"], ["--case-timeout", "5"], ["--strict-ptx"]], ids=str)
 def test_what_was_typed_ran(run: Runs, words: list[str]):
     """No way to green: the same words in both places."""

@@ -43,6 +43,7 @@ def test_a_mistake_ends_alike(door, words, code, says):
     assert printed.count("error:") == 1 and "usage:" not in printed.replace("(usage)", "")
 
 
+@pytest.mark.slow
 def test_a_device_that_pytest_does_not_know_is_a_mistake():
     code, printed = ended([*PYTEST, "--device", "tpu"])
     assert code == Exit.USAGE and "error: there is no device 'tpu'; choose auto, emulator or cuda" in printed
