@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 BELOW, EQUAL, ABOVE, UNORDERED = 1, 2, 4, 8
 EDGE = 16  # equal values were seen, or integers next to equality for which the relation changes
-ALL = BELOW | EQUAL | ABOVE | EDGE
 
 # The outcomes in which a relation holds, and in which it does not. In PTX, a relation in `u` also holds for a NaN.
 _SIDES = {
@@ -83,16 +82,25 @@ class Outcomes:
 
     def __init__(self) -> None:
         self.seen: dict[Site, int] = {}
+        self._complete: set[Site] = set()
 
     def expect(self, site: Site) -> None:
         """Register a site, whether or not it is reached."""
         self.seen.setdefault(site, 0)
 
     def note(self, site: Site, sides: int) -> None:
-        self.seen[site] = self.seen.get(site, 0) | sides
+        before = self.seen.get(site, 0)
+        self.seen[site] = before | sides
+        if self.seen[site] != before and not missing(*canonical(site, self.seen[site])):
+            self._complete.add(site)
 
     def complete(self, site: Site) -> bool:
-        return self.seen.get(site, 0) & ALL == ALL
+        """Whether no outcome is missing, so that there is nothing more to see."""
+        return site in self._complete
+
+    def clear(self) -> None:
+        self.seen.clear()
+        self._complete.clear()
 
     def merge(self, seen: dict[Site, int]) -> None:
         for site, sides in seen.items():

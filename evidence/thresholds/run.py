@@ -90,7 +90,7 @@ def key(missing: Missing) -> Key:
 
 
 COLUMNS = ("file", "line", "comparison", "with", "missing", "text", "because")
-_AT_ONCE = 16  # cases per task: neighbours share instantiations, each of which a process decodes for itself
+_AT_ONCE = 16  # cases per task: neighbours share instantiations, which a process loads once
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,6 @@ def study(cases: Sequence[Case], full: Sequence[Case], jobs: int, report: Callab
 
 
 def _run(cases: list[Case]) -> dict[Site, int]:
-    OUTCOMES.seen.clear()
     device = EmulatorDevice()
     for case in cases:
         expected = expect(case)

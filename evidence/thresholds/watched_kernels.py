@@ -1,15 +1,17 @@
 """Kernels whose comparisons with constants and parameters are watched as the emulator executes them.
 
-The watched instructions run as NumPy steps, which see the active lanes; all others stay compiled.
+Before each watched instruction a step looks at its operands in the active lanes. The kernels are the ones that tests
+decoded and stored, and a site of which every outcome was seen is no longer watched, so watching costs little.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,13 +19,15 @@ from evidence.thresholds.outcomes import ABOVE, BELOW, EDGE, EQUAL, NEXT, OUTCOM
 from harness.device import emulator
 from harness.device.launches import Code
 from harness.files import KERNELS
-from ptx_emulator import decode
+from harness.jit.cache import cache_folder
 from ptx_emulator.arithmetic.compare import COMPARISONS
-from ptx_emulator.instructions import arithmetic, moves
-from ptx_emulator.instructions.emitter import Decoder, Emitter
+from ptx_emulator.compiled.layout import GUARD, NEGATED, OPCODE, X, Y
+from ptx_emulator.compiled.opcodes import OPCODES
+from ptx_emulator.decode import Decoded
 from ptx_emulator.launches import Module
-from ptx_emulator.machine.basic_blocks import DecodedStep
-from ptx_emulator.ptx.syntax import Immediate, Instruction, Kernel, Name, Operand, Pair, Vector
+from ptx_emulator.machine.basic_blocks import Origin, Segment, Step
+from ptx_emulator.machine.batch import Batch
+from ptx_emulator.ptx.syntax import SIZES, Immediate, Instruction, Name, Operand, Pair, Vector
 
 _SAME_FOR_ALL = ("%ntid.", "%nctaid.")
 _THREAD = ("%tid.", "%laneid", "%warpid", "%ntid.")
@@ -43,10 +47,10 @@ class KnownRegisters:
     by_thread: set[str] = field(default_factory=set)
 
     @classmethod
-    def of(cls, kernel: Kernel) -> KnownRegisters:
+    def of(cls, instructions: Sequence[Instruction]) -> KnownRegisters:
         known = cls()
-        writes = Counter(name for each in kernel.instructions for name in _written(each))
-        for each in kernel.instructions:
+        writes = Counter(name for each in instructions for name in _written(each))
+        for each in instructions:
             sources, targets = each.operands[1:], [name for name in _written(each) if writes[name] == 1]
             if each.guard or not sources:
                 continue
@@ -88,39 +92,99 @@ def _is(operand: Operand, registers: set[str], specials: tuple[str, ...]) -> boo
 
 _SAME = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
 _RELATIONS = ("lt", "le", "gt", "ge", "eq", "ne")
-_registers: list[KnownRegisters] = []  # one entry for every kernel that was decoded
 
 
 def watch() -> None:
-    """Watch all kernels that are decoded from now on. Call it in a separate process."""
-    decode.DECODERS |= {
-        "setp": _watched(moves.compare),
-        "min": _watched(arithmetic.arithmetic),
-        "max": _watched(arithmetic.arithmetic),
-    }
+    """Watch all kernels that are loaded from now on. Call it in a separate process."""
     emulator.module_of = _module
 
 
 @lru_cache(maxsize=256)
 def _module(code: Code) -> Module:
-    return Module(code.ptx)  # bypasses the cache, whose decoded kernels are not watched
+    return _WatchedModule(code.ptx, cache_folder() / "emulator", code.file)
 
 
-def _watched(decoder: Decoder) -> Decoder:
-    def decode_watched(emitter: Emitter, instruction: Instruction) -> None:
-        decoder(emitter, instruction)
-        found = _comparison(instruction)
-        if found is None or not emitter.pending or emitter.pending[-1].fast is None:
-            return
-        relation, kind = found
-        step = emitter.pending[-1]
-        site, mirrored = _site(_known(emitter), instruction, relation, kind)
+class _WatchedModule(Module):
+    """A module whose kernels look at the operands of their comparisons until every outcome was seen."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self._kernels: dict[str, _WatchedKernel] = {}
+
+    def code(self, kernel: str) -> Decoded:
+        if kernel not in self._kernels:
+            self._kernels[kernel] = _WatchedKernel(super().code(kernel))
+        return self._kernels[kernel].now()
+
+
+class _Watched(NamedTuple):
+    """A comparison in a kernel. number: of its row in the program"""
+
+    number: int
+    site: Site
+    look: Step
+
+
+class _WatchedKernel:
+    """A decoded kernel, with a step before each comparison of which an outcome is still missing."""
+
+    def __init__(self, code: Decoded):
+        self._code, self._whole, self._original = code, [block.steps for block in code.blocks], code.step
+        self._watched = _comparisons(code)
+        _ = code.costs  # as without steps that look, which must not change whose turn it is
+        self._looks: dict[Origin, Step] = {}
+        code.step = lambda origin: self._looks[origin] if origin.step < 0 else self._original(origin)
+        self._cut()
+
+    def now(self) -> Decoded:
+        """The kernel for the next launch."""
+        left = [each for each in self._watched if not OUTCOMES.complete(each.site)]
+        if len(left) < len(self._watched):
+            self._watched = left
+            self._cut()
+        return self._code
+
+    def _cut(self) -> None:
+        """Cut the segments before each watched comparison, and look at its operands there."""
+        self._looks = {Origin(each.number, -1): each.look for each in self._watched}
+        numbers = np.array([each.number for each in self._watched], int)
+        for block, steps in zip(self._code.blocks, self._whole, strict=True):
+            block.steps = []
+            for step in steps:
+                if not isinstance(step, Segment):
+                    block.steps.append(step)
+                    continue
+                start = step.start
+                for number in numbers[(numbers >= step.start) & (numbers < step.stop)].tolist():
+                    block.steps += [Segment(start, number)] * (start < number) + [Origin(number, -1)]
+                    start = number
+                block.steps.append(Segment(start, step.stop))
+
+
+def _comparisons(code: Decoded) -> list[_Watched]:
+    """The comparisons of a kernel that a case can change and of which an outcome is missing, in the program's order."""
+    rows = np.flatnonzero(np.isin(code.program[:, OPCODE], list(_opcodes())))
+    instructions = [code.instruction(number) for number in range(code.blocks[-1].first)]
+    known, found = KnownRegisters.of(instructions), []
+    for row in rows.tolist():
+        instruction = instructions[code.origins[row, 0]]
+        comparison = _comparison(instruction)
+        if comparison is None:
+            continue
+        relation, kind = comparison
+        site, mirrored = _site(known, instruction, relation, kind)
         if site is not None:
             OUTCOMES.expect(site)
-            run = _noting(step, site, kind, mirrored)
-            emitter.pending[-1] = DecodedStep(run, step.reads, step.writes, None)
+            if not OUTCOMES.complete(site):
+                found.append(_Watched(row, site, _look(code, row, site, kind, mirrored)))
+    return found
 
-    return decode_watched
+
+@cache
+def _opcodes() -> frozenset[int]:
+    """The opcodes of all comparisons."""
+    heads = ("setp.", "min.", "max.")
+    return frozenset(opcode for name, opcode in OPCODES.items() if name.startswith(heads))
 
 
 def _comparison(instruction: Instruction) -> tuple[str, str] | None:
@@ -131,17 +195,6 @@ def _comparison(instruction: Instruction) -> tuple[str, str] | None:
         return ("clamp", kind) if f"lt.{kind}" in COMPARISONS and len(parts) == 1 else None
     relation = _SAME.get(parts[0], parts[0]) if len(parts) == 2 else ""
     return (relation, kind) if relation.removesuffix("u") in _RELATIONS else None
-
-
-def _known(emitter: Emitter) -> KnownRegisters:
-    """The known registers of an emitter's kernel.
-
-    An emitter that decodes an instruction again lacks the kernel's others, so it keeps its number from the first time.
-    """
-    if not hasattr(emitter, "known"):
-        emitter.known = len(_registers)
-        _registers.append(KnownRegisters.of(emitter.kernel))
-    return _registers[emitter.known]
 
 
 def _site(known: KnownRegisters, instruction: Instruction, relation: str, kind: str) -> tuple[Site | None, bool]:
@@ -159,8 +212,7 @@ def _site(known: KnownRegisters, instruction: Instruction, relation: str, kind: 
     if not constant:
         return None, False
     line = instruction.location.line
-    file, lines = _source(instruction.location.file)
-    text = lines[line - 1].strip() if 0 < line <= len(lines) else ""
+    file, text = _source(instruction.location.file, line)
     return Site(f"kernels/{file}", line, text, relation, constant), mirrored
 
 
@@ -173,11 +225,19 @@ def _constant(known: KnownRegisters, operand: Operand, kind: str) -> str:
     return str(found.bits)
 
 
-def _noting(step: DecodedStep, site: Site, kind: str, mirrored: bool) -> Callable:
-    first, second = step.fast.sources[1::-1] if mirrored else step.fast.sources[:2]
+def _look(code: Decoded, number: int, site: Site, kind: str, mirrored: bool) -> Step:
+    """A step that notes how the operands of a comparison compare in the lanes that execute it."""
+    row, constants = code.program[number].tolist(), code.resources.constants
+    first, second = (row[Y], row[X]) if mirrored else (row[X], row[Y])
+    guard, negated, dtype = row[GUARD], row[NEGATED], np.dtype(f"u{SIZES[kind]}")
     ordered = kind if f"lt.{kind}" in COMPARISONS else f"u{kind[1:]}"
     lt, eq, gt = (COMPARISONS[f"{name}.{ordered}"][0] for name in ("lt", "eq", "gt"))
     beside = None if "f" in kind else NEXT.get(site.relation)
+
+    def operand(batch: Batch, at: int, lanes: np.ndarray) -> np.ndarray:
+        registers = batch.registers
+        values = constants[~at] if at < 0 else (registers.wide if dtype.itemsize == 8 else registers.narrow)[:, at]
+        return np.broadcast_to(values, lanes.shape)[lanes].astype(dtype, copy=False)
 
     def sides(a: np.ndarray, b: np.ndarray) -> int:
         below, equal, above = lt(a, b), eq(a, b), gt(a, b)
@@ -185,20 +245,28 @@ def _noting(step: DecodedStep, site: Site, kind: str, mirrored: bool) -> Callabl
         unordered = not (below | equal | above).all()
         return BELOW * below.any() | EQUAL * equal.any() | ABOVE * above.any() | UNORDERED * unordered | EDGE * edge
 
-    def run(batch, mask) -> None:
-        if not OUTCOMES.complete(site):
-            lanes = batch.live if mask is None else mask
-            a, b = (np.broadcast_to(batch.registers[slot], lanes.shape)[lanes] for slot in (first, second))
-            if a.size:
-                OUTCOMES.note(site, int(sides(a, b)))
-        step.run(batch, mask)
+    def look(batch: Batch, mask: np.ndarray | None) -> None:
+        if OUTCOMES.complete(site):
+            return
+        lanes = batch.under(mask)
+        if guard >= 0:
+            lanes = lanes & ((batch.registers.narrow[:, guard] != 0) != negated)
+        a, b = operand(batch, first, lanes), operand(batch, second, lanes)
+        if a.size:
+            OUTCOMES.note(site, int(sides(a, b)))
 
-    return run
+    return look
 
 
 @cache
-def _source(name: str) -> tuple[str, list[str]]:
-    """A source's path below the kernels, and its lines; PTX names sources without folders."""
+def _source(name: str, line: int) -> tuple[str, str]:
+    """A source's path below the kernels, and a line of it; PTX names sources without folders.
+
+    Of several sources with the name, the first whose line is no comment and not empty.
+    """
+    found = []
     for path in sorted(KERNELS.rglob(Path(name).name)):
-        return path.relative_to(KERNELS).as_posix(), path.read_text(encoding="utf-8").splitlines()
-    return name, []
+        lines = path.read_text(encoding="utf-8").splitlines()
+        text = lines[line - 1].strip() if 0 < line <= len(lines) else ""
+        found.append((path.relative_to(KERNELS).as_posix(), text))
+    return next((each for each in found if each[1] and not each[1].startswith("//")), found[0] if found else (name, ""))

@@ -8,7 +8,6 @@ import io
 import re
 import subprocess
 import sys
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -35,7 +34,8 @@ from harness.device.emulator import EmulatorDevice
 from harness.errors import SuiteError
 from harness.files import RESULTS, ROOT
 from harness.suite.suite import load_suites, suite_of
-from ptx_emulator.instructions.emitter import Emitter
+from ptx_emulator.launches import Module, launch
+from ptx_emulator.memory import Buffer
 from ptx_emulator.ptx.parser import parse
 from ptx_emulator.ptx.syntax import Immediate, Name
 
@@ -47,7 +47,7 @@ def site(relation: str, constant: str = "5", file: str = "kernels/a.cuh") -> Sit
 @pytest.fixture(autouse=True)
 def nothing_seen():
     yield
-    OUTCOMES.seen.clear()
+    OUTCOMES.clear()
     watched_oracles._SITES.clear()
 
 
@@ -146,7 +146,7 @@ def test_integers_next_to_a_bound_are_at_its_edge():
     watched_oracles._SITES.append(site("lt"))
     watched_oracles.note(0, np.array([4, 9]), 5)
     assert missing(site("lt"), OUTCOMES.seen[site("lt")]) == []
-    OUTCOMES.seen.clear()
+    OUTCOMES.clear()
     watched_oracles.note(0, np.array([3, 6]), 5)
     assert missing(site("lt"), OUTCOMES.seen[site("lt")]) == [Missing(site("lt"), "edge")]
 
@@ -214,7 +214,7 @@ PTX = """\
 
 def test_what_registers_are_made_of():
     kernel = parse(PTX).kernel("k")
-    known = KnownRegisters.of(kernel)
+    known = KnownRegisters.of(kernel.instructions)
     assert known.constants == {"%r4": Immediate(7), "%r7": Immediate(31), "%r8": Immediate(-1)}
     assert known.same_for_all == {"%r1", "%r4", "%r5", "%r7", "%r8"}
     # The warp of a thread is passed around; what is written twice may be either.
@@ -223,7 +223,7 @@ def test_what_registers_are_made_of():
 
 def test_what_the_index_of_a_thread_decides_is_no_case_s():
     kernel = parse(PTX).kernel("k")
-    known = KnownRegisters.of(kernel)
+    known = KnownRegisters.of(kernel.instructions)
     compared = next(each for each in kernel.instructions if each.mnemonic.startswith("setp"))
     assert watched_kernels._site(known, compared, "lt", "u32") == (None, False)
     _, *operands = compared.operands
@@ -234,12 +234,61 @@ def test_what_the_index_of_a_thread_decides_is_no_case_s():
     assert (found.relation, found.constant, mirrored) == ("gt", "the same for all", True)
 
 
-def test_an_instruction_that_is_decoded_again_has_the_registers_of_its_own_kernel():
-    kernel = parse(PTX).kernel("k")
-    emitter = Emitter(kernel, {}, {})
-    known = watched_kernels._known(emitter)
-    watched_kernels._known(Emitter(replace(kernel, instructions=[]), {}, {}))
-    assert watched_kernels._known(emitter.prune()) is known
+WATCHED = """\
+.version 8.4
+.target sm_90a
+.address_size 64
+.file 1 "a.cu"
+.visible .entry k(.param .u64 out, .param .u32 n)
+{
+\t.reg .pred %p<3>;
+\t.reg .b32 %r<8>;
+\t.reg .b64 %rd<4>;
+\t.loc 1 7 1
+\tld.param.u64 %rd1, [out];
+\tld.param.u32 %r1, [n];
+\tmov.u32 %r2, %tid.x;
+\tadd.u32 %r3, %r1, %r2;
+\tsetp.lt.u32 %p1, %r2, 8;
+\t@%p1 min.s32 %r4, %r3, 12;
+\t@!%p1 mov.u32 %r4, 99;
+\tmul.wide.u32 %rd2, %r2, 4;
+\tadd.s64 %rd3, %rd1, %rd2;
+\tst.global.u32 [%rd3], %r4;
+\tsetp.gt.s32 %p2, %r3, 20;
+\t@%p2 bra DONE;
+\tst.global.u32 [%rd3], %r3;
+DONE:
+\tret;
+}
+"""
+
+
+def test_kernels_are_watched_in_the_lanes_that_execute_a_comparison(tmp_path):
+    module, plain = watched_kernels._WatchedModule(WATCHED, tmp_path), Module(WATCHED, tmp_path)
+    least, bound = Site("kernels/a.cu", 7, "", "clamp", "12"), Site("kernels/a.cu", 7, "", "gt", "20")
+
+    def steps() -> int:
+        return sum(len(block.steps) for block in module.code("k").blocks)
+
+    def run(n: int) -> None:
+        written = [Buffer("out", np.zeros(128, np.uint8)) for _ in range(2)]
+        for each, out in zip((module, plain), written, strict=True):
+            launch(each, "k", (1, 1, 1), (32, 1, 1), [out, n])
+        assert written[0].data.tobytes() == written[1].data.tobytes()
+
+    unwatched = sum(len(block.steps) for block in plain.code("k").blocks)
+    assert steps() == unwatched + 4  # each step that looks parts a segment
+    assert OUTCOMES.seen == {least: 0, bound: 0}
+    run(0)
+    assert OUTCOMES.seen == {least: BELOW, bound: BELOW | EQUAL | EDGE | ABOVE}
+    assert steps() == unwatched + 2
+    run(2)
+    assert OUTCOMES.seen[least] == BELOW  # larger values are not under the guard
+    run(6)
+    assert OUTCOMES.seen[least] == BELOW | EQUAL | EDGE | ABOVE
+    assert steps() == unwatched
+    assert OUTCOMES.missing() == []
 
 
 def test_constants_of_kernels():
