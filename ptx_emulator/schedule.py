@@ -55,6 +55,14 @@ class Schedule:
         return 0x7B7B_7B7B_7B7B_7B7B if self.descending else 0
 
     @property
+    def elects_highest(self) -> bool:
+        """Whether `elect.sync` elects the highest lane instead of the lowest: PTX says only that it is always the same.
+
+        What one lane begins and another waits for shows in the order in which they are two.
+        """
+        return self.descending
+
+    @property
     def approximation(self) -> int:
         """The choice among the values that PTX leaves open for an approximate instruction: 0 takes the nearest; 1 and 2
         take one end or the other by the operands, so that no two orders agree and the error does not cancel in a

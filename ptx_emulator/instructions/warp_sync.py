@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ptx_emulator.arithmetic import warp
+from ptx_emulator.arithmetic import bits, warp
 from ptx_emulator.compiled import opcodes
 from ptx_emulator.instructions.emitter import Decoder, Emitter, Unsupported
 from ptx_emulator.machine.basic_blocks import WHOLE_WARP, Fast
@@ -13,6 +13,7 @@ from ptx_emulator.ptx.syntax import Instruction, Pair
 from ptx_emulator.registers import U32
 
 WARP_WIDE = ("shfl", "vote", "redux", "match", "elect", "bar.warp", *WHOLE_WARP)
+_HIGHEST = bits.find_leading(4, is_signed=False, as_shift=False)  # the place of the highest bit that is set
 
 
 def is_warp_wide(instruction: Instruction) -> bool:
@@ -126,7 +127,9 @@ def _elect(emitter: Emitter, instruction: Instruction) -> None:
 
     def step(batch: Batch, mask: np.ndarray | None) -> None:
         participants = batch.participants(instruction, batch.registers[named], mask, always=True, orders=False)
-        leader = np.bitwise_count((participants & (~participants + U32(1))) - U32(1)).astype(U32)
+        leader = _HIGHEST(participants)
+        if not batch.launch.schedule.elects_highest:
+            leader = _HIGHEST(participants & (~participants + U32(1)))
         batch.assign(target, leader, mask)
         if chosen is not None:
             batch.assign(chosen, leader == np.arange(batch.threads, dtype=U32)[None, :] % U32(32), mask)

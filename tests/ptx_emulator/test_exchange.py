@@ -12,6 +12,7 @@ from ptx_snippets import kernel, run
 
 from ptx_emulator.errors import Fault
 from ptx_emulator.launches import launch
+from ptx_emulator.schedule import ASCENDING, DESCENDING, Schedule
 
 pytestmark = pytest.mark.covers("shfl.", "vote.", "redux.", "match.", "elect.sync", "activemask.b32")
 
@@ -79,9 +80,9 @@ IN_SET = """ mov.u32 %r8, %laneid; shr.u32 %r9, {0}, %r8; and.b32 %r9, %r9, 1; s
 """
 
 
-def subset(line: str, values: np.ndarray, members: str) -> np.ndarray:
+def subset(line: str, values: np.ndarray, members: str, **options) -> np.ndarray:
     """The line, executed by the lanes of `members` only; others give 77."""
-    return exchange(line + "\n$skip:", values, members, IN_SET.format(members))[0]
+    return exchange(line + "\n$skip:", values, members, IN_SET.format(members), **options)[0]
 
 
 def groups(values: np.ndarray, members: str):
@@ -178,10 +179,14 @@ def test_masks_that_differ_between_groups_of_one_warp() -> None:
 def test_elect(members: str) -> None:
     leader = subset("elect.sync %r5|%p2, MEMBERS;", VALUES, members)
     lowest = (int(members, 16) & -int(members, 16)).bit_length() - 1
+    highest = int(members, 16).bit_length() - 1
+    last = subset("elect.sync %r5|%p2, MEMBERS;", VALUES, members, schedule=DESCENDING)
     for lanes, _ in groups(VALUES, members):
         assert (leader[lanes] == lowest).all()
-    _, chosen = exchange("elect.sync %r5|%p2, MEMBERS;", VALUES)
-    assert np.flatnonzero(chosen).tolist() == [0, 32, 64, 96]
+        assert (last[lanes] == highest).all()
+    for order, first in ((ASCENDING, 0), (DESCENDING, 31), (Schedule(seed=1), 0)):
+        _, chosen = exchange("elect.sync %r5|%p2, MEMBERS;", VALUES, schedule=order)
+        assert np.flatnonzero(chosen).tolist() == [first, first + 32, first + 64, first + 96]
 
 
 def test_activemask() -> None:
