@@ -66,9 +66,9 @@ def other_expected(case: Case, expected: Expected, torch_device: str, given: boo
 
 def follow(case: Case, expected: Expected, torch_device: str = "cpu") -> Other | None:
     """The expectation of the inputs divided by 8, as it follows from the case's own; None if that is not certain."""
-    recipes = {stage.name: stage.case for stage in stages(case)}
     if not _may_follow(case):
         return None
+    recipes = {stage.name: stage.case for stage in stages(case)}
 
     def times(arrays: Mapping[str, Demand]) -> dict[str, Demand | None]:
         found = {}

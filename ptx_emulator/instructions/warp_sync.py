@@ -127,9 +127,8 @@ def _elect(emitter: Emitter, instruction: Instruction) -> None:
 
     def step(batch: Batch, mask: np.ndarray | None) -> None:
         participants = batch.participants(instruction, batch.registers[named], mask, always=True, orders=False)
-        leader = _HIGHEST(participants)
-        if not batch.launch.schedule.elects_highest:
-            leader = _HIGHEST(participants & (~participants + U32(1)))
+        lowest = participants & (~participants + U32(1))
+        leader = _HIGHEST(participants if batch.launch.schedule.elects_highest else lowest)
         batch.assign(target, leader, mask)
         if chosen is not None:
             batch.assign(chosen, leader == np.arange(batch.threads, dtype=U32)[None, :] % U32(32), mask)

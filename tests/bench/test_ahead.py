@@ -169,7 +169,7 @@ def test_a_process_that_is_killed_is_not_waited_for(make, monkeypatch):
 
 
 def test_the_other_input_of_a_large_case_is_prepared_too(make, monkeypatch):
-    """Of swizzles nothing follows from the contract, of a quantizer it does; the answers are those made here."""
+    """The contract says what becomes of a quantizer's answer for a smaller tensor, and nothing of a swizzle's."""
     monkeypatch.setattr(other_input, "SMALL", 0)
     cases = [find_case(f"{kind}/48x80/normal/eager") for kind in ("swizzle/default", "per_tensor/outputs=rowwise")]
     own = other_input.other_inputs(cases[0])
