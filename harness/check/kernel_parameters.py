@@ -17,7 +17,7 @@ from harness.files import KERNELS, ROOT, recipe_dir
 from harness.jit.compile import include_closure, instantiation
 from harness.jit.signature import Signature, TemplateParameter, read_signatures
 from harness.suite.flag_values import launch_axes, position
-from harness.suite.launch_plan import Step, bind, both_plans, scratch_and_workspace
+from harness.suite.launch_plan import Step, bind, plans, scratch_and_workspace
 from harness.suite.schema import SuiteLaunch
 from harness.suite.suite import Suite
 from harness.suite.suite_file import short
@@ -202,7 +202,7 @@ def _reads(kernel: np.dtype, array: np.dtype) -> bool:
 
 def _steps(case: Case) -> Iterator[tuple[Step, dict[str, int]]]:
     """The launches of a case and their memory, both where CTAs that wait for each other fit on the device and not."""
-    for steps in both_plans(case):
+    for steps in plans(case):
         scratch, workspace = scratch_and_workspace(steps)
         yield from ((step, {**scratch, **workspace}) for step in steps if not step.library)
 

@@ -19,7 +19,7 @@ from harness.files import ROOT
 from harness.ground.side_by_side import process_pool
 from harness.jit.compile import key_of
 from harness.suite.instantiations import Job
-from harness.suite.launch_plan import Step, both_plans
+from harness.suite.launch_plan import Step, plans
 
 FOLDERS = ("harness/kernels", "suites")
 
@@ -150,4 +150,4 @@ def _jobs(cases: Iterable[Case], side: Side) -> dict[str, Job]:
 
 
 def _steps(case: Case, side: Side) -> Iterator[Step]:
-    return chain.from_iterable(both_plans(case, side.kernels, side.suites))
+    return chain.from_iterable(plans(case, side.kernels, side.suites))

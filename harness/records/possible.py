@@ -20,7 +20,7 @@ from harness.records.records import Record
 from harness.records.seal import sources_digest
 from harness.records.times import of_the_user, part_of, parts_of
 from harness.suite import physics
-from harness.suite.launch_plan import both_plans, plan
+from harness.suite.launch_plan import Step, plan, plans
 from harness.suite.physics import Needs, arrays_moved, bytes_moved, operations, peak_tflops
 from harness.suite.suite import find_case, suite_of
 from harness.verdict import Verdict
@@ -47,7 +47,7 @@ def _moved(case: Case) -> tuple[tuple[int, int, int], ...]:
     if arrays is None:
         return ()
     fields = fields_of(case)
-    moves = ((bytes_moved(each, arrays, fields), *arrays_moved(each, arrays, fields)) for each in both_plans(case))
+    moves = ((bytes_moved(each, arrays, fields), *arrays_moved(each, arrays, fields)) for each in plans(case))
     return tuple(dict.fromkeys(moves))
 
 
@@ -172,21 +172,19 @@ def _capable(record: Record, case: Case) -> str:
     return f"it is not EXCLUDED because of '{reason}'" if fits else ""
 
 
-def evidence(case: Case, targets: Sequence[str], timed: bool, fits: bool = False) -> Record:
-    """The fields that the case's record has if our kernels pass on these targets.
-
-    fits: whether the device runs all CTAs of a launch at once
-    """
+def evidence(case: Case, targets: Sequence[str], timed: bool) -> Record:
+    """The fields that the case's record has if our kernels pass on these targets, on a device that no CTAs fit."""
     numpy_largest = NUMPY_LARGEST_TIMED if timed else NUMPY_LARGEST
     judged = (case, *splits_judged(case, numpy_largest))
-    kernels = [
-        instantiation(step.signature, step.flags) for step in plan(case, fits=lambda step: fits) if not step.library
-    ]
     return {
         "oracles": ["numpy", "torch"] if case.work <= numpy_largest else ["torch"],
         "bytes_compared": len(POISONS) * len(targets) * sum(map(_bytes, judged)),
-        "instantiations": [f"{target} {kernel}" for target in targets for kernel in kernels],
+        "instantiations": [name for target in targets for name in _instantiations(plan(case), target)],
     }
+
+
+def _instantiations(steps: Iterable[Step], target: str) -> list[str]:
+    return [f"{target} {instantiation(step.signature, step.flags)}" for step in steps if not step.library]
 
 
 def _problems(record: Record, case: Case, timed: bool, machine: Mapping[str, str] | None) -> Iterator[str]:
@@ -204,17 +202,14 @@ def _problems(record: Record, case: Case, timed: bool, machine: Mapping[str, str
     if compared != right["bytes_compared"]:
         yield f"{right['bytes_compared']} bytes are compared in it, not {compared}"
     launched = (record.get("times") or {}).get("launches")  # earlier runs did not count launches
-    counts = sorted(set(map(len, both_plans(case))))
-    if launched is not None and launched not in counts:
-        yield f"launches is {launched}, and a call of it has {' or '.join(map(str, counts))}"
-    # Each target has its own limit of CTAs.
-    choices = [evidence(case, targets, timed, fits)["instantiations"] for fits in (False, True)]
-    for target in targets:
-        ran, *known = (
-            [name for name in names if name.startswith(f"{target} ")] for names in (record["instantiations"], *choices)
-        )
-        if ran not in known:
-            yield f"it runs {', '.join(known[0])}, not {', '.join(ran)}"
+    every = list(plans(case))
+    for target in targets:  # each has its own limit of CTAs
+        ran = [name for name in record["instantiations"] if name.startswith(f"{target} ")]
+        counts = sorted({len(steps) for steps in every if _instantiations(steps, target) == ran})
+        if not counts:
+            yield f"it runs {', '.join(_instantiations(every[0], target))}, not {', '.join(ran)}"
+        elif launched is not None and launched not in counts:
+            yield f"launches is {launched}, and a call of it has {' or '.join(map(str, counts))}"
     if record.get("times"):
         yield from problems_of_times(case, targets[0], record["times"], machine)
 

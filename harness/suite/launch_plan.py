@@ -68,14 +68,25 @@ def plan(
     The tensors of an allocation with a capacity are not known to the launches, because they may change on the device.
     Raises RecipeError if the suite names a kernel that the `.cu` does not have.
     """
+    return tuple(step for stage in _own_stages(case) for step in _steps(stage, kernels, fits, suites))
+
+
+def plans(case: Case, kernels: Path = KERNELS, suites: Path | None = None) -> Iterator[tuple[Step, ...]]:
+    """Every list of launches that a case may have: in each stage, CTAs that wait for each other fit or do not.
+
+    A stage of a few rows may fit on the device at once where another stage of the same case does not.
+    """
+    by_stage = []
+    for stage in _own_stages(case):
+        split, together = (list(_steps(stage, kernels, lambda step, fits=fits: fits, suites)) for fits in (False, True))
+        by_stage.append([split] if split == together else [split, together])
+    return (tuple(itertools.chain.from_iterable(chosen)) for chosen in itertools.product(*by_stage))
+
+
+def _own_stages(case: Case) -> list[Stage]:
+    """The stages that our kernels run, as the host knows them when it launches."""
     case = replace(case, problem=case.problem.on_host, seed_of=case.seed_name)
-    return tuple(step for stage in stages(case) if not stage.given for step in _steps(stage, kernels, fits, suites))
-
-
-def both_plans(case: Case, kernels: Path = KERNELS, suites: Path | None = None) -> Iterator[tuple[Step, ...]]:
-    """The launches where CTAs that wait for each other do not fit on the device at once, and where they do."""
-    for fits in (False, True):
-        yield plan(case, kernels, lambda step, fits=fits: fits, suites)
+    return [stage for stage in stages(case) if not stage.given]
 
 
 def _steps(stage: Stage, kernels: Path, fits: Callable[[Step], bool], suites: Path | None) -> Iterator[Step]:

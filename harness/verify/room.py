@@ -23,7 +23,7 @@ from harness.device.memory import ALIGNMENT, GUARD
 from harness.expected.expected import fields_of
 from harness.ground.locks import NamedLock, tell_waiting
 from harness.ground.seconds import WAITS
-from harness.suite.launch_plan import Step, both_plans, scratch_and_workspace
+from harness.suite.launch_plan import Step, plans, scratch_and_workspace
 from harness.verify.judge import POISONS
 
 LARGE = 1 << 28  # elements
@@ -76,7 +76,7 @@ def gpu_needs(case: Case, device: Device, inputs: Mapping[str, np.ndarray]) -> i
     outputs = sum(_block(_guarded(field.allocated)) for field in fields)
     copies = len(POISONS) * sum(_block(field.nbytes) for field in fields)
     expected = EXPECTED * max((_block(field.nbytes) for field in fields), default=0)
-    own = needed(case) if device.subject_label else max(map(_of_launches, both_plans(case)))
+    own = needed(case) if device.subject_label else max(map(_of_launches, plans(case)))
     read = _sum(array.nbytes for array in inputs.values())
     # A graph is captured on the same arrays, but may be compared with an eager program on others.
     eager = 2 * read + outputs + copies + own if case.mode == "graph" else 0

@@ -11,14 +11,25 @@ from pathlib import Path
 import pytest
 from runs_on_disk import IDS, about, passed, sources, write_run
 from suite_files import smallest
+from timed_runs import of_case
 
 from harness.contract.case import Case
 from harness.device.capability import incapable
 from harness.device.emulator import EmulatorDevice
 from harness.errors import HarnessError, UsageError
 from harness.files import RESULTS
-from harness.records.possible import LARGEST_L2, impossible, moved, problems_of_times, require_possible_here, too_short
+from harness.jit.compile import instantiation
+from harness.records.possible import (
+    LARGEST_L2,
+    evidence,
+    impossible,
+    moved,
+    problems_of_times,
+    require_possible_here,
+    too_short,
+)
 from harness.records.run_folder import read_bench, read_run
+from harness.suite.launch_plan import plan
 from harness.suite.suite import find_case
 from harness.verdict import Verdict
 from harness.verify.verify import verify
@@ -64,6 +75,22 @@ def test_a_call_moves_what_any_choice_of_launches_moves():
 def test_both_choices_of_launches_are_known():
     """A device takes one launch or three for it; a file does not say which, and the bytes differ."""
     assert len({nbytes for nbytes, *_ in moved(find_case("per_token/default/1024x2048/normal/graph"))}) == 2
+
+
+# On an H200, CTAs that wait for each other fit at once for the 1,024 rows, and not for the weight's 4,096.
+TWO_STAGES = "forward/epilogue=per_token_fused,route=library,rht=false,weight_2d=false/1024x4096x4096/normal/eager"
+
+
+@pytest.mark.parametrize(("fitting", "launches"), [("", 7), ("x", 6), ("w", 6), ("xw", 5)])
+def test_one_stage_may_fit_on_the_device_where_another_does_not(fitting: str, launches: int):
+    case = find_case(TWO_STAGES)
+    steps = plan(case, fits=lambda step: step.key("rowwise_amax")[0] in fitting)
+    ran = [f"sm_90a {instantiation(step.signature, step.flags)}" for step in steps if not step.library]
+    run = passed(case.id, [500.0]) | evidence(case, ["sm_90a"], timed=True) | {"instantiations": ran}
+    times = of_case(run["times"], case.id)
+    assert impossible(run | {"times": times | {"launches": launches}}, timed=True) == ""
+    other = run | {"times": times | {"launches": 13 - launches}}
+    assert impossible(other, timed=True) == f"launches is {13 - launches}, and a call of it has {launches}"
 
 
 def test_without_the_machine_bounds_are_wider():
