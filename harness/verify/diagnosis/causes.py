@@ -45,10 +45,12 @@ def _counts(e: Evidence, width: int) -> np.ndarray | None:
     good = np.isfinite(sums) & np.isfinite(sizes) & (sizes > 0)
     if good.sum() < 2 * parts:
         return None
-    scale = sizes[good]
-    found, _, rank, _ = np.linalg.lstsq(terms[good] / scale[:, None], sums[good] / scale, rcond=None)
+    shares, sums = terms[good] / sizes[good, None], sums[good] / sizes[good]
+    found, _, rank, _ = np.linalg.lstsq(shares, sums, rcond=None)
     whole = np.rint(found)
-    return whole if rank == parts and (np.abs(found - whole) < _CLEAR).all() else None
+    # The fit is an average, which outputs of another mistake may leave near integers.
+    fits = (np.abs(found - whole) < _CLEAR).all() and (np.abs(shares @ whole - sums) < _CLEAR).all()
+    return whole if rank == parts and fits else None
 
 
 def _decoded(case: Case, e: Evidence, name: str) -> np.ndarray:

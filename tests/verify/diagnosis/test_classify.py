@@ -496,7 +496,7 @@ def test_an_amax_that_became_inf_is_no_rotation(side):
 
 @pytest.mark.parametrize(
     ("s_enc", "named"),
-    [(0, "S_enc of a huge amax"), (1, "fits S_enc of a huge amax, global scale mixed up")],  # no amax gives 1, too
+    [(0, "S_enc of a huge amax"), (1, "fits S_enc of a huge amax, an amax of 0 or none")],
 )
 def test_a_division_that_gives_0_for_a_huge_amax(s_enc, named):
     x = np.tile(huge(), (2, 2)) * BF16.type(0.5) ** np.arange(32).astype(BF16)
@@ -724,6 +724,16 @@ def test_parts_of_the_sums_of_a_gemm():
     assert cause(gemm_ordered, case, tensors, gemm_ordered.numpy_oracle(case, cut)) == "a part of the sum"
     right = gemm_ordered.numpy_oracle(case, tensors)["output"]
     assert cause(gemm_ordered, case, tensors, {"output": right * np.float32(128)}) == "not known (a constant factor)"
+
+
+def test_sums_that_no_parts_give_are_no_parts_of_them():
+    """An average over all outputs would be near whole counts of the parts."""
+    defaults = suite_of("gemm_ordered").defaults
+    case = Case("gemm_ordered", defaults.replace(epilogue="per_token_fused"), Gemm(80, 144, 144), "exact_sum")
+    tensors = expect(case).inputs
+    wrong = {**tensors, "b_amax": tensors["b_amax"].copy()}
+    wrong["b_amax"][128:] = wrong["b_amax"][:16]
+    assert cause(gemm_ordered, case, tensors, gemm_ordered.numpy_oracle(case, wrong)) != "a part of the sum"
 
 
 def test_roundings_of_the_sums():
