@@ -252,6 +252,12 @@ def test_ten_rounds_are_the_fewest_that_show_anything(rounds: int, told: bool):
     assert [("the fewest that show anything" in each.reason) for each in (in_turns, alone)] == [not told] * 2
 
 
+@pytest.mark.parametrize(("rounds", "verdict"), [(19, Performance.AMBIGUOUS), (20, Performance.SAME)])
+def test_fewer_than_twenty_rounds_are_never_the_same(rounds: int, verdict: Performance):
+    judged = decide(process(count=rounds, seed=1), None, process(), effect=0.03)
+    assert (judged.verdict, "20 are needed" in judged.reason) == (verdict, verdict is Performance.AMBIGUOUS)
+
+
 @pytest.mark.parametrize("rounds", [26, 27])
 def test_few_rounds_may_hold_none_of_a_tail_so_a_second_process_is_asked(rounds: int):
     judged = decide(process(count=rounds, seed=1), None, process(), effect=0.03)

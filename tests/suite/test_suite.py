@@ -16,10 +16,10 @@ from harness.device.device import targets_of
 from harness.device.emulator import EmulatorDevice
 from harness.errors import SuiteError, UsageError
 from harness.files import SUITES
-from harness.suite import cover
+from harness.suite import cover, flag_values
 from harness.suite.check import block_axes
 from harness.suite.schema import Block, Corner, json_schema
-from harness.suite.shapes import canonical, corner_errors, tensor_multiple
+from harness.suite.shapes import canonical, corner_errors, tensor_error, tensor_multiple
 from harness.suite.suite import FIRST, Suite, find_case, load_suite, suite_of
 from harness.verify.verify import verify
 
@@ -449,3 +449,15 @@ def test_a_corner_is_the_end_of_something_larger(recipe, shape, larger, sentence
     found = list(corner_errors(suite_of(recipe).file, Corner(shape=shape, tensors=[larger])))
     assert [number for number, _ in found] == [0]
     assert sentence in (found[0][1] or "") and bool(sentence) == bool(found[0][1])
+
+
+def test_only_a_flag_whose_other_values_stand_apart_is_kept_apart():
+    file = suite_of("per_tensor").file.model_copy(update={"apart": ({"rht": [True]}, {"dtype": ["fp16"]})})
+    axes = {"rht": [False, True], "dtype": ["bf16", "fp16", "fp32"], "stage": ["full"]}
+    assert flag_values.kept_apart(file, axes) == {0}
+
+
+def test_an_empty_tensor_needs_no_file():
+    for rows, cols in ((0, 16), (16, 0)):
+        assert tensor_error("file:/nowhere/x.npy", ((rows, cols),)) is None
+    assert "/nowhere/x.npy" in (tensor_error("file:/nowhere/x.npy", ((16, 16),)) or "")
