@@ -6,7 +6,6 @@ import ast
 import hashlib
 from dataclasses import replace
 from functools import cache
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +23,7 @@ from harness.jit.geometry import LaunchGeometry
 from harness.jit.machine_code import ptx_digest
 from harness.jit.signature import read_signatures
 from harness.suite.instantiations import instantiations
-from harness.suite.launch_plan import Step, plans
+from harness.suite.launch_plan import Step, all_steps
 from harness.verify.corner import expected_at_end, larger_cases
 
 _TARGETS = EmulatorDevice.targets
@@ -99,10 +98,9 @@ def _same_launches(case: Case, kernels: Path) -> bool:
 
 def _launches(case: Case, target: str, kernels: Path) -> list[tuple]:
     """Every launch that the case may have, for devices that its CTAs fit at once and for others."""
-    steps = chain.from_iterable(plans(case, kernels))
     return [
         (step.signature.name, step.signature.call, step.together, _code(_compiled(step, target)))
-        for step in steps
+        for step in all_steps(case, kernels)
         if not step.library
     ]
 

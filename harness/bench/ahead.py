@@ -19,7 +19,6 @@ import time
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +34,7 @@ from harness.ground.side_by_side import forking
 from harness.inputs import draw
 from harness.inputs.drawn_once import DRAWN, Reference
 from harness.jit.compile import compile_kernel, instantiation
-from harness.suite.launch_plan import Step, plans
+from harness.suite.launch_plan import Step, all_steps
 
 LEFT_FREE = 2  # cores, for the process that times and for everything else
 NICE = 10
@@ -220,7 +219,7 @@ def instantiations(cases: Iterable[tuple[int, Case]]) -> list[tuple[int, Step]]:
     """
     found: dict[str, tuple[int, Step]] = {}
     for number, case in cases:
-        for step in chain.from_iterable(plans(case)):
+        for step in all_steps(case):
             if not step.library:
                 found.setdefault(instantiation(step.signature, step.flags), (number, step))
     return list(found.values())

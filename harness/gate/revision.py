@@ -9,7 +9,6 @@ import tarfile
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import Protocol
 
@@ -19,7 +18,7 @@ from harness.files import ROOT
 from harness.ground.side_by_side import process_pool
 from harness.jit.compile import key_of
 from harness.suite.instantiations import Job
-from harness.suite.launch_plan import Step, plans
+from harness.suite.launch_plan import Step, all_steps
 
 FOLDERS = ("harness/kernels", "suites")
 
@@ -150,4 +149,4 @@ def _jobs(cases: Iterable[Case], side: Side) -> dict[str, Job]:
 
 
 def _steps(case: Case, side: Side) -> Iterator[Step]:
-    return chain.from_iterable(plans(case, side.kernels, side.suites))
+    return all_steps(case, side.kernels, side.suites)

@@ -173,7 +173,10 @@ def _capable(record: Record, case: Case) -> str:
 
 
 def evidence(case: Case, targets: Sequence[str], timed: bool) -> Record:
-    """The fields that the case's record has if our kernels pass on these targets, on a device that no CTAs fit."""
+    """The fields that the case's record has if our kernels pass on these targets.
+
+    CTAs that wait for each other are taken not to fit on the device at once.
+    """
     numpy_largest = NUMPY_LARGEST_TIMED if timed else NUMPY_LARGEST
     judged = (case, *splits_judged(case, numpy_largest))
     return {

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 from harness.contract.case import Case, Flags
 from harness.errors import CompileError, UsageError
 from harness.jit.compile import Compiled, Examined, compile_kernel, examine, instantiation
 from harness.jit.signature import Signature
-from harness.suite.launch_plan import plans
+from harness.suite.launch_plan import all_steps
 from harness.suite.suite import load_suites
 from harness.suite.suite_file import suite_path
 from harness.text import nearest
@@ -32,7 +31,7 @@ def instantiations(sets: Sequence[str], arches: Sequence[str], recipes: Sequence
     """The instantiations that the named sets (or all) of some suites (or all) run, each once for each architecture."""
     jobs: dict[tuple[str, str], Job] = {}
     for case in _cases(sets, recipes):
-        for step in chain.from_iterable(plans(case)):
+        for step in all_steps(case):
             if step.library:
                 continue
             expression = instantiation(step.signature, step.flags)

@@ -76,11 +76,20 @@ def plans(case: Case, kernels: Path = KERNELS, suites: Path | None = None) -> It
 
     A stage of a few rows may fit on the device at once where another stage of the same case does not.
     """
-    by_stage = []
-    for stage in _own_stages(case):
-        split, together = (list(_steps(stage, kernels, lambda step, fits=fits: fits, suites)) for fits in (False, True))
-        by_stage.append([split] if split == together else [split, together])
+    by_stage = (_choices(stage, kernels, suites) for stage in _own_stages(case))
     return (tuple(itertools.chain.from_iterable(chosen)) for chosen in itertools.product(*by_stage))
+
+
+def all_steps(case: Case, kernels: Path = KERNELS, suites: Path | None = None) -> Iterator[Step]:
+    """Every launch that any of the `plans` has; one that a stage has whether or not its CTAs fit may come twice."""
+    for stage in _own_stages(case):
+        yield from itertools.chain.from_iterable(_choices(stage, kernels, suites))
+
+
+def _choices(stage: Stage, kernels: Path, suites: Path | None) -> list[list[Step]]:
+    """A stage's launches where CTAs that wait for each other do not fit and, if these are others, where they do."""
+    split, together = (list(_steps(stage, kernels, lambda step, fits=fits: fits, suites)) for fits in (False, True))
+    return [split] if split == together else [split, together]
 
 
 def _own_stages(case: Case) -> list[Stage]:
